@@ -35,23 +35,23 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 def main(arguments: Sequence[str]) -> int:
     """Run what is asked for; 1 when a benchmark could not be run."""
-    asked = _parser().parse_args(arguments)
-    names = asked.names or NAMES
+    options = _parser().parse_args(arguments)
+    names = options.names or NAMES
     results: dict[str, list[Row]] = {}
     failures: dict[str, str] = {}
     for name in names:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            results[name] = _benchmark(name)(Size(quick=asked.quick))
+            results[name] = _benchmark(name)(Size(quick=options.quick))
         except Exception as error:
             failures[name] = f"{type(error).__name__}: {error}"
-    if asked.json:
+    if options.json:
         print(msgspec.json.encode(results).decode())
     else:
         print(on_terminal(results))
     for name, message in failures.items():
         print(f"{name} could not be run: {message}", file=sys.stderr)
-    if not asked.quick:
+    if not options.quick:
         noted(results)
         _document(results)
     return 1 if failures else 0

@@ -42,13 +42,13 @@ async def _record(path: Path, calls: int) -> list[bytes]:
     """Supervise a session into a file; returns its events as they are exported."""
     session = events_of(steps(0, calls))
 
-    async def said(launch: Launch) -> AsyncIterator[Event]:
+    async def play(launch: Launch) -> AsyncIterator[Event]:
         for event in session:
             yield event
         yield RunCompleted(output="done")
 
     async with SQLiteStore(path) as store:
         async with Supervisor(store) as supervisor:
-            handle = await supervisor.start(Agent(said), "go", policies=[ordinary(10).policy])
+            handle = await supervisor.start(Agent(play), "go", policies=[ordinary(10).policy])
             await handle.wait()
         return [encode_event(event) async for event in store.read(handle.session_id)]

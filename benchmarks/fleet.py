@@ -101,7 +101,7 @@ async def _recovery(workers: _Workers, runs: int) -> float:
     async with SQLiteStore(workers.path) as store, Fleet(store) as fleet:
         spec = RunSpec.of("scripted", "Go", policies=ASKING, options={"script": HELD}, context=_about("killed"))
         handles = [await fleet.start(spec) for _ in range(runs)]
-        await _asked(store, runs)
+        await _all_waiting(store, runs)
         owner = (await handles[0].info()).owner
         assert owner is not None
         os.kill(owner.pid, signal.SIGKILL)
@@ -109,7 +109,7 @@ async def _recovery(workers: _Workers, runs: int) -> float:
         token = 0
         while (await handles[0].info()).run_id == handles[0].run_id:
             token = await store.wait(token, 1.0)
-        await _asked(store, runs)
+        await _all_waiting(store, runs)
         seconds = time.monotonic() - killed
         await fleet.switch.kill(by="benchmark", label="phase=killed", wait_s=600)
         return seconds
@@ -122,7 +122,7 @@ async def _held(workers: _Workers, runs: int) -> list[Row]:
         spec = RunSpec.of("scripted", "Go", policies=ASKING, options={"script": HELD}, context=_about("held"))
         for _ in range(runs):
             await fleet.start(spec)
-        await _asked(store, runs)
+        await _all_waiting(store, runs)
         after = [psutil.Process(one.pid).memory_info().rss for one in workers.up()]
         started = sorted(
             info.started_at.timestamp()
@@ -138,7 +138,7 @@ async def _held(workers: _Workers, runs: int) -> list[Row]:
     ]
 
 
-async def _asked(store: SQLiteStore, runs: int) -> None:
+async def _all_waiting(store: SQLiteStore, runs: int) -> None:
     """Return once so many calls wait for a person."""
     token = 0
     while len(await store.approvals(limit=runs)) < runs:

@@ -93,9 +93,9 @@ class KnownCalls:
 
     def started(self, id: str, name: str, input: dict[str, Any]) -> bool:
         """Judge a call and spend it once."""
-        known = self._open.get(id)
-        if known is not None:
-            return known == (name, input)
+        call = self._open.get(id)
+        if call is not None:
+            return call == (name, input)
         mark = self._finished.get(id)
         if mark is not None:
             return mark == _mark(name, input)
@@ -106,10 +106,10 @@ class KnownCalls:
 
     def completed(self, id: str) -> None:
         """Note that a call succeeded; an id that is not open changes nothing."""
-        known = self._open.pop(id, None)
-        if known is not None:
-            self._rules.completed(known[0])
-            self._finished[id] = _mark(*known)
+        call = self._open.pop(id, None)
+        if call is not None:
+            self._rules.completed(call[0])
+            self._finished[id] = _mark(*call)
 
 
 def _mark(name: str, input: dict[str, Any]) -> bytes:

@@ -22,7 +22,7 @@ def run(size: Size) -> list[Row]:
     least = interleaved(
         {
             "floor": partial(bare, session, FEW),
-            "duties": partial(known, session, FEW),
+            "duties": partial(floor_with_duties, session, FEW),
             "observe": partial(observing, session, few),
             "propose": partial(proposing, session, few),
             "observe_many": partial(observing, session, many),
@@ -55,7 +55,7 @@ def by_rules() -> dict[str, list[tuple[int, float]]]:
         works = {
             "proctor, observe": partial(observing, session, policy),
             "proctor, propose": partial(proposing, session, policy),
-            "closures with the same duties": partial(known, session, rules),
+            "closures with the same duties": partial(floor_with_duties, session, rules),
             "closures, rule state only": partial(bare, session, rules),
         }
         for name, seconds in interleaved(works, rounds=10).items():
@@ -75,7 +75,7 @@ def bare(session: Sequence[Step], rules: int) -> Prepared:
     return work
 
 
-def known(session: Sequence[Step], rules: int) -> Prepared:
+def floor_with_duties(session: Sequence[Step], rules: int) -> Prepared:
     """The floor with duties over a session."""
     judge = KnownCalls(rules)
 

@@ -60,13 +60,13 @@ def supervised(policy: Policy, session: list[Event], store: Store, best: dict[st
     async def supervise() -> tuple[int, float]:
         all_started = anyio.Event()
 
-        async def said(launch: Launch) -> AsyncIterator[Event]:
+        async def play(launch: Launch) -> AsyncIterator[Event]:
             await all_started.wait()
             for event in session:
                 yield event
             yield RunCompleted(output="done")
 
-        agent = Agent(said)
+        agent = Agent(play)
         async with Supervisor(store, publishers=[publish]) as supervisor:
             for _ in range(RUNS):
                 await supervisor.start(agent, "go", policies=[policy])

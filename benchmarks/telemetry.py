@@ -61,7 +61,7 @@ def measured(mode: str, calls: int) -> float:
     session = events_of(steps(0, calls))
     publishers = [_traced()] if mode == "traced" else []
 
-    async def said(launch: Launch) -> AsyncIterator[Event]:
+    async def play(launch: Launch) -> AsyncIterator[Event]:
         for event in session:
             yield event
         yield RunCompleted(output="done")
@@ -69,7 +69,7 @@ def measured(mode: str, calls: int) -> float:
     async def main() -> float:
         async with Supervisor(MemoryStore(), publishers=publishers) as supervisor:
             begun = thread_time()
-            handle = await supervisor.start(Agent(said), "go", policies=[ordinary(RULES).policy])
+            handle = await supervisor.start(Agent(play), "go", policies=[ordinary(RULES).policy])
             await handle.wait()
             return thread_time() - begun
 

@@ -50,14 +50,14 @@ class Scripts:
         with anyio.fail_after(PATIENCE_S):
             return await Drive(adapter, **gate).run(run_id=f"run-{uuid.uuid4().hex}")
 
-    def told(self, method: str | None = None) -> list[dict[str, Any]]:
+    def received_messages(self, method: str | None = None) -> list[dict[str, Any]]:
         """The messages that the agent received: those of a method, or the answers."""
         lines = [json.loads(line) for line in self.received.read_bytes().splitlines()]
         return [line for line in lines if line.get("method") == method]
 
     def outcomes(self) -> list[str]:
         """How the agent's questions were answered: the option, or `cancelled`."""
-        given = [line.get("result", {}).get("outcome", {}) for line in self.told()]
+        given = [line.get("result", {}).get("outcome", {}) for line in self.received_messages()]
         return [str(outcome.get("optionId", outcome.get("outcome"))) for outcome in given]
 
     def made(self) -> list[str]:

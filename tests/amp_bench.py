@@ -47,7 +47,7 @@ class Bench:
         with anyio.fail_after(PATIENCE_S):
             return await Drive(adapter, **gate).run("do it", run_id=f"run-{uuid.uuid4().hex}")
 
-    def told(self) -> Any:
+    def started_with(self) -> Any:
         """What the stand-in was started with."""
         return json.loads(self.kept.read_text())
 

@@ -34,7 +34,7 @@ class Program:
         self._reader = Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def said(self) -> dict[str, Any]:
+    def next_line(self) -> dict[str, Any]:
         """Its next line."""
         line = self._lines.get(timeout=PATIENCE_S)
         assert line, f"it ended with {self.process.wait()}"
@@ -56,7 +56,7 @@ class Program:
     def answered(self, granted: bool, **answer: Any) -> dict[str, Any]:
         """What came of an answer."""
         self.tell(granted, **answer)
-        return self.said()
+        return self.next_line()
 
     def kill_before_its_clients(self) -> None:
         """SIGKILL; returns once what was below it is gone too."""
@@ -138,7 +138,7 @@ class House:
 
         return anyio.run(read)
 
-    def asked(self, session: str) -> ToolApprovalRequested:
+    def approval_request(self, session: str) -> ToolApprovalRequested:
         """What a session asks, once it does."""
 
         async def read() -> ToolApprovalRequested:

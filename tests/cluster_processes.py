@@ -43,7 +43,7 @@ async def over(store: Store, run_id: str) -> RunInfo:
             token = await store.wait(token, 1.0)
 
 
-async def asked(store: Store, run_id: str) -> StoredApproval:
+async def waiting_approval(store: Store, run_id: str) -> StoredApproval:
     """What a run asks for, once it does."""
     token = 0
     with anyio.fail_after(PATIENCE_S):

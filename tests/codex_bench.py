@@ -95,7 +95,7 @@ class ResponsesAPI:
         text = "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))
         return {"type": "custom_tool_call", "name": "apply_patch", "input": text, "call_id": call_id}
 
-    async def asked(self, times: int = 1) -> None:
+    async def wait_for_requests(self, times: int = 1) -> None:
         """Wait until so many responses were asked for."""
 
         def count() -> None:
@@ -134,7 +134,7 @@ class ResponsesAPI:
         """The names of the tools the client offered to the model last."""
         return [str(tool.get("name") or tool["type"]) for tool in self.requests[-1]["tools"]]
 
-    def told(self, call_id: str) -> str:
+    def result_of(self, call_id: str) -> str:
         """What the model was told of one of its calls."""
         outputs = [item for item in self.requests[-1]["input"] if item["type"].endswith("_output")]
         return "".join(str(item["output"]) for item in outputs if item["call_id"] == call_id)
@@ -190,7 +190,7 @@ class Watched:
     async def cancel(self) -> list[dict[str, Any]]:
         """Walk down the ladder; what was tried, without how long it took."""
         taken = await walk(self.provider.ladder(), self.ended, Clock())
-        return [{name: told for name, told in rung.items() if name != "took_ms"} for rung in taken]
+        return [{name: found for name, found in rung.items() if name != "took_ms"} for rung in taken]
 
     async def interrupt(self) -> None:
         """Cancel it, and see that the client took the interrupt and ended its turn by it."""

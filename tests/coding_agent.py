@@ -75,17 +75,17 @@ async def keeps_to_the_rules(prepare: Prepare, cwd: Path, *, each_alone: bool = 
 
 async def asks_before_publishing(prepare: Prepare) -> None:
     """Somebody who says yes lets it run."""
-    asked: list[str] = []
+    hosts: list[str] = []
 
     async def yes(request: ApprovalRequest) -> ApprovalAnswer:
-        asked.append(str(request.call.input))
+        hosts.append(str(request.call.input))
         return ApprovalAnswer(granted=True, by="ana")
 
     adapter, prompt = prepare([("bash", "npm publish --dry-run --offline")])
     result = await run_once(adapter, prompt, policies=policy(), approver=yes)
     kinds = [type(event) for event in result.events]
 
-    assert ["npm publish --dry-run --offline" in call for call in asked] == [True]
+    assert ["npm publish --dry-run --offline" in call for call in hosts] == [True]
     assert kinds.index(ToolApprovalGranted) < kinds.index(ToolCallStarted)
 
 
@@ -112,10 +112,10 @@ async def keeps_to_the_readme(prepare: Prepare, cwd: Path) -> None:
 
     The act that they refuse is the last, as some agents end with a refusal.
     """
-    asked: list[ApprovalRequest] = []
+    requests: list[ApprovalRequest] = []
 
     async def yes(request: ApprovalRequest) -> ApprovalAnswer:
-        asked.append(request)
+        requests.append(request)
         return ApprovalAnswer(granted=True, by="ana")
 
     written = {block.file: block.text for block in blocks(ROOT / "README.md")}
@@ -127,7 +127,7 @@ async def keeps_to_the_readme(prepare: Prepare, cwd: Path) -> None:
         violations = ended.violations
 
     assert _made(cwd) == ["notes.txt", "old"]
-    assert len(asked) == 1
+    assert len(requests) == 1
     assert [each.kind for each in violations if each.policy == "org"] == ["deny"], violations
 
 

@@ -35,11 +35,11 @@ def tests_of_a_row(request: pytest.FixtureRequest) -> Iterator[dict[str, Evidenc
     """
     ran: dict[str, Evidence] = {}
     yield ran
-    told = [evidence for evidence in ran.values() if evidence.declared is not None]
-    if not told or told[-1].declared is None or told[-1].row is None:
+    recorded = [evidence for evidence in ran.values() if evidence.declared is not None]
+    if not recorded or recorded[-1].declared is None or recorded[-1].row is None:
         return
-    name, declared = told[-1].row, settled(told[-1].declared)
-    seen = {capability for evidence in told for capability in evidence.shown}
+    name, declared = recorded[-1].row, settled(recorded[-1].declared)
+    seen = {capability for evidence in recorded for capability in evidence.shown}
     is_whole = {test for test in dir(request.cls) if test.startswith("test_")} <= set(ran)
     if not is_whole and (kept := read_record().get(name)) is not None:
         seen |= set(kept.shown)

@@ -55,15 +55,15 @@ def called(act: tuple[str, str]) -> Call:
 
 def langchain(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
     """An agent of langchain with a scripted model, in a loop that says which tools it has."""
-    return _langchain(calls, used, endless, known=True)
+    return _langchain(calls, used, endless, names_its_tools=True)
 
 
 def langchain_untold(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
     """The same in a loop that does not say."""
-    return _langchain(calls, used, endless, known=False)
+    return _langchain(calls, used, endless, names_its_tools=False)
 
 
-def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, known: bool) -> Adapter:
+def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, names_its_tools: bool) -> Adapter:
     pytest.importorskip("langchain", reason="langchain is not installed: pip install 'proctor[langchain]'")
     from langchain.agents import create_agent
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
@@ -84,20 +84,20 @@ def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, k
 
     spent = {"input_tokens": used[0], "output_tokens": used[1], "total_tokens": sum(used)}
 
-    def said(text: str, *asked: Any) -> AIMessage:
-        told = {"model_name": MODEL}
-        return AIMessage(text, tool_calls=list(asked), usage_metadata=spent, response_metadata=told)
+    def response(text: str, *tool_calls: Any) -> AIMessage:
+        metadata = {"model_name": MODEL}
+        return AIMessage(text, tool_calls=list(tool_calls), usage_metadata=spent, response_metadata=metadata)
 
-    script = [said("", {"id": f"c{n}", "name": name, "args": args}) for n, (name, args) in enumerate(calls)]
+    script = [response("", {"id": f"c{n}", "name": name, "args": args}) for n, (name, args) in enumerate(calls)]
     tools = [tool(each) for each in TOOLS]
 
     async def loop(gate: LoopGate, prompt: str) -> str:
-        model = Scripted(messages=iter([*script, said("done")]))
+        model = Scripted(messages=iter([*script, response("done")]))
         agent: Any = create_agent(model, tools=tools, middleware=[Supervision(gate)])
         ended = await agent.ainvoke({"messages": [("user", prompt)]}, {"recursion_limit": 200})
         return str(ended["messages"][-1].text)
 
-    return FunctionAdapter(loop, tools=tools if known else None, model=MODEL)
+    return FunctionAdapter(loop, tools=tools if names_its_tools else None, model=MODEL)
 
 
 def pydantic_ai(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
@@ -147,8 +147,10 @@ def openai_agents(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endl
                 return ResponseFunctionToolCall(
                     type="function_call", call_id=f"c{n}", name=name, arguments=json.dumps(arguments)
                 )
-            said = ResponseOutputText(type="output_text", text="done", annotations=[])
-            return ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[said])
+            text_part = ResponseOutputText(type="output_text", text="done", annotations=[])
+            return ResponseOutputMessage(
+                id="m", type="message", role="assistant", status="completed", content=[text_part]
+            )
 
         def stream_response(self, *args: Any, **kwargs: Any) -> Any:
             raise NotImplementedError

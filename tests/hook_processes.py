@@ -61,7 +61,7 @@ class HookProcesses:
         env = {**os.environ, **self.env}
         return subprocess.run(self.command, input=given, capture_output=True, timeout=60, cwd=self.cwd, env=env)
 
-    def told(self, data: dict[str, Any]) -> dict[str, Any]:
+    def answer_to(self, data: dict[str, Any]) -> dict[str, Any]:
         """What the client is told by one hook that says something."""
         ended = self.run(data)
         assert (ended.returncode, ended.stderr) == (0, b"")

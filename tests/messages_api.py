@@ -120,8 +120,8 @@ class MessagesAPI:
             return
         reply = self.next_reply(request.body)
         if reply.status != 200:
-            said = {"type": "api_error", "message": f"scripted {reply.status}"}
-            request.give({"type": "error", "error": said}, status=reply.status)
+            error = {"type": "api_error", "message": f"scripted {reply.status}"}
+            request.give({"type": "error", "error": error}, status=reply.status)
             return
         request.stream(_played(reply, self.new_id("msg"), request.body.get("model", "")))
 
@@ -246,7 +246,7 @@ class Claude:
         client = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
         return [str(client), "-p", "go", "--model", "claude-sonnet-4-5", "--output-format", "json", *arguments]
 
-    def told(self) -> dict[str, str]:
+    def tool_results(self) -> dict[str, str]:
         """The tool results the model has got by the last request, by call."""
         found: dict[str, str] = {}
         for message in self.api.requests[-1]["messages"]:

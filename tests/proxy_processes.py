@@ -46,7 +46,7 @@ def talk(
     """
     left: set[Any] = {"last", *ids}
     raw = [line if isinstance(line, bytes) else line.encode() for line in lines]
-    sent = b"".join(line + b"\n" for line in (asked(HELLO), asked(READY), *raw, last_ping().encode()))
+    sent = b"".join(line + b"\n" for line in (line_of(HELLO), line_of(READY), *raw, last_ping().encode()))
     with subprocess.Popen(
         command(folder, **how),
         stdin=subprocess.PIPE,
@@ -69,7 +69,7 @@ def talk(
     return answers, (folder / "asked.log").read_text()
 
 
-def asked(message: dict[str, Any]) -> bytes:
+def line_of(message: dict[str, Any]) -> bytes:
     """A message as a line without its end."""
     return json.dumps(message).encode()
 

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROWS = ("policies", "supervisor", "adapters")
+CHECKS = ("tests", "benchmarks")
 TWINS = ("adapters/stores/postgres", "adapters/stores/sqlite", "adapters/stores/tables")
 """Where one name stands for the same thing in either database, and for what their common part asks of it."""
 RETIRED = frozenset(
@@ -24,6 +25,7 @@ PROMISED = {
     ("policies/monitor/answers/report.py", "asked"): "the same field, read",
     ("policies/monitor/session.py", "asked"): "a field of stored snapshots",
     ("policies/monitor/state.py", "asked"): "the same field, written",
+    ("tests/adapters/agents/acp/test_probe.py", "asked"): "the same field, read",
 }
 """Where a retired word stands still, and why. It only shrinks."""
 LINES, BODY = 60, 35
@@ -35,14 +37,14 @@ LONGER = {
 """Functions longer than `LINES` for their signature and docstring alone: their bodies are short. It only shrinks."""
 
 
-def product() -> Iterator[tuple[str, ast.Module]]:
-    """Every file of the packages, by its path in the repository."""
-    for row in ROWS:
-        for path in sorted((ROOT / row).rglob("*.py")):
+def parsed(folders: tuple[str, ...]) -> Iterator[tuple[str, ast.Module]]:
+    """Every Python file of the folders, by its path in the repository."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
 
 
-FILES = dict(product())
+FILES = dict(parsed(ROWS))
 
 
 def identifiers(tree: ast.Module) -> set[str]:
@@ -101,9 +103,10 @@ def test_a_name_for_two_things_is_found() -> None:
 
 
 def test_no_name_says_only_how_a_value_came() -> None:
-    """A variable, parameter, attribute, function or module is named for what it holds or does."""
-    found = {(path, word) for path, tree in FILES.items() for word in identifiers(tree) & RETIRED}
-    modules = {path for path in FILES if RETIRED & set(path.removesuffix(".py").split("/"))}
+    """A variable, parameter, attribute, function or module is named for what it holds or does, in tests too."""
+    files = FILES | dict(parsed(CHECKS))
+    found = {(path, word) for path, tree in files.items() for word in identifiers(tree) & RETIRED}
+    modules = {path for path in files if RETIRED & set(path.removesuffix(".py").split("/"))}
 
     assert found == set(PROMISED)
     assert modules == set()

@@ -26,8 +26,8 @@ def main() -> None:
                 "capabilities": {"tools": {}},
                 "serverInfo": about,
             }
-        for said in (params.get("arguments") or {}).get("lines", ()):
-            print(said, flush=True)
+        for written in (params.get("arguments") or {}).get("lines", ()):
+            print(written, flush=True)
         if message["method"] == "tools/call":
             result = {"content": [{"type": "text", "text": "said"}]}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)

@@ -20,7 +20,7 @@ def as_javascript(id: Any) -> Any:
     return int(float(id)) if isinstance(id, int) else id
 
 
-def said(id: Any, result: dict[str, Any]) -> None:
+def reply(id: Any, result: dict[str, Any]) -> None:
     """One answer."""
     print(json.dumps({"jsonrpc": "2.0", "id": as_javascript(id), "result": result}), flush=True)
 
@@ -39,16 +39,16 @@ def main() -> None:
         if message["method"] == "initialize":
             about = {"name": "lenient", "version": "1"}
             version = params["protocolVersion"]
-            said(id, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about})
+            reply(id, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about})
             print(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}), flush=True)
         elif message["method"] != "tools/call":
-            said(id, {})
+            reply(id, {})
         elif params["name"].startswith("hold"):
             held.append((id, params["name"]))
         else:
             ended = held if params["name"] == "release" else []
             for each, name in [*ended, (id, params["name"])]:
-                said(each, {"content": TEXT, "isError": "_test" in name})
+                reply(each, {"content": TEXT, "isError": "_test" in name})
             ended.clear()
 
 

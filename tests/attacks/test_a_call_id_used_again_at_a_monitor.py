@@ -49,13 +49,13 @@ class Session:
 
     def ask(self, tool: str, id: str, turn: int = 0, *, over: bool = True, **input: Any) -> str:
         """The answer to a call at the gate; one that may run runs, and is over at once or goes on."""
-        told: dict[str, Any] = {"tool_call_id": id, "tool_name": tool, "tool_input": input, "turn": turn}
-        self.record.append(encode_event(ev.ToolCallRequested(**told)))
+        fields: dict[str, Any] = {"tool_call_id": id, "tool_name": tool, "tool_input": input, "turn": turn}
+        self.record.append(encode_event(ev.ToolCallRequested(**fields)))
         decision = self.monitor.propose(ToolCall(id=id, name=tool, input=input, turn=turn))
         self._found(decision.violations)
         if decision.action in ("allow", "warn"):
             self.ran += 1
-            self.tell(ev.ToolCallStarted(**told))
+            self.tell(ev.ToolCallStarted(**fields))
             if over:
                 self.end(tool, id)
         elif decision.action != "request_approval":
@@ -208,10 +208,10 @@ def test_a_client_that_cannot_be_held_and_numbers_the_calls_of_each_response_is_
     found = []
     for turn in (1, 2, 3):
         session.tell(ev.TurnStarted(turn=turn))
-        told: dict[str, Any] = {"tool_call_id": "call_0", "tool_name": "x", "tool_input": {"o": 1}, "turn": turn}
-        found += session.tell(ev.ToolCallStarted(**told))
+        fields: dict[str, Any] = {"tool_call_id": "call_0", "tool_name": "x", "tool_input": {"o": 1}, "turn": turn}
+        found += session.tell(ev.ToolCallStarted(**fields))
         session.end("x", "call_0")
-        found += session.tell(ev.ToolCallStarted(**told))
+        found += session.tell(ev.ToolCallStarted(**fields))
 
     assert found == ["count-1"]
 

@@ -57,8 +57,8 @@ def poisoned(hooked: Any, tmp_path: Path) -> Any:
 
 def verdict(hooked: Any) -> str:
     """What the hook answers to a call that is denied."""
-    told: dict[str, Any] = hooked.told(CALL)
-    return str(told["hookSpecificOutput"]["permissionDecisionReason"])
+    answer: dict[str, Any] = hooked.answer_to(CALL)
+    return str(answer["hookSpecificOutput"]["permissionDecisionReason"])
 
 
 def test_modules_in_the_working_folder_are_not_imported(poisoned: Any) -> None:
@@ -98,11 +98,11 @@ def test_with_another_home_nothing_is_judged(poisoned: Any, home: str) -> None:
     """`~` in a policy, and in a call, would be another folder than it was when the hook was installed."""
     before = poisoned.run(CALL | {"tool_name": "Read"}).stdout
     poisoned.env = {"HOME": str(poisoned.cwd) if home == "the folder" else home}
-    told = poisoned.told(CALL | {"tool_name": "Read", "tool_use_id": "t2"})
+    answer = poisoned.answer_to(CALL | {"tool_name": "Read", "tool_use_id": "t2"})
 
     assert before == b""
-    assert "HOME is not" in told["systemMessage"]
-    assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert "HOME is not" in answer["systemMessage"]
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 def remove(store: Path) -> None:
@@ -115,17 +115,17 @@ def test_a_store_that_is_gone_or_another_refuses(hooked: Any) -> None:
     """An empty store in its place would forget what was used and what was done."""
     first = hooked.run({**CALL, "tool_use_id": "t1"})
     remove(hooked.store)
-    gone = hooked.told({**CALL, "tool_use_id": "t2"})
+    gone = hooked.answer_to({**CALL, "tool_use_id": "t2"})
     other = hooked.folder / "other.db"
     store_id(other)
     other.rename(hooked.store)
-    replaced = hooked.told({**CALL, "tool_use_id": "t3"})
+    replaced = hooked.answer_to({**CALL, "tool_use_id": "t3"})
 
     assert first.stdout == b""
     assert "there is no store" in gone["systemMessage"]
     assert "is not the store the hooks were installed with" in replaced["systemMessage"]
-    for told in (gone, replaced):
-        assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
+    for answer in (gone, replaced):
+        assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 def test_an_older_copy_of_the_store_refuses(hooked: Any) -> None:
@@ -135,10 +135,10 @@ def test_an_older_copy_of_the_store_refuses(hooked: Any) -> None:
     allowed = hooked.run({**CALL, "tool_use_id": "t1"}).stdout
     remove(hooked.store)
     hooked.store.write_bytes(copy)
-    told = hooked.told({**CALL, "tool_use_id": "t2"})
+    answer = hooked.answer_to({**CALL, "tool_use_id": "t2"})
 
     assert allowed == b""
-    assert "has lost events" in told["systemMessage"]
+    assert "has lost events" in answer["systemMessage"]
 
 
 def test_the_socket_is_the_users_own(hooked: Any) -> None:
@@ -146,9 +146,9 @@ def test_the_socket_is_the_users_own(hooked: Any) -> None:
     hooked.run(CALL)
     modes = [path.lstat().st_mode & 0o777 for path in (hooked.place, hooked.place / "socket", hooked.place / "lock")]
     hooked.place.chmod(0o770)
-    told = hooked.told({**CALL, "tool_use_id": "t2"})
+    answer = hooked.answer_to({**CALL, "tool_use_id": "t2"})
 
     assert modes[0] == 0o700
     assert all(mode & 0o077 == 0 for mode in modes[1:])
-    assert "is not a folder of this user's own" in told["systemMessage"]
-    assert json.dumps(told["hookSpecificOutput"]).count("deny") == 1
+    assert "is not a folder of this user's own" in answer["systemMessage"]
+    assert json.dumps(answer["hookSpecificOutput"]).count("deny") == 1

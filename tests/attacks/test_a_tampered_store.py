@@ -247,7 +247,7 @@ def test_what_was_changed_is_found(path: Path, change: str) -> None:
         assert min(seq for _, seq in places(report)) == 6
 
 
-def asked(path: Path) -> None:
+def with_approvals(path: Path) -> None:
     """A store with one call that was approved, and one that was denied."""
     policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
 
@@ -277,7 +277,7 @@ def asked(path: Path) -> None:
 )
 def test_what_the_list_of_approvals_says_is_held_to_the_record(tmp_path: Path, change: str) -> None:
     """Whether a call was approved, and by whom."""
-    asked(tmp_path / "s.db")
+    with_approvals(tmp_path / "s.db")
     untouched = audited(tmp_path / "s.db").findings
     sql(tmp_path / "s.db", change)
     report = audited(tmp_path / "s.db")

@@ -71,20 +71,20 @@ async def test_of_answers_from_several_processes_one_counts(tmp_path: Path) -> N
     async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=ASKING)
         request = await held(supervisor)
-        told: list[str] = []
+        lines: list[str] = []
 
         async def answered(by: str) -> None:
             command = [sys.executable, "-c", ANSWERS, str(path), request.approval_id, by]
-            told.append((await anyio.run_process(command, stderr=subprocess.STDOUT)).stdout.decode().strip())
+            lines.append((await anyio.run_process(command, stderr=subprocess.STDOUT)).stdout.decode().strip())
 
         async with anyio.create_task_group() as tasks:
             for by in ("ana", "eve", "bob"):
                 tasks.start_soon(answered, by)
         await handle.wait()
         approval = await store.approval(request.approval_id)
-    (winner,) = [line.split()[1] for line in told if line.startswith("counts")]
+    (winner,) = [line.split()[1] for line in lines if line.startswith("counts")]
 
-    assert sorted(line.split()[0] for line in told) == ["answered", "answered", "counts"]
+    assert sorted(line.split()[0] for line in lines) == ["answered", "answered", "counts"]
     assert approval is not None
     assert approval.answer is not None
     assert (approval.answer.by, approval.recorded) == (winner, True)

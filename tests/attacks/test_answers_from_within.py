@@ -38,24 +38,24 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_what_a_run_starts_answers_nothing_and_ends_nothing(tmp_path: Path, way: str, command: str) -> None:
     """The command says so and does nothing, from wherever in the run's tree it is called."""
-    path, told = tmp_path / "runs.db", tmp_path / "told"
+    path, answer = tmp_path / "runs.db", tmp_path / "told"
     async with SQLiteStore(path) as store:
         await store.create_run(RunInfo(run_id="r", session_id="s"))
         await store.append([requested("r.1")])
     line = shlex.join([sys.executable, "-m", "proctor.adapters.cli", *command.split(), "--store", str(path)])
     script = tmp_path / "ask"
-    script.write_text(f"#!/bin/bash\n{line} > {told}.part 2>&1\nmv {told}.part {told}\n")
+    script.write_text(f"#!/bin/bash\n{line} > {answer}.part 2>&1\nmv {answer}.part {answer}\n")
     script.chmod(0o755)
     run = Subprocesses("run")
 
     await run.run(["bash", "-c", way.format(script)], cwd=tmp_path)
     with anyio.fail_after(PATIENCE_S):
-        while not told.exists():
+        while not answer.exists():
             await anyio.lowlevel.checkpoint()
     await run.end()
     async with SQLiteStore(path) as store:
         states = [approval.state for approval in await store.approvals()]
         orders = await store.blocks()
 
-    assert "is for people" in told.read_text()
+    assert "is for people" in answer.read_text()
     assert (states, list(orders)) == (["requested"], [])

@@ -137,11 +137,11 @@ def test_what_a_person_was_shown_is_kept_in_a_snapshot() -> None:
 def test_a_grant_after_a_resumption_covers_what_its_person_was_shown_and_no_more() -> None:
     """The record of the request says which rules asked; one that asks since then was not shown to anybody."""
     late = {"type": "never_after", "id": "late", "trigger": "y", "forbidden": "x", "action": "request_approval"}
-    told: dict[str, Any] = {"tool_call_id": "k", "tool_name": "x"}
+    fields: dict[str, Any] = {"tool_call_id": "k", "tool_name": "x"}
     shown = ({"policy": "p", "rule": "asks", "kind": "blocklist", "action": "request_approval"},)
     record = [
-        ev.ToolCallRequested(**told, tool_input={}),
-        ev.ToolApprovalRequested(approval_id="a", **told, tool_input={}, violations=shown),
+        ev.ToolCallRequested(**fields, tool_input={}),
+        ev.ToolApprovalRequested(approval_id="a", **fields, tool_input={}, violations=shown),
         ev.ToolCallStarted(tool_call_id="l", tool_name="y", tool_input={}),
         grant(),
     ]
@@ -155,12 +155,12 @@ def test_a_grant_after_a_resumption_covers_what_its_person_was_shown_and_no_more
 def test_what_another_call_broke_was_not_shown_to_whoever_answers_for_this_one() -> None:
     """A breaker that opens while a call waits asks for itself, live and on the record."""
     monitor = monitor_of({"type": "circuit_breaker", "id": "open", "consecutive": 1, "action": "request_approval"})
-    told: dict[str, Any] = {"tool_call_id": "k", "tool_name": "x"}
+    fields: dict[str, Any] = {"tool_call_id": "k", "tool_name": "x"}
     shown = ({"policy": "p", "rule": "asks", "kind": "blocklist", "action": "request_approval"},)
     failed: dict[str, Any] = {"tool_call_id": "l", "tool_name": "y"}
     record = [
-        ev.ToolCallRequested(**told, tool_input={}),
-        ev.ToolApprovalRequested(approval_id="a", **told, tool_input={}, violations=shown),
+        ev.ToolCallRequested(**fields, tool_input={}),
+        ev.ToolApprovalRequested(approval_id="a", **fields, tool_input={}, violations=shown),
         ev.ToolCallStarted(**failed, tool_input={}),
         ev.ToolCallFailed(**failed, error="boom"),
         ev.PolicyViolated(policy="p", rule="open", kind="circuit_breaker", action="request_approval"),

@@ -25,10 +25,10 @@ def ask(monitor: Monitor, tool: str, turn: int = 0, **input: Any) -> str:
 
 
 def done(monitor: Monitor, tool: str, output: Any = None, **input: Any) -> None:
-    told: dict[str, Any] = {"tool_call_id": f"d{monitor.usage.output_tokens}", "tool_name": tool}
+    fields: dict[str, Any] = {"tool_call_id": f"d{monitor.usage.output_tokens}", "tool_name": tool}
     monitor.observe(ev.TokenUsageUpdated(output_tokens=1))
-    monitor.observe(ev.ToolCallStarted(**told, tool_input=input))
-    monitor.observe(ev.ToolCallCompleted(**told, tool_output=output))
+    monitor.observe(ev.ToolCallStarted(**fields, tool_input=input))
+    monitor.observe(ev.ToolCallCompleted(**fields, tool_output=output))
 
 
 def state_of(monitor: Monitor) -> dict[str, Any]:

@@ -81,14 +81,16 @@ async def with_openai_agents(till: Till, arguments: str, *, store: MemoryStore) 
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
     class Scripted(Model):
-        asked = 0
+        responses = 0
 
         async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
-            self.asked += 1
+            self.responses += 1
             call = ResponseFunctionToolCall(type="function_call", call_id="1", name="pay", arguments=arguments)
             text = ResponseOutputText(type="output_text", text="done", annotations=[])
-            said = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[text])
-            return ModelResponse(output=[call if self.asked == 1 else said], usage=Usage(), response_id=None)
+            message = ResponseOutputMessage(
+                id="m", type="message", role="assistant", status="completed", content=[text]
+            )
+            return ModelResponse(output=[call if self.responses == 1 else message], usage=Usage(), response_id=None)
 
         def stream_response(self, *args: Any, **kwargs: Any) -> Any:
             raise AssertionError("nobody streams here")

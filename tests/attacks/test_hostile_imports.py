@@ -57,9 +57,9 @@ def lines(tmp_path: Path) -> Lines:
 
 def changed(line: bytes, **fields: Any) -> bytes:
     """An event's line with other fields."""
-    told = json.loads(line)
-    told["event"] |= fields
-    return json.dumps(told).encode() + b"\n"
+    event = json.loads(line)
+    event["event"] |= fields
+    return json.dumps(event).encode() + b"\n"
 
 
 def events(lines: Lines) -> list[int]:
@@ -211,10 +211,10 @@ def test_a_line_without_an_end_is_not_read_to_its_end(
     file.write_bytes(b"".join(lines))
     code, _ = called(capsys, "import", file, "--store", store)
     file.write_bytes(b"".join(lines[:5]) + b"x" * (longest + 100))
-    refused, said = called(capsys, "import", file, "--store", tmp_path / "other.db")
+    refused, errors = called(capsys, "import", file, "--store", tmp_path / "other.db")
 
     assert (code, refused) == (0, 2)
-    assert "a line is longer than" in said
+    assert "a line is longer than" in errors
 
 
 @pytest.mark.parametrize("kind", ["folder", "missing", "link to itself", "link to nothing"])
@@ -230,9 +230,9 @@ def test_what_is_no_file_of_lines_is_one_message(
             at.symlink_to(at)
         case "link to nothing":
             at.symlink_to(tmp_path / "nothing")
-    code, said = called(capsys, "import", at, "--store", store)
+    code, errors = called(capsys, "import", at, "--store", store)
 
-    assert (code, said.count("\n"), "Traceback" in said) == (2, 1, False)
+    assert (code, errors.count("\n"), "Traceback" in errors) == (2, 1, False)
     assert not store.exists()
 
 

@@ -79,9 +79,9 @@ def test_a_snapshot_keeps_what_was_returned_exactly(supplied: Any) -> None:
         policy.restore(monitor.snapshot()),
         policy.restore(policy.restore(monitor.snapshot()).snapshot()),
     ):
-        asked = [ToolCall(id=f"p{n}", name="pay", input={"id": n}) for n in (int(supplied), int(supplied) - 1)]
+        calls = [ToolCall(id=f"p{n}", name="pay", input={"id": n}) for n in (int(supplied), int(supplied) - 1)]
 
-        assert [each.propose(call).action for call in asked] == ["allow", "deny"]
+        assert [each.propose(call).action for call in calls] == ["allow", "deny"]
 
 
 def test_a_snapshot_knows_a_call_in_flight_whatever_its_input() -> None:

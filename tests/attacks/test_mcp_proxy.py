@@ -24,18 +24,18 @@ ODD_IDS: list[Any] = [None, 1.0, 1.5, True, False, {}, [], [1], {"id": 1}, 1e300
 @pytest.mark.parametrize("odd", ODD_IDS, ids=str)
 def test_a_call_with_an_id_that_is_none_never_reaches_the_server(tmp_path: Path, odd: Any) -> None:
     """JSON-RPC ids are strings and integers; some servers answer others all the same (JSON-RPC 2.0, section 4)."""
-    answers, asked = talk(tmp_path, write(tmp_path, id=odd))
+    answers, server_log = talk(tmp_path, write(tmp_path, id=odd))
 
-    assert "tools/call" not in asked
+    assert "tools/call" not in server_log
     assert not (tmp_path / "written").exists()
     assert any(answer.get("error", {}).get("code") == -32600 for answer in answers)
 
 
 def test_a_call_as_a_notification_never_reaches_the_server(tmp_path: Path) -> None:
     """A server may run it and just not answer."""
-    answers, asked = talk(tmp_path, write(tmp_path))
+    answers, server_log = talk(tmp_path, write(tmp_path))
 
-    assert "tools/call" not in asked
+    assert "tools/call" not in server_log
     assert any("error" in answer for answer in answers)
 
 
@@ -44,17 +44,17 @@ def test_a_call_as_a_notification_never_reaches_the_server(tmp_path: Path) -> No
 )
 def test_a_method_that_the_protocol_does_not_define_is_not_passed_on(tmp_path: Path, method: str) -> None:
     """As a request and as a notification."""
-    answers, asked = talk(tmp_path, write(tmp_path, id=7, method=method), write(tmp_path, method=method))
+    answers, server_log = talk(tmp_path, write(tmp_path, id=7, method=method), write(tmp_path, method=method))
 
-    assert method not in asked.splitlines()
+    assert method not in server_log.splitlines()
     assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32601]
 
 
 def test_a_batch_is_not_passed_on(tmp_path: Path) -> None:
     """The protocol had batches for one revision; the proxy takes one message a line."""
-    _, asked = talk(tmp_path, f"[{write(tmp_path, id=7)}]")
+    _, server_log = talk(tmp_path, f"[{write(tmp_path, id=7)}]")
 
-    assert "tools/call" not in asked
+    assert "tools/call" not in server_log
 
 
 def test_a_key_in_another_case_does_not_rename_the_tool(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_a_key_in_another_case_does_not_rename_the_tool(tmp_path: Path) -> None:
     params = {"name": "read", "arguments": {"path": "x"}, "Name": "write"}
     renamed = write(tmp_path, id=7, params=params)
     twice = write(tmp_path, id=8, method="ping")[:-1] + ', "Method": "tools/call"}'
-    answers, asked = talk(tmp_path, renamed, twice)
+    answers, server_log = talk(tmp_path, renamed, twice)
 
-    assert "tools/call" not in asked
+    assert "tools/call" not in server_log
     assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32602]
 
 
@@ -72,9 +72,9 @@ def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None
     """What goes on is written anew from what was judged, so that both read the same."""
     fail_last = write(tmp_path, id=7).replace('"name": "write"', '"name": "write", "name": "fail"')
     write_last = write(tmp_path, id=8).replace('"name": "write"', '"name": "fail", "name": "write"')
-    answers, asked = talk(tmp_path, fail_last, write_last, ids=(7, 8))
+    answers, server_log = talk(tmp_path, fail_last, write_last, ids=(7, 8))
 
-    assert asked.splitlines().count("tools/call") == 1
+    assert server_log.splitlines().count("tools/call") == 1
     assert not (tmp_path / "written").exists()
     assert [answer["result"]["isError"] for answer in answers if answer.get("id") == 8] == [True]
 
@@ -82,9 +82,9 @@ def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None
 def test_arguments_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
     """A rule on `$.path` would see the one, and the server may read the other."""
     params = {"name": "read", "arguments": {"path": "safe", "Path": "/etc/passwd"}}
-    answers, asked = talk(tmp_path, write(tmp_path, id=7, params=params))
+    answers, server_log = talk(tmp_path, write(tmp_path, id=7, params=params))
 
-    assert "tools/call" not in asked
+    assert "tools/call" not in server_log
     assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32602]
 
 

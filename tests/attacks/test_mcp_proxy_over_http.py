@@ -52,8 +52,8 @@ def test_a_session_takes_a_call_in_no_other_way(tmp_path: Path) -> None:
     denied = call("write").encode()
     with ProxyOverHttp(tmp_path) as (url, log):
         session = post(url, HELLO)[1][SESSION]
-        known = {SESSION: session}
-        post(url, READY, **known)
+        headers = {SESSION: session}
+        post(url, READY, **headers)
         chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (denied[:9], denied[9:])) + b"0\r\n\r\n"
         line = f"{SESSION}: {session}"
         raw(url, head(url, line, "Transfer-Encoding: chunked"), chunks)
@@ -65,11 +65,11 @@ def test_a_session_takes_a_call_in_no_other_way(tmp_path: Path) -> None:
             head(url, line, "Content-Length: 2") + b"{}" + head(url, line, f"Content-Length: {len(denied)}") + denied,
         )
         for body in (b"[" + denied + b"]", b"\xef\xbb\xbf" + denied, denied.decode().encode("utf-16")):
-            post(url, body, **known)
-        post(url, denied, **known, **{"x-http-method-override": "tools/call", "content-type": "text/plain"})
-        post(url, last_ping().encode(), **known)
-        ended = post(url, b"", method="DELETE", **known)[0]
-        after = post(url, denied, **known)[0]
+            post(url, body, **headers)
+        post(url, denied, **headers, **{"x-http-method-override": "tools/call", "content-type": "text/plain"})
+        post(url, last_ping().encode(), **headers)
+        ended = post(url, b"", method="DELETE", **headers)[0]
+        after = post(url, denied, **headers)[0]
 
         assert "tools/call" not in log.read_text()
         assert ended == 200

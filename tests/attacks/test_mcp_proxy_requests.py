@@ -63,10 +63,10 @@ class Talk:
 
     def held(self, tool: str, id: Any) -> None:
         """Make a call that the server has and does not answer."""
-        before = self.asked().count('"hold')
+        before = self.server_log().count('"hold')
         self.send(call(tool, id))
         number = 0
-        while self.asked().count('"hold') == before:
+        while self.server_log().count('"hold') == before:
             self.call("look", f"look-{id}-{number}")
             number += 1
 
@@ -76,7 +76,7 @@ class Talk:
         self.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
         self.call("look", f"seen-{id}")
 
-    def asked(self) -> str:
+    def server_log(self) -> str:
         """Every line the server got."""
         return (self._folder / "asked.log").read_text()
 
@@ -135,7 +135,7 @@ def test_a_withdrawn_call_that_the_server_completes_has_completed(talks: Any) ->
     talk.send(call("hold", 3))
 
     assert talk.until(3)["result"]["isError"]
-    assert talk.asked().count('"hold"') == 1
+    assert talk.server_log().count('"hold"') == 1
 
 
 @pytest.mark.parametrize("withdrawn", [True, 1.0, [1], {"id": 1}, None, "1"], ids=str)
@@ -157,7 +157,7 @@ def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -
     talk.send(json.dumps({"jsonrpc": "2.0", **both, "error": {"code": 1, "message": "m"}}))
 
     assert talk.call("read", 9)
-    assert "write" not in talk.asked()
+    assert "write" not in talk.server_log()
 
 
 BIG = "9" * 400
@@ -170,9 +170,9 @@ def test_numbers_that_json_does_not_have_never_reach_the_server(tmp_path: Path) 
     lines = [call("pay", n, most="@").replace('"@"', number) for n, number in enumerate(NUMBERS)]
     lines += [call("pay", 10 + n, most=5, more=["@"]).replace('"@"', number) for n, number in enumerate(NUMBERS)]
     lines.append(call("pay", 99, most=5))
-    answers, asked = talk(tmp_path, *lines, policy=policy, server=LENIENT, ids=(99,))
+    answers, server_log = talk(tmp_path, *lines, policy=policy, server=LENIENT, ids=(99,))
 
-    assert asked.count('"pay"') == 1
+    assert server_log.count('"pay"') == 1
     assert {error_code(answers, n) for n in range(6)} == {-32602}
     assert {error_code(answers, 10 + n) for n in range(6)} == {-32602}
 
@@ -186,9 +186,9 @@ def test_a_key_that_a_server_may_take_for_one_the_policy_names_is_refused(tmp_pa
         call("save", 6, a={"\u017f": 1, "s": 2}),
         call("save", 7, to={}),
     ]
-    answers, asked = talk(tmp_path, *lines, policy=PATHS, server=LENIENT, ids=(7,))
+    answers, server_log = talk(tmp_path, *lines, policy=PATHS, server=LENIENT, ids=(7,))
 
-    assert asked.count('"save"') == 1
+    assert server_log.count('"save"') == 1
     assert {error_code(answers, n) for n in (0, 1, 2, 3, 5, 6)} == {-32602}
 
 
@@ -198,9 +198,9 @@ ODD_NAMES = ["write ", " write", "write\n", "write\x00", "\u200bwrite", "ｗrite
 def test_a_name_that_a_server_may_take_for_another_is_refused(tmp_path: Path) -> None:
     """By blanks around it, characters that do not show, or those that Unicode holds for the same."""
     lines = [call(name, n) for n, name in enumerate(ODD_NAMES)]
-    answers, asked = talk(tmp_path, *lines, call("read", 99), server=LENIENT, ids=(99,))
+    answers, server_log = talk(tmp_path, *lines, call("read", 99), server=LENIENT, ids=(99,))
 
-    assert asked.count("tools/call") == 1
+    assert server_log.count("tools/call") == 1
     assert {error_code(answers, n) for n in range(len(ODD_NAMES))} == {-32602}
 
 
@@ -225,8 +225,8 @@ def test_lines_that_are_not_one_message_each_never_reach_the_server(tmp_path: Pa
         b'{"a":' * 5000 + b"1" + b"}" * 5000,
         b"[" * 200_000,
     ]
-    answers, asked = talk(tmp_path, *odd, server=LENIENT)
+    answers, server_log = talk(tmp_path, *odd, server=LENIENT)
 
-    assert "write" not in asked
-    assert "wr" not in asked.replace("write", "")
+    assert "write" not in server_log
+    assert "wr" not in server_log.replace("write", "")
     assert any(answer.get("id") == "last" for answer in answers)

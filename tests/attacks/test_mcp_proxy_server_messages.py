@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from proxy_processes import HELLO, READY, asked, call, command, environment, last_ping
+from proxy_processes import HELLO, READY, call, command, environment, last_ping, line_of
 
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -23,10 +23,10 @@ class Seen(msgspec.Struct):
 
     by_client: list[dict[str, Any]]
     answers: list[dict[str, Any]]
-    told: str
+    errors: str
 
 
-def said(folder: Path, *messages: dict[str, Any], replies: tuple[dict[str, Any], ...] = ()) -> Seen:
+def exchange(folder: Path, *messages: dict[str, Any], replies: tuple[dict[str, Any], ...] = ()) -> Seen:
     """A server says these during a call; the client replies when it has the call's answer."""
     with subprocess.Popen(
         command(folder, server=SERVER),
@@ -39,22 +39,22 @@ def said(folder: Path, *messages: dict[str, Any], replies: tuple[dict[str, Any],
         assert proxy.stdout is not None
         assert proxy.stderr is not None
         speak = call("say", 700, lines=[json.dumps(message) for message in messages])
-        proxy.stdin.write(b"".join(line + b"\n" for line in (asked(HELLO), asked(READY), speak.encode())))
+        proxy.stdin.write(b"".join(line + b"\n" for line in (line_of(HELLO), line_of(READY), speak.encode())))
         proxy.stdin.flush()
         by_client: list[dict[str, Any]] = []
         for line in proxy.stdout:
             by_client.append(json.loads(line))
             if by_client[-1].get("id") == 700 and "result" in by_client[-1]:
-                lines = [*map(asked, replies), last_ping().encode()]
+                lines = [*map(line_of, replies), last_ping().encode()]
                 proxy.stdin.write(b"".join(line + b"\n" for line in lines))
                 proxy.stdin.flush()
             if by_client[-1].get("id") == "last":
                 break
         proxy.stdin.close()
-        told = proxy.stderr.read().decode()
+        errors = proxy.stderr.read().decode()
         proxy.wait(PATIENCE_S)
     got = map(json.loads, (folder / "asked.log").read_text().splitlines())
-    return Seen(by_client, [message for message in got if "method" not in message], told)
+    return Seen(by_client, [message for message in got if "method" not in message], errors)
 
 
 def request(method: str, id: Any = 9, **params: Any) -> dict[str, Any]:
@@ -81,11 +81,11 @@ FORGED = [
 def test_what_no_server_says_is_not_passed_on(tmp_path: Path) -> None:
     """Requests are answered with an error, by the proxy only; notices are dropped; the operator is told."""
     replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in range(1, 6))
-    seen = said(tmp_path, *FORGED, replies=replies)
+    seen = exchange(tmp_path, *FORGED, replies=replies)
     methods = [message["method"] for message in FORGED]
 
     assert [message for message in seen.by_client if message.get("method") in methods] == []
-    assert [method for method in methods if method not in seen.told] == []
+    assert [method for method in methods if method not in seen.errors] == []
     assert [(m["id"], m["error"]["code"]) for m in seen.answers] == [(id, -32601) for id in range(1, 6)]
 
 
@@ -104,7 +104,7 @@ def test_what_a_server_may_say_reaches_its_client_as_it_is(tmp_path: Path) -> No
     """And the client's answers reach the server, once each: also under an id that a call of the client's has."""
     asking = [message["id"] for message in ALLOWED if "id" in message]
     replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in asking)
-    seen = said(tmp_path, *ALLOWED, replies=(*replies, *replies))
+    seen = exchange(tmp_path, *ALLOWED, replies=(*replies, *replies))
 
     assert [message for message in seen.by_client if "method" in message] == ALLOWED
     assert seen.answers == [*replies]

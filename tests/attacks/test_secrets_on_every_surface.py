@@ -64,20 +64,20 @@ class Planted:
         provider.add_span_processor(SimpleSpanProcessor(self.spans))
         telemetry = OpenTelemetry(tracer_provider=provider, content=True)
         context = RunContext(labels={"token": ALL}, user=ALL)
-        told: Any = {"metadata": {"note": ALL}, "context": context}
+        given: Any = {"metadata": {"note": ALL}, "context": context}
         steps: list[Step] = [*PLANTED, Ask(name="delete", input={"path": ALL})]
         async with SQLiteStore(self.path) as store:
             adapter = FakeAdapter(steps, output={"said": ALL})
             publishers: list[Publisher] = [telemetry, lambda event: self.events.append(event)]
             await run_once(
-                adapter, ALL, policies=POLICIES, store=store, publishers=publishers, run_id="ended", **told
+                adapter, ALL, policies=POLICIES, store=store, publishers=publishers, run_id="ended", **given
             )
             async with Supervisor(store, publishers=publishers) as supervisor:
                 handle = await supervisor.start(
-                    FakeAdapter([Pause()]), ALL, policies=POLICIES, run_id="waits", session_id="s", **told
+                    FakeAdapter([Pause()]), ALL, policies=POLICIES, run_id="waits", session_id="s", **given
                 )
                 await cancel_for_approval(store, handle, handle.run_id, ABOUT)
-            await create_run(store, ALL, run_id="created", **told)
+            await create_run(store, ALL, run_id="created", **given)
             await KillSwitch(store).block_starts(by=ALL, reason=ALL, tenant="t")
 
     async def ask_again(self) -> None:
@@ -102,9 +102,9 @@ def planted_store(tmp_path_factory: pytest.TempPathFactory) -> Planted:
 
 def test_spans_with_content_have_none(planted_store: Planted) -> None:
     """Prompts, inputs, outputs, reasons and labels are there, redacted."""
-    said = " ".join(span.to_json() for span in planted_store.spans.get_finished_spans())
-    assert "[redacted:" in said
-    assert secrets_in(said.replace("\\n", "\n")) == []
+    text = " ".join(span.to_json() for span in planted_store.spans.get_finished_spans())
+    assert "[redacted:" in text
+    assert secrets_in(text.replace("\\n", "\n")) == []
 
 
 def test_messages_of_the_webhook_have_none(planted_store: Planted) -> None:
@@ -134,12 +134,12 @@ def test_the_web_api_and_its_streams_have_none(planted_store: Planted) -> None:
     with web_server.site(planted_store.path.parent) as site:
         answers = {path: site.ask("GET", path) for path in PATHS}
         waiting = answers["/api/approvals"].data["approvals"]
-        asked = site.ask("GET", f"/api/approvals/{waiting[0]['approval_id']}")
+        shown = site.ask("GET", f"/api/approvals/{waiting[0]['approval_id']}")
         with site.stream("/api/runs/ended/stream") as events:
             streamed = [json.dumps(data) for _, name, data in events if name != "end"]
     assert {path: found for path, a in answers.items() if (found := found_in_json(a.body.decode()))} == {}
     assert sum(answer.status == 200 for answer in answers.values()) > 12
-    assert found_in_json(asked.body.decode(), *streamed) == []
+    assert found_in_json(shown.body.decode(), *streamed) == []
     assert len(streamed) > len(PLANTED)
 
 

@@ -96,23 +96,23 @@ reports = st.fixed_dictionaries({name: st.integers(0, 9) for name in COUNTS})
 
 
 @given(st.lists(reports, min_size=1, max_size=5))
-def test_no_cumulative_report_is_priced_below_what_it_says(told: list[dict[str, Any]]) -> None:
+def test_no_cumulative_report_is_priced_below_what_it_says(figures: list[dict[str, Any]]) -> None:
     """Whatever its parts and sums contradict."""
     monitor = start()
-    for report in told:
+    for report in figures:
         monitor.observe(ev.TokenUsageUpdated(scope="cumulative", **report))
 
         assert monitor.usage.cost_usd >= priced(report)
 
 
 @given(st.lists(reports, min_size=1, max_size=5))
-def test_no_delta_is_priced_below_what_it_says(told: list[dict[str, Any]]) -> None:
+def test_no_delta_is_priced_below_what_it_says(figures: list[dict[str, Any]]) -> None:
     """A part that is larger than its sum is paid for in full."""
     monitor = start()
-    for report in told:
+    for report in figures:
         monitor.observe(ev.TokenUsageUpdated(**report))
 
-    assert monitor.usage.cost_usd >= sum(map(priced, told))
+    assert monitor.usage.cost_usd >= sum(map(priced, figures))
 
 
 LIES: list[Any] = ["12", True, 1.5, math.nan, -1, [1], {}]

@@ -139,8 +139,8 @@ def test_another_sites_page_may_not_ask(site: Site, headers: dict[str, str]) -> 
 
 def test_nothing_allows_another_site_to_read(site: Site) -> None:
     """A browser that asks first (CORS) is not told that it may."""
-    asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
-    answers = [site.ask("OPTIONS", "/api/me", token=None, headers=asked), site.ask("OPTIONS", "/", token=None)]
+    headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    answers = [site.ask("OPTIONS", "/api/me", token=None, headers=headers), site.ask("OPTIONS", "/", token=None)]
 
     assert [answer.status for answer in answers] == [403, 405]
     assert not any(name.startswith("access-control") for answer in answers for name in answer.headers)
@@ -215,9 +215,9 @@ def test_two_answers_that_race_are_one(site: Site) -> None:
         with ThreadPoolExecutor(8) as pool:
             statuses = list(pool.map(answer, range(8)))
         assert process.stdout is not None
-        told = [json.loads(line) for line in process.stdout]
+        events = [json.loads(line) for line in process.stdout]
 
-    answers = [e["type"] for e in told if e["type"] in ("tool_approval_granted", "tool_approval_denied")]
+    answers = [e["type"] for e in events if e["type"] in ("tool_approval_granted", "tool_approval_denied")]
     assert len(answers) == 1
     assert sorted(statuses) == [200] + [409] * 7
 

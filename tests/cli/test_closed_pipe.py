@@ -70,10 +70,10 @@ def test_a_closed_pipe_is_no_error(command: tuple[str, ...], ran: Any, place: Pa
     item = {"type": "tool_call", "id": "c", "name": "read", "input": {}}
     place.joinpath("trace.jsonl").write_text(json.dumps({"id": "s", "events": [item]}) + "\n")
     place.joinpath("one.test.yaml").write_text(TESTS)
-    code, said = closed(name, *COMMANDS[name], *form)
+    code, errors = closed(name, *COMMANDS[name], *form)
 
-    assert "Traceback" not in said
-    assert "BrokenPipe" not in said
+    assert "Traceback" not in errors
+    assert "BrokenPipe" not in errors
     assert code in ((1,) if name == "run" else (0, 1))
 
 
@@ -128,8 +128,8 @@ def test_who_answers_or_ends_a_run_unread_has_done_it(
             assert run.poll() is None
         [approval] = waiting
         about = ("--all",) if command == "kill" else (approval["approval_id"],)
-        code, said = closed(command, *about, *form)
+        code, errors = closed(command, *about, *form)
     [line] = cli("runs", "--json").lines
 
-    assert (code, said) == (0, "")
+    assert (code, errors) == (0, "")
     assert line["status"] == status

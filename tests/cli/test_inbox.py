@@ -18,7 +18,7 @@ from proctor.policies.stream.events import Event, RunCompleted, RunStarted, Tool
 Cli = Any
 
 
-def asked(n: int, run_id: str = "run_1") -> ToolApprovalRequested:
+def request(n: int, run_id: str = "run_1") -> ToolApprovalRequested:
     return ToolApprovalRequested(
         run_id=run_id,
         session_id="s",
@@ -40,7 +40,7 @@ async def store(path: Path, *events: Event) -> None:
 
 def test_so_many_are_listed_oldest_first_by_their_whole_id(cli: Cli, place: Path) -> None:
     """And it is said that there are more."""
-    some: list[Event] = [*(asked(n) for n in range(1, 6)), granted(2)]
+    some: list[Event] = [*(request(n) for n in range(1, 6)), granted(2)]
     anyio.run(store, place / "some.db", *some)
     two = cli("approvals", "--limit", "2", "--store", "some.db")
     every = cli("approvals", "--store", "some.db", "--json")
@@ -59,7 +59,7 @@ def test_it_watches_what_comes_and_what_becomes_of_it(tmp_path: Path) -> None:
     watchdog.start()
     try:
         assert process.stdout is not None
-        anyio.run(store, path, RunStarted(run_id="run_1", session_id="s"), asked(1), asked(2))
+        anyio.run(store, path, RunStarted(run_id="run_1", session_id="s"), request(1), request(2))
         seen = [json.loads(process.stdout.readline()) for _ in range(2)]
         anyio.run(store, path, granted(1), RunCompleted(run_id="run_1", session_id="s"))
         seen += [json.loads(process.stdout.readline()) for _ in range(2)]

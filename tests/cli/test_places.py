@@ -18,7 +18,7 @@ NOBODY = 10_001
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("mysql://ana:secret-word@db/x", "no store is kept at `mysql://...`; a store is a file or postgresql://..."),
         ("https://ops.example/runs.db", "no store is kept at `https://...`"),
@@ -29,11 +29,11 @@ NOBODY = 10_001
 @pytest.mark.parametrize(
     "command", [("runs",), ("approvals",), ("tail", "--follow"), ("serve",), ("audit", "verify")]
 )
-def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any, url: str, said: str) -> None:
+def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any, url: str, message: str) -> None:
     """It is neither taken for a file that is not there yet nor shown with its password."""
     answer = cli(*command, "--store", url)
 
-    assert (answer.code, said in answer.err) == (2, True), answer
+    assert (answer.code, message in answer.err) == (2, True), answer
     assert "secret-word" not in answer.err
     assert list(place.glob("*:*")) == []
     with pytest.raises(UsageError, match="no store is kept at"):

@@ -74,9 +74,9 @@ def test_the_variable_may_be_a_url(cli: Cli, url: str, monkeypatch: pytest.Monke
 def test_a_database_without_a_store_is_none(cli: Cli, url: str) -> None:
     """What only reads makes no tables there."""
     for command in (("runs",), ("show", "last"), ("store",), ("audit", "verify"), ("prune", "--older-than", "1d")):
-        said = cli(*command, "--store", url)
+        ended = cli(*command, "--store", url)
 
-        assert (said.code, "there is no store at `postgresql://" in said.err) == (2, True), (command, said)
+        assert (ended.code, "there is no store at `postgresql://" in ended.err) == (2, True), (command, ended)
     assert cli("demo", "--store", url).code == 0
 
 
@@ -85,7 +85,7 @@ def test_what_is_wrong_with_a_url_is_said_without_its_password(cli: Cli) -> None
     there = urlsplit(server_url())
     host = there.netloc.rpartition("@")[2]
     refused = "this role" if VARIABLE in os.environ else "does not let this role in with this password"
-    for wrong, said in {
+    for wrong, message in {
         "postgresql://ana:s3cret@127.0.0.1:1/x": "cannot be reached",
         there._replace(netloc=f"ana:s3cret@{host}").geturl(): refused,
         there._replace(netloc=f"postgres:s3cret@{host}", path="/nowhere").geturl(): "does not exist",
@@ -95,7 +95,7 @@ def test_what_is_wrong_with_a_url_is_said_without_its_password(cli: Cli) -> None
         answer = cli("runs", "--store", wrong)
 
         assert answer.code in (2, 3), answer
-        assert said in answer.err
+        assert message in answer.err
         assert "s3cret" not in answer.out + answer.err
 
 
@@ -106,18 +106,18 @@ def test_a_newer_store_is_not_touched(cli: Cli, url: str) -> None:
     assert cli("demo", "--store", url).code == 0
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE proctor.store SET version = 99")
-    said = cli("runs", "--store", url)
+    ended = cli("runs", "--store", url)
 
-    assert (said.code, "has schema version 99" in said.err) == (2, True)
+    assert (ended.code, "has schema version 99" in ended.err) == (2, True)
 
 
 def test_without_the_driver_the_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """For every command that opens a store."""
     monkeypatch.setattr("proctor.adapters.stores.postgres.find_spec", lambda name: None)
     for command in (("runs",), ("audit", "verify")):
-        said = cli(*command, "--store", "postgresql://h/x")
+        ended = cli(*command, "--store", "postgresql://h/x")
 
-        assert (said.code, "pip install 'proctor[postgres]'" in said.err) == (2, True)
+        assert (ended.code, "pip install 'proctor[postgres]'" in ended.err) == (2, True)
 
 
 def test_the_tables_are_made_when_told(cli: Cli, url: str) -> None:

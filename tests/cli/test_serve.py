@@ -166,7 +166,7 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--store", "nowhere.db"), "there is no store at `nowhere.db`"),
         (("--store", "org.yaml"), "org.yaml"),
@@ -178,12 +178,12 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
         (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
     ],
 )
-def test_what_is_told_wrongly_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+def test_what_is_told_wrongly_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
     """Exit code 2, one line."""
     answer = cli("serve", "--listen", "127.0.0.1:0", *arguments)
 
     assert answer.code == 2
-    assert said in answer.err
+    assert message in answer.err
     assert answer.err.count("\n") == 1
     assert answer.out == ""
 

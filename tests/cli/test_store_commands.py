@@ -85,9 +85,9 @@ def test_tail_shows_the_latest_events(cli: Cli, ran: Any) -> None:
 def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, waits: str) -> None:
     """It runs once somebody said yes; who did is on record."""
     with going(waits) as process:
-        asked = until(process, "tool_approval_requested")
+        request = until(process, "tool_approval_requested")
         listed = cli("approvals")
-        answer = cli("approve", asked["approval_id"], "--by", "ana", "--reason", "looks right")
+        answer = cli("approve", request["approval_id"], "--by", "ana", "--reason", "looks right")
         granted = until(process, "tool_approval_granted")
         until(process, "tool_call_started")
 
@@ -99,8 +99,8 @@ def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, wait
 def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str) -> None:
     """The beginning of the run's id and the number."""
     with going(waits) as process:
-        asked = until(process, "tool_approval_requested")
-        run, _, number = asked["approval_id"].partition(".")
+        request = until(process, "tool_approval_requested")
+        run, _, number = request["approval_id"].partition(".")
         answer = cli("deny", f"{run[:12]}.{number}", "--json", "--by", "ana")
         until(process, "tool_call_denied")
 
@@ -111,8 +111,8 @@ def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str)
 def test_the_model_is_told_the_words_of_whoever_denies(cli: Cli, waits: str) -> None:
     """From another process; the reason is for the record alone."""
     with going(waits) as process:
-        asked = until(process, "tool_approval_requested")
-        answer = cli("deny", asked["approval_id"], "--tell", "Use the staging host.", "--reason", "it is Friday")
+        request = until(process, "tool_approval_requested")
+        answer = cli("deny", request["approval_id"], "--tell", "Use the staging host.", "--reason", "it is Friday")
         declined = until(process, "tool_approval_denied")
         refused = until(process, "tool_call_denied")
 
@@ -368,7 +368,7 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("--backup", "org.yaml"), 2, "`org.yaml` is there already"),
         (("--backup", "nowhere/b.db"), 3, "`nowhere/b.db` cannot be written: no such file or directory"),
@@ -378,10 +378,10 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
     ],
 )
 def test_a_backup_that_cannot_be_made_is_told(
-    cli: Cli, place: Path, ran: Any, arguments: Any, code: int, said: str
+    cli: Cli, place: Path, ran: Any, arguments: Any, code: int, message: str
 ) -> None:
     """Nothing is written over, and nothing half made is left."""
     answer = cli("store", *arguments)
 
-    assert (answer.code, said in answer.err) == (code, True), answer
+    assert (answer.code, message in answer.err) == (code, True), answer
     assert not (place / "b.db").exists()

@@ -47,12 +47,12 @@ def test_a_run_outlives_its_request_and_is_approved_by_another(place: Path, back
         names["adapter"] = FakeAdapter([Ask(name="refund", input={"order": "7"})])
     with TestClient(names["app"], backend=backend) as client:
         run_id = client.post("/runs", params={"prompt": "refund order 7"}).json()["run_id"]
-        (asked,) = until(lambda: client.get("/approvals").json())
-        answered = client.post(f"/approvals/{quote(asked['id'])}", params={"by": "ana"})
+        (fetched,) = until(lambda: client.get("/approvals").json())
+        answered = client.post(f"/approvals/{quote(fetched['id'])}", params={"by": "ana"})
         events = [json.loads(line) for line in client.get(f"/runs/{run_id}/events").iter_lines()]
         missing = client.get("/runs/none/events").status_code
 
-    assert (asked["tool"], answered.status_code, missing) == ("refund", 200, 404)
+    assert (fetched["tool"], answered.status_code, missing) == ("refund", 200, 404)
     assert [event["by"] for event in events if event["type"] == "tool_approval_granted"] == ["ana"]
     assert events[-1]["type"] == "run_completed"
 
@@ -61,8 +61,8 @@ def test_another_process_answers_the_approvals_of_a_real_server(place: Path) -> 
     """With the commands that the page shows."""
     with served(place) as ask:
         run_id = ask("POST", "/runs?prompt=go")["run_id"]
-        (asked,) = until(lambda: proctor("approvals", "--json"))
-        proctor("approve", asked["approval_id"])
+        (fetched,) = until(lambda: proctor("approvals", "--json"))
+        proctor("approve", fetched["approval_id"])
         events = ask("GET", f"/runs/{run_id}/events", lines=True)
 
     assert events[-1]["type"] == "run_completed"
@@ -93,9 +93,9 @@ def test_an_answer_that_comes_too_late_is_refused_with_the_reason(place: Path) -
     """Not an error of the server."""
     with served(place) as ask:
         ask("POST", "/runs?prompt=go")
-        (asked,) = until(lambda: ask("GET", "/approvals"))
-        proctor("deny", asked["id"], "--by", "bo")
-        refused = ask("POST", f"/approvals/{quote(asked['id'])}?by=ana")
+        (fetched,) = until(lambda: ask("GET", "/approvals"))
+        proctor("deny", fetched["id"], "--by", "bo")
+        refused = ask("POST", f"/approvals/{quote(fetched['id'])}?by=ana")
 
     assert refused["detail"]
 
@@ -144,14 +144,14 @@ def served(place: Path) -> Iterator[Any]:
         )
     with server:
         try:
-            yield lambda method, path, lines=False: asked(address, method, path, lines=lines)
+            yield lambda method, path, lines=False: fetched(address, method, path, lines=lines)
         finally:
             server.send_signal(signal.SIGTERM)
             _, errors = server.communicate(timeout=PATIENCE_S)
     assert b"Application shutdown complete" in errors, errors.decode()
 
 
-def asked(address: tuple[str, int], method: str, path: str, *, lines: bool) -> Any:
+def fetched(address: tuple[str, int], method: str, path: str, *, lines: bool) -> Any:
     """The answer of a server, whole."""
     with closing(http.client.HTTPConnection(*address, timeout=PATIENCE_S)) as connection:
         connection.request(method, path)

@@ -43,9 +43,9 @@ def test_systemd_takes_the_unit(name: str, tmp_path: Path) -> None:
     """Its programs are looked for elsewhere than where they will be; nothing else is amiss."""
     text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", (FILES / name).read_text(), flags=re.M)
     (tmp_path / name).write_text(text.replace("=proctor\n", "=daemon\n", 2))
-    said = subprocess.run(["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True)
+    ended = subprocess.run(["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True)
 
-    assert [line for line in said.stderr.splitlines() if name in line] == []
+    assert [line for line in ended.stderr.splitlines() if name in line] == []
 
 
 @needs_systemd
@@ -53,10 +53,10 @@ def test_systemd_takes_the_unit(name: str, tmp_path: Path) -> None:
 def test_the_unit_leaves_little_open(name: str, most: int) -> None:
     """As systemd itself counts it."""
     command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most}", FILES / name]
-    said = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C.UTF-8"})
 
-    assert said.returncode == 0, said.stdout[-400:] + said.stderr
-    assert "Overall exposure level" in said.stdout
+    assert ended.returncode == 0, ended.stdout[-400:] + ended.stderr
+    assert "Overall exposure level" in ended.stdout
 
 
 @pytest.mark.parametrize("name", EXPOSURE)
@@ -100,9 +100,9 @@ def test_a_mistake_in_a_unit_ends_with_the_code_that_is_not_started_again(tmp_pa
     assert unit_of("proctor-serve.service")["RestartPreventExitStatus"] == "2"
     for arguments in (["--tokens", "none.yaml"], ["--listen", "here"], ["--store", "no/where.db"]):
         command = [sys.executable, "-m", "proctor.adapters.cli", "serve", *arguments]
-        said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S)
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S)
 
-        assert said.returncode == 2, said
+        assert ended.returncode == 2, ended
 
 
 def steps() -> list[tuple[str, str]]:
@@ -169,10 +169,10 @@ def test_each_service_waits_for_what_it_needs(compose: dict[str, Any]) -> None:
 
 def test_the_file_holds_no_password(compose: dict[str, Any]) -> None:
     """It asks for one."""
-    asked = "${PROCTOR_DB_PASSWORD:?choose one}"
+    required = "${PROCTOR_DB_PASSWORD:?choose one}"
 
-    assert compose["services"]["db"]["environment"]["POSTGRES_PASSWORD"] == asked
-    assert compose["x-proctor"]["environment"]["PGPASSWORD"] == asked
+    assert compose["services"]["db"]["environment"]["POSTGRES_PASSWORD"] == required
+    assert compose["x-proctor"]["environment"]["PGPASSWORD"] == required
     assert compose["secrets"] == {"tokens": {"file": "./tokens.yaml"}}
 
 

@@ -116,15 +116,17 @@ def test_every_figure_has_its_unit(name: str) -> None:
     """Seconds, ms, USD, tokens, calls: in what is said of it, or in its name."""
     thing = NAMES[name]
     if name in RECORDS:
-        said = described_fields(thing)
+        texts = described_fields(thing)
         kinds = {field.name: str(field.type) for field in msgspec.structs.fields(thing)}
     else:
-        said = described(thing)
+        texts = described(thing)
         kinds = {each: str(parameter.annotation) for each, parameter in arguments(thing).items()}
     figures = [each for each, kind in kinds.items() if re.search(r"\b(int|float|Natural|Positive|Amount)\b", kind)]
 
     assert [
-        each for each in figures if each in said and not UNIT_IN_NAME.search(each) and not COUNTED.search(said[each])
+        each
+        for each in figures
+        if each in texts and not UNIT_IN_NAME.search(each) and not COUNTED.search(texts[each])
     ] == []
 
 

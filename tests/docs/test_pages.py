@@ -151,10 +151,10 @@ def _parse(arguments: list[str]) -> None:
         assert found is not None, f"there is no command `{name}`"
         command, context = found, click.Context(found, info_name=name, parent=context)
     parameters = command.get_params(context)
-    known = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in arguments[: arguments.index("--") if "--" in arguments else None]:
         option = word.partition("=")[0]
-        assert not option.startswith("-") or option in known or option == "-", f"`{command.name}` has no `{option}`"
+        assert not option.startswith("-") or option in options or option == "-", f"`{command.name}` has no `{option}`"
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)

@@ -77,8 +77,8 @@ def test_claude_code_is_held_to_this_folder(claude: Any, proctor: Any, acts: Any
 
     assert claude.cwd.joinpath("cart.py").read_text() == "total = 2\n"
     assert sorted(path.name for path in outside.parent.glob("*.txt")) == ["outside.txt"]
-    told = proctor("explain", "last").splitlines()
-    decided = [line.partition(" ")[2].split() for line in told if line.startswith("event ") and "): " in line]
+    lines = proctor("explain", "last").splitlines()
+    decided = [line.partition(" ")[2].split() for line in lines if line.startswith("event ") and "): " in line]
     assert [(tool, decision) for _, tool, _, decision in decided] == [
         ("Read", "allow"),
         ("Edit", "allow"),
@@ -87,7 +87,7 @@ def test_claude_code_is_held_to_this_folder(claude: Any, proctor: Any, acts: Any
         ("Bash", "deny"),
         ("Bash", "allow"),
     ]
-    assert told[-1].partition("  ")[2] == "completed done"
+    assert lines[-1].partition("  ")[2] == "completed done"
     refused = [json.loads(line) for line in proctor("explain", "last", "--refused", "--json").splitlines()]
     assert [line["decision"]["tool_name"] for line in refused] == ["Read", "Write", "Bash"]
     proctor("hook", "remove")

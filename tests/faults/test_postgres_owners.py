@@ -59,13 +59,13 @@ def test_a_supervisor_that_was_cut_off_comes_back_and_can_neither_write_nor_perm
             before = anyio.run(ended_by_another)
             proxy.refuses = False
             owner.go_on()
-            said = owner.rest()
+            lines = owner.rest()
     finally:
         proxy.close()
     after = anyio.run(in_the_end)
 
-    assert [line for line in said if line.startswith("ran")] == ["ran held c0"]
-    assert said[-1].startswith("refused fenced")
+    assert [line for line in lines if line.startswith("ran")] == ["ran held c0"]
+    assert lines[-1].startswith("refused fenced")
     assert after == before
     assert isinstance(after[-1], RunFailed)
 

@@ -71,17 +71,17 @@ def policies(*, commands: bool = False) -> list[Policy]:
     )
 
 
-def command(asked: ApiRequest) -> str:
+def command(call: ApiRequest) -> str:
     """A call as a command line that keeps what it did."""
-    return f"echo {asked.tool} {asked.n} >> log"
+    return f"echo {call.tool} {call.n} >> log"
 
 
 async def supervised(adapters: list[Adapter], policies: list[Policy], ran: Ran) -> Played:
     """Runs of one session, one after the other."""
     store = MemoryStore()
     for adapter in adapters:
-        known = await store.runs()
-        session_id = known[0].session_id if known else None
+        runs = await store.runs()
+        session_id = runs[0].session_id if runs else None
         with suppress(PolicyViolationError, ProviderError):  # frameworks refuse some ids themselves
             await run_once(adapter, "go", policies=policies, store=store, session_id=session_id)
     [session_id] = {run.session_id for run in await store.runs()}
@@ -123,17 +123,17 @@ async def at_random(example: int, log: Path, play: Callable[[Responses], Adapter
 def responses(rng: random.Random) -> Responses:
     """Up to six responses of up to three calls, under three ids; the same call may come again."""
     numbers = iter(range(100))
-    asked: list[list[ApiRequest]] = []
+    made: list[list[ApiRequest]] = []
     for _ in range(rng.randint(2, 6)):
         several: list[ApiRequest] = []
         for _ in range(rng.choice([1, 1, 2, 3])):
-            before = [each for response in (*asked, several) for each in response]
+            before = [each for response in (*made, several) for each in response]
             if before and rng.random() < 0.3:
                 several.append(rng.choice(before))
             else:
                 several.append(ApiRequest(rng.choice("abc"), rng.choice(ACTS), next(numbers)))
-        asked.append(several)
-    return asked
+        made.append(several)
+    return made
 
 
 def found(played: Played) -> Iterator[str]:
@@ -176,10 +176,10 @@ def ids_on(drivers: dict[str, Driver], examples: int, seed: int, number: int) ->
                 except Exception as error:
                     past, played = [f"it broke: {error!r}"], Played([], [])
                 ways.extend(f"{name}, example {each}, share {number} of seed {seed}: {way}; {script}" for way in past)
-                asked: list[Any] = [call for response in script for call in response]
+                calls: list[Any] = [call for response in script for call in response]
                 counts["sessions"] += 1
-                counts["calls asked for"] += len(asked)
-                counts["ids used again"] += len(asked) - len({call.id for call in asked})
+                counts["calls asked for"] += len(calls)
+                counts["ids used again"] += len(calls) - len({call.id for call in calls})
                 counts["acts that ran"] += len(played.ran)
 
     anyio.run(play)

@@ -100,7 +100,7 @@ class Client:
         self.ran: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
 
-    def asked(self, data: bytes) -> Iterator[str]:
+    def try_bytes(self, data: bytes) -> Iterator[str]:
         """Ask about these bytes as `knock` and `resident` do; gives what must not be."""
         if self._rng.random() < 0.1:  # the process that judges was ended
             self._judge.close()
@@ -120,12 +120,12 @@ class Client:
             code = knock.refuse(data, why)
         if code == 2:
             return
-        told = json.loads(out.getvalue())
+        refusal = json.loads(out.getvalue())
         read = _as_the_client(data)
         if read is None or read.get("hook_event_name") != "PreToolUse":
             return
-        if told.get("hookSpecificOutput", {}).get("permissionDecision") != "deny":
-            yield f"{told} does not refuse {data!r}"
+        if refusal.get("hookSpecificOutput", {}).get("permissionDecision") != "deny":
+            yield f"{refusal} does not refuse {data!r}"
 
     def _answered(self, data: bytes, answer: dict[str, Any]) -> Iterator[str]:
         read = _as_the_client(data)
@@ -174,7 +174,9 @@ def hook_wire(seed: int, number: int, stores: int = STORES) -> Share:
         with tempfile.TemporaryDirectory(prefix="proctor-fuzz-") as folder:
             client = Client(Path(folder), rng)
             for _ in range(HOOKS):
-                found += [f"store {each}, share {number} of seed {seed}: {way}" for way in client.asked(hooks.hook())]
+                found += [
+                    f"store {each}, share {number} of seed {seed}: {way}" for way in client.try_bytes(hooks.hook())
+                ]
             client.end()
         counts += client.counts
     return Share(dict(counts), found)

@@ -44,20 +44,20 @@ async def function(script: Responses, policies: list[Policy]) -> Played:
     ran: Ran = []
 
     async def loop(gate: LoopGate, prompt: str) -> str:
-        async def call(asked: ApiRequest) -> None:
+        async def call(wanted: ApiRequest) -> None:
             async def act(given: dict[str, Any]) -> str:
                 await anyio.lowlevel.checkpoint()
-                ran.append((asked.tool, given["n"]))
+                ran.append((wanted.tool, given["n"]))
                 return "done"
 
             with suppress(ToolRefused):
-                await gate.call(asked.tool, {"n": asked.n}, act, call_id=asked.id)
+                await gate.call(wanted.tool, {"n": wanted.n}, act, call_id=wanted.id)
 
         for response in script:
             await gate.turn()
             async with anyio.create_task_group() as tasks:
-                for asked in response:
-                    tasks.start_soon(call, asked)
+                for wanted in response:
+                    tasks.start_soon(call, wanted)
         return "done"
 
     return await supervised([FunctionAdapter(loop)], policies, ran)
@@ -69,7 +69,7 @@ async def scripted(script: Responses, policies: list[Policy]) -> Played:
     own = {tool.__name__: tool for tool in tools(ran)}
     adapters: list[Adapter] = []
     for response in script:
-        once = {asked.id: asked for asked in response}.values()
+        once = {wanted.id: wanted for wanted in response}.values()
         steps = [{"call": each.tool, "input": {"n": each.n}, "id": each.id} for each in once]
         adapters.append(ScriptedAdapter({"steps": [{"parallel": steps}] if len(steps) > 1 else steps}, tools=own))
     return await supervised(adapters, policies, ran)
@@ -80,9 +80,9 @@ async def replay(script: Responses, policies: list[Policy]) -> Played:
     events: list[Event] = []
     for turn, response in enumerate(script, 1):
         events.append(TurnStarted(turn=turn))
-        for asked in response:
-            call: dict[str, Any] = {"tool_call_id": asked.id, "tool_name": asked.tool}
-            given = {**call, "tool_input": {"n": asked.n}, "turn": turn}
+        for wanted in response:
+            call: dict[str, Any] = {"tool_call_id": wanted.id, "tool_name": wanted.tool}
+            given = {**call, "tool_input": {"n": wanted.n}, "turn": turn}
             events += [ToolCallRequested(**given), Started(**given), ToolCallCompleted(**call, tool_output="done")]
     events.append(MessageReceived(content="done"))
     played = await supervised([ReplayAdapter(events)], policies, [])
@@ -137,9 +137,11 @@ async def openai_agents(script: Responses, policies: list[Policy]) -> Played:
                     )
                     for each in left.pop(0)
                 ]
-            said = ResponseOutputText(type="output_text", text="done", annotations=[])
+            text_part = ResponseOutputText(type="output_text", text="done", annotations=[])
             return [
-                ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[said])
+                ResponseOutputMessage(
+                    id="m", type="message", role="assistant", status="completed", content=[text_part]
+                )
             ]
 
         def stream_response(self, *args: Any, **kwargs: Any) -> Any:
@@ -164,12 +166,12 @@ async def langchain(script: Responses, policies: list[Policy]) -> Played:
             return self
 
     ran: Ran = []
-    asked = [[{"id": each.id, "name": each.tool, "args": {"n": each.n}} for each in response] for response in script]
-    said = [AIMessage("", tool_calls=calls) for calls in asked]
+    wanted = [[{"id": each.id, "name": each.tool, "args": {"n": each.n}} for each in response] for response in script]
+    messages = [AIMessage("", tool_calls=calls) for calls in wanted]
     made = [tool(each) for each in tools(ran)]
 
     async def loop(gate: LoopGate, prompt: str) -> str:
-        model = Scripted(messages=iter([*said, AIMessage("done")]))
+        model = Scripted(messages=iter([*messages, AIMessage("done")]))
         agent: Any = create_agent(model, tools=made, middleware=[Supervision(gate)])
         ended = await agent.ainvoke({"messages": [("user", prompt)]}, {"recursion_limit": 100})
         return str(ended["messages"][-1].text)

@@ -37,19 +37,19 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
         line = HookLine(name="one", policies=(str(folder / "policy.json"),), store=path, store_id=store_id(path))
         judge = HookJudge(line)
 
-        def asked(event: str, **fields: Any) -> bool:
+        def allows(event: str, **fields: Any) -> bool:
             data = {"session_id": "s", "prompt_id": "p", "hook_event_name": event, **fields}
             return "hookSpecificOutput" not in output_of(*judge.answered(json.dumps(data).encode()))
 
         for response in script:
             fields = [{"tool_use_id": c.id, "tool_name": c.tool, "tool_input": {"n": c.n}} for c in response]
-            allowed = [asked("PreToolUse", **each) for each in fields]
+            allowed = [allows("PreToolUse", **each) for each in fields]
             for call, each, runs in zip(response, fields, allowed, strict=True):
                 if runs:
                     ran.append((call.tool, call.n))
-                    asked("PostToolUse", **each, tool_response="done")
-            asked("PostToolBatch", tool_calls=fields)
-        asked("Stop")
+                    allows("PostToolUse", **each, tool_response="done")
+            allows("PostToolBatch", tool_calls=fields)
+        allows("Stop")
         judge.close()
         async with SQLiteStore(path) as store:
             return Played(ran, [event async for event in store.read("s")])
@@ -82,11 +82,11 @@ class _Server:
 
     async def send(self, item: SessionMessage) -> None:
         """Do what is asked."""
-        asked: Any = item.message
-        if getattr(asked, "method", None) == "tools/call":
-            self._ran.append((asked.params["name"], asked.params["arguments"]["n"]))
-        if hasattr(asked, "id"):
-            self._answers.send_nowait(_message(id=asked.id, result={"content": [{"type": "text", "text": "done"}]}))
+        message: Any = item.message
+        if getattr(message, "method", None) == "tools/call":
+            self._ran.append((message.params["name"], message.params["arguments"]["n"]))
+        if hasattr(message, "id"):
+            self._answers.send_nowait(_message(id=message.id, result={"content": [{"type": "text", "text": "done"}]}))
 
 
 class _Client:
@@ -98,8 +98,8 @@ class _Client:
         self._script = script
 
     async def take(self, serve: Serve) -> None:
-        asks, asked = anyio.create_memory_object_stream[SessionMessage | Exception](_ROOM)
-        tells, told = anyio.create_memory_object_stream[SessionMessage](_ROOM)
+        asks, requests = anyio.create_memory_object_stream[SessionMessage | Exception](_ROOM)
+        tells, answers = anyio.create_memory_object_stream[SessionMessage](_ROOM)
 
         async def play() -> None:
             with asks:
@@ -108,10 +108,10 @@ class _Client:
                         given = {"name": call.tool, "arguments": {"n": call.n}}
                         asks.send_nowait(_message(id=call.id, method="tools/call", params=given))
                     for _ in response:
-                        while getattr((await told.receive()).message, "method", None):
+                        while getattr((await answers.receive()).message, "method", None):
                             pass  # a notice, no answer
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(play)
-            with asked, tells, told:
-                await serve((asked, tells))
+            with requests, tells, answers:
+                await serve((requests, tells))

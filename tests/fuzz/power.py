@@ -61,9 +61,11 @@ async def _write(folder: Path, chance: random.Random) -> Written:
     async with SQLiteStore(live) as store:
         for n in range(BATCHES):
             ids: Any = {"session_id": chance.choice("abc"), "run_id": f"r{n}"}
-            said = [MessageReceived(content="x" * chance.randrange(3000), **ids) for _ in range(chance.randrange(9))]
-            await store.append([RunStarted(**ids), *said, RunCompleted(**ids)])
-            last[ids["session_id"]] += len(said) + 2
+            messages = [
+                MessageReceived(content="x" * chance.randrange(3000), **ids) for _ in range(chance.randrange(9))
+            ]
+            await store.append([RunStarted(**ids), *messages, RunCompleted(**ids)])
+            last[ids["session_id"]] += len(messages) + 2
             acked.append((_log(live).stat().st_size, dict(last)))
         shutil.copy(live, path)
         shutil.copy(_log(live), _log(path))

@@ -98,10 +98,10 @@ class Session:
         self._server = Server(self._rng)
         self._answered = anyio.Event()
         self._numbers = iter(range(1, 10_000))
-        self.asked: dict[str, ToolCall] = {}
+        self.proposed: dict[str, ToolCall] = {}
         self.permitted: list[ToolCall] = []
         self.outcomes: dict[str, Event] = {}
-        self.told: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.sent: list[bytes] = []
 
     async def play(self) -> None:
@@ -148,7 +148,7 @@ class Session:
             await anyio.lowlevel.checkpoint()
 
     async def _gate(self, call: ToolCall) -> GateAnswer:
-        self.asked[call.id] = call
+        self.proposed[call.id] = call
         for _ in range(self._rng.randrange(4)):
             await anyio.lowlevel.checkpoint()
         allowed = call.name not in ("write", "Write")
@@ -162,8 +162,8 @@ class Session:
 
     async def send(self, item: SessionMessage) -> None:
         """What the client is told."""
-        self.told.append(json.loads(item.message.model_dump_json(by_alias=True, exclude_unset=True)))
-        if self.told[-1].get("id") == "last":
+        self.received.append(json.loads(item.message.model_dump_json(by_alias=True, exclude_unset=True)))
+        if self.received[-1].get("id") == "last":
             self._answered.set()
 
     def found(self) -> Iterator[str]:
@@ -242,9 +242,9 @@ def proxy_wire(seed: int, number: int, sessions: int = SESSIONS) -> Share:
                 ways = [f"it broke: {error!r}"]
             found.extend(f"session {each}, share {number} of seed {seed}: {way}; {session.sent}" for way in ways)
             counts["lines"] += len(session.sent)
-            counts["calls put to the gate"] += len(session.asked)
+            counts["calls put to the gate"] += len(session.proposed)
             counts["permitted"] += len(session.permitted)
-            counts["answers and refusals"] += len(session.told)
+            counts["answers and refusals"] += len(session.received)
 
     anyio.run(play)
     return Share(dict(counts), found)

@@ -42,15 +42,15 @@ def _raced(path: Path, *, several: bool) -> Iterator[str]:
     """One race, for one run or for several runs of one session; what is wrong with what came of it."""
     runs = [f"r{n}" for n in range(PROCESSES)] if several else ["r0"] * PROCESSES
     anyio.run(_create, path, sorted(set(runs)))
-    said = _executed(path, runs)
-    ran = Counter(line for line in said if line.startswith("ran "))
-    ended = sum(line.startswith("ended completed") for line in said)
-    refused = sum(line.startswith("refused bad_usage") for line in said)
+    lines = _executed(path, runs)
+    ran = Counter(line for line in lines if line.startswith("ran "))
+    ended = sum(line.startswith("ended completed") for line in lines)
+    refused = sum(line.startswith("refused bad_usage") for line in lines)
     events = anyio.run(_events, path)
     begun = [event.run_id for event in events if isinstance(event, RunStarted)]
     over = [event.run_id for event in events if isinstance(event, TERMINAL)]
     if ended + refused != PROCESSES or not ended or (ended > 1 and not several):
-        yield f"{ended} have executed one and {refused} were refused: {said}"
+        yield f"{ended} have executed one and {refused} were refused: {lines}"
     if set(ran.values()) - {1} or len(ran) != 3 * ended:
         yield f"calls ran {dict(ran)}"
     if begun != over or len(set(begun)) != len(begun) or len(begun) != ended:

@@ -33,12 +33,12 @@ def contained(work: Callable[[], NoReturn], *, limit_s: float, scratch: str) -> 
     os.close(writing)
     try:
         ready, _, _ = select.select([reading], [], [], limit_s)
-        told = os.read(reading, 16) if ready else None
+        report = os.read(reading, 16) if ready else None
     finally:
         os.close(reading)
         os.kill(outer, signal.SIGKILL)
         os.waitpid(outer, 0)
-    return None if told is None else int(told or b"-9")
+    return None if report is None else int(report or b"-9")
 
 
 def _first(work: Callable[[], NoReturn], scratch: str, writing: int) -> None:

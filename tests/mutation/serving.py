@@ -112,16 +112,16 @@ class _Server:
         codes = changed_code(*mutant.trees(), order.path) if mutant else {}
         if codes is None:
             return Answer("cold")
-        told = os.memfd_create("test")
+        report = os.memfd_create("test")
         try:
             code = contained(
-                lambda: self._try(session, order, codes, functions, told),
+                lambda: self._try(session, order, codes, functions, report),
                 limit_s=sum(order.tests.values()),
                 scratch=self._scratch,
             )
-            by = os.pread(told, 10_000, 0).partition(b"\n")[0].decode()
+            by = os.pread(report, 10_000, 0).partition(b"\n")[0].decode()
         finally:
-            os.close(told)
+            os.close(report)
         if code in (0, _COLD):
             return Answer("survived" if code == 0 else "cold")
         return Answer("hung" if code in (None, -signal.SIGALRM) else "killed", by)
@@ -132,13 +132,13 @@ class _Server:
         order: Order,
         codes: dict[CodeType, CodeType],
         functions: dict[Place, list[FunctionType]],
-        told: int,
+        report: int,
     ) -> NoReturn:
         """Runs in the copy, which ends with it or in a test."""
         if order.mutant and not put(codes, functions):
             os._exit(_COLD)
         self._limits = order.tests
-        self._failed = told
+        self._failed = report
         session.config.hook.pytest_runtestloop(session=session)
         os._exit(0)
 

@@ -64,7 +64,7 @@ class Trials:
         left = dict.fromkeys(tests, 60.0)
         found = []
         while left:
-            answer = self._asked(Order("", "", "", left))
+            answer = self._ask(Order("", "", "", left))
             if answer.fate == "survived":
                 break
             found.append(answer.by)
@@ -83,7 +83,7 @@ class Trials:
                 raise RuntimeError("the tests could not be collected")
         return self._server
 
-    def _asked(self, order: Order) -> Answer:
+    def _ask(self, order: Order) -> Answer:
         answer = self._serving().answer(order)
         if answer is None:
             raise RuntimeError("the server of tests has ended")
@@ -93,11 +93,11 @@ class Trials:
         """In functions that exist; `cold` if that says nothing."""
         order = Order(mutant.file, str(self._arena.path(mutant.file)), mutant.name, {})
         if self._reach is None:
-            return self._asked(order)
+            return self._ask(order)
         tests = self._chosen(mutant, self._reach, self._reach.of(mutant.file, mutant.lines))
         if not tests:
             return Answer("cold")
-        answer = self._asked(msgspec.structs.replace(order, tests=tests))
+        answer = self._ask(msgspec.structs.replace(order, tests=tests))
         is_imported = not self._reach.imported.get(mutant.file, set()).isdisjoint(mutant.lines)
         return Answer("cold") if answer.fate == "survived" and is_imported else answer
 

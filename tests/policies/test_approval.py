@@ -52,8 +52,8 @@ def test_each_call_waits_for_a_person(family: str, ruled: Any) -> None:
 )
 def test_in_a_list_a_person_or_a_tool_will_do(rule: dict[str, Any], ruled: Any) -> None:
     """As any member of a list does."""
-    asked, tested = ruled(rule), ruled(rule)
-    decision = asked.propose("deploy")
+    by_person, tested = ruled(rule), ruled(rule)
+    decision = by_person.propose("deploy")
     tested.ok("test")
 
     assert (decision.action, tested.ask("deploy")) == ("request_approval", "allow")

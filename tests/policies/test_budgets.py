@@ -136,12 +136,12 @@ def test_preflight_says_what_comes_of_a_budget() -> None:
     found = preflight(
         stack, Capabilities(gate="some", usage="none"), RunContext(tenant="t", user="u", session_id="s")
     )
-    told = [(f.rule, f.code) for f in found if f.policy == "org"]
+    codes = [(f.rule, f.code) for f in found if f.policy == "org"]
 
-    assert ("team", "context_missing") in told
-    assert ("none", "zero_budget") in told
-    assert ("team", "uncounted_budget") in told
-    assert ("places", "budget_effect") in told
+    assert ("team", "context_missing") in codes
+    assert ("none", "zero_budget") in codes
+    assert ("team", "uncounted_budget") in codes
+    assert ("places", "budget_effect") in codes
     assert {f.severity for f in found if f.code in ("context_missing", "zero_budget")} == {"refuse"}
 
 

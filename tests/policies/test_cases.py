@@ -54,7 +54,7 @@ class Played:
         self.calls: dict[str, dict[str, Any]] = {}
         self.digests: dict[str, str] = {}
         self.turn = 0
-        self.told: list[dict[str, Any]] = []
+        self.violations: list[dict[str, Any]] = []
 
     def play(self, step: dict[str, Any]) -> None:
         """One step, compared, and the monitor made anew."""
@@ -73,7 +73,7 @@ class Played:
         return [self._found(violation) for violation in self.monitor.observe(event)]
 
     def _found(self, violation: Any) -> str:
-        self.told.append(whole(violation))
+        self.violations.append(whole(violation))
         fields = {"policy": violation.policy, "rule": violation.rule, "kind": violation.kind}
         event = {"type": "policy_violation", "action": violation.action, "enforcement": "observed", **fields}
         self.record.append(decode_event(json.dumps({"run_id": "r", "session_id": "s", **event}).encode()))
@@ -98,11 +98,11 @@ class Played:
         next_response = not asked_before and last <= turn <= last + 1
         shown = self.variant != "narrow" or not next_response or tool in self.monitor.narrow([tool])
         decision = self.monitor.propose(ToolCall(id=id, name=tool, input=input, turn=turn))
-        objections = [self._found(violation) for violation in decision.violations]
+        violated = [self._found(violation) for violation in decision.violations]
 
         assert shown or decision.action in ("deny", "cancel"), step
         assert decision.action == step.get("answer", "allow"), step
-        assert objections == step.get("objects", objections), step
+        assert violated == step.get("objects", violated), step
 
         self.digests[id] = decision.input_digest
         if decision.action in ("deny", "cancel"):
@@ -147,7 +147,7 @@ class Played:
     def _end(self, step: dict[str, Any]) -> None:
         report = self.monitor.finish()
         rules = report.rules
-        self.told += map(whole, report.violations)
+        self.violations += map(whole, report.violations)
 
         assert {id: rules[id].status for id in step["end"]} == step["end"]
 
@@ -177,18 +177,18 @@ def test_a_case_of_the_language_is_answered_as_written(case: dict[str, Any], var
 def test_what_a_violation_says_is_as_written_down() -> None:
     """Of each kind the texts and the details, for operators and for the model: one for each form they take."""
     forms: set[tuple[str, ...]] = set()
-    told: dict[str, list[dict[str, Any]]] = {}
+    texts: dict[str, list[dict[str, Any]]] = {}
     for id, case in CASES:
         played = Played(case, "live")
         for step in case["steps"]:
             played.play(step)
-        for violation in played.told:
+        for violation in played.violations:
             words = re.sub(r"`[^`]*`|[0-9]+", "#", violation.get("message", ""))
             form = (violation["kind"], words, *violation.get("details", {}))
             if form not in forms:
                 forms.add(form)
-                told.setdefault(id, []).append(violation)
+                texts.setdefault(id, []).append(violation)
     if os.environ.get("PROCTOR_TOLD") == "write":
-        TOLD.write_text(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=118))
+        TOLD.write_text(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True, width=118))
 
-    assert told == yaml.safe_load(TOLD.read_text())
+    assert texts == yaml.safe_load(TOLD.read_text())

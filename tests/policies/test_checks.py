@@ -30,10 +30,10 @@ def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
 
 def test_a_check_of_two_arguments_is_told_of_the_session() -> None:
     """The calls so far with what became of them, usage, who runs what, and the turn."""
-    told: list[CheckContext] = []
+    contexts: list[CheckContext] = []
 
     def check(call: ToolCall, context: CheckContext) -> None:
-        told.append(context)
+        contexts.append(context)
 
     monitor = started(check, tool="pay")
     monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=4, cost_usd=0.5))
@@ -45,7 +45,7 @@ def test_a_check_of_two_arguments_is_told_of_the_session() -> None:
     decision = monitor.propose(ToolCall(id="e", name="pay", turn=2))
 
     assert decision.action == "allow"
-    assert told == [
+    assert contexts == [
         CheckContext(
             calls=(
                 PastCall(id="a", name="find", input={"n": "a"}, turn=1, status="completed", output={"free": True}),
@@ -53,20 +53,20 @@ def test_a_check_of_two_arguments_is_told_of_the_session() -> None:
                 PastCall(id="c", name="find", input={"n": "c"}, turn=1, status="failed"),
                 PastCall(id="d", name="wait", input={"n": "d"}, turn=1),
             ),
-            usage=told[0].usage,
+            usage=contexts[0].usage,
             run=ALICE,
             turn=2,
         )
     ]
-    assert (told[0].usage.total_tokens, told[0].usage.cost_usd) == (7, 0.5)
+    assert (contexts[0].usage.total_tokens, contexts[0].usage.cost_usd) == (7, 0.5)
 
 
 def test_what_a_check_is_told_is_the_same_from_a_snapshot_and_from_the_record() -> None:
     """Its state is written down and folded like any other rule's."""
-    told: list[tuple[PastCall, ...]] = []
+    pasts: list[tuple[PastCall, ...]] = []
 
     def check(call: ToolCall, context: CheckContext) -> bool:
-        told.append(context.calls)
+        pasts.append(context.calls)
         return call.name != "never"
 
     live = started(check)
@@ -86,12 +86,12 @@ def test_what_a_check_is_told_is_the_same_from_a_snapshot_and_from_the_record() 
         refused,
     ):
         folded.observe(event)
-    told.clear()
+    pasts.clear()
     for monitor in (live, restored, folded):
         ask(monitor, "b", "3")
 
-    assert [[call.status for call in calls] for calls in told] == [["completed", "denied"]] * 3
-    assert told[0] == told[1] == told[2]
+    assert [[call.status for call in calls] for calls in pasts] == [["completed", "denied"]] * 3
+    assert pasts[0] == pasts[1] == pasts[2]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_an_asynchronous_check_is_told_of_the_session_as_it_was_when_asked
     answers = []
     for id, tool in (("1", "find"), ("2", "pay"), ("3", "pay")):
         call = ToolCall(id=id, name=tool)
-        checks = {name: await asked(call) for name, asked in monitor.async_checks(call)}
+        checks = {name: await bound_check(call) for name, bound_check in monitor.async_checks(call)}
         answers.append((list(checks), monitor.propose(call, checks=checks).action))
 
     assert answers == [([], "allow"), (["c"], "allow"), (["c"], "cancel")]

@@ -10,7 +10,7 @@ from proctor.policies import EventError, decode_event
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"type": "tool_call_started", "tool_call_id": 3}', "expected text, got a whole number at `$.tool_call_id`"),
         ('{"type": "tool_call_started", "tool_input": [1]}', "expected an object, got a list at `$.tool_input`"),
@@ -25,9 +25,9 @@ from proctor.policies import EventError, decode_event
         ("[" * 100_000, "not an event: "),
     ],
 )
-def test_an_event_that_cannot_be_read_says_why(text: Any, said: str) -> None:
+def test_an_event_that_cannot_be_read_says_why(text: Any, message: str) -> None:
     """Without the names of Python's types."""
     with pytest.raises(EventError) as caught:
         decode_event(text)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -218,9 +218,9 @@ def test_a_line_nested_too_deep_is_refused() -> None:
 
 def test_words_worked_out_by_the_shell_are_shown_as_written() -> None:
     """`exact` says whether the arguments are what will be passed."""
-    known, unknown = parse_line("a 'b c'; a $x \"$(d)\" *.py")[:2]
+    plain, unknown = parse_line("a 'b c'; a $x \"$(d)\" *.py")[:2]
 
-    assert (known.argv, known.exact) == (("a", "b c"), True)
+    assert (plain.argv, plain.exact) == (("a", "b c"), True)
     assert (unknown.argv, unknown.exact) == (("a", "$x", '"$(d)"', "*.py"), False)
 
 

@@ -67,9 +67,9 @@ CAUSES: dict[str, tuple[dict[str, Any], list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("policy", "before", "told"), CAUSES.values(), ids=CAUSES)
+@pytest.mark.parametrize(("policy", "before", "words"), CAUSES.values(), ids=CAUSES)
 def test_the_model_is_told_by_the_cause_and_nothing_of_the_rules(
-    drive: Any, policy: dict[str, Any], before: list[str], told: str
+    drive: Any, policy: dict[str, Any], before: list[str], words: str
 ) -> None:
     """The sentence names the tool and nothing else, and the violation carries it."""
     session = drive({"on_violation": "deny", **policy})
@@ -77,8 +77,8 @@ def test_the_model_is_told_by_the_cause_and_nothing_of_the_rules(
         (session.bad if tool.startswith("!") else session.ok)(tool.lstrip("!"), **({"o": 1} if tool == "x" else {}))
     decision = session.propose("x", o=1)
 
-    assert decision.tell_model == told
-    assert decision.violations[0].details["tell_model"] == told
+    assert decision.tell_model == words
+    assert decision.violations[0].details["tell_model"] == words
 
 
 def test_the_words_of_a_rule_come_before_every_sentence(drive: Any) -> None:

@@ -47,10 +47,10 @@ def check_reach(seen: Counter[str], *, objects: bool = True) -> None:
 
     `objects` is False for a family that refuses no call.
     """
-    asked = seen["objected"] + seen["agreed"]
+    answers = seen["objected"] + seen["agreed"]
 
-    assert seen["agreed"] > asked / SHARE, seen
-    assert seen["objected"] >= objects * asked / SHARE, seen
+    assert seen["agreed"] > answers / SHARE, seen
+    assert seen["objected"] >= objects * answers / SHARE, seen
     assert seen["violated"] > 0, seen
     assert set(seen) >= MET, seen
 

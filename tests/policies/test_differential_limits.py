@@ -58,7 +58,7 @@ class Sessions:
         self.model = random.choice(["priced", "no-such-model"])
         self.past: list[Moment] = []
         self.now = self.turn = self.run = 0
-        self.told: list[int] = [0, 0, 0]
+        self.totals: list[int] = [0, 0, 0]
         self.waiting: dict[str, str] = {}
         self.shown: dict[str, set[str]] = {}
         self.counts: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class Sessions:
         self.shown.clear()
         self.turn = 0
         if self.cumulative and self.random.random() < 0.5:
-            self.told = [0, 0, 0]
+            self.totals = [0, 0, 0]
         self.happened(ev.RunStarted(run_id=f"r{self.run}"), Moment("run"))
 
     def over(self) -> None:
@@ -126,9 +126,9 @@ class Sessions:
 
     def tokens(self) -> None:
         amounts = [self.random.choice([0, 0, 1, 2, 3]) for _ in range(3)]
-        self.told = [a + (b if self.cumulative else 0) for a, b in zip(amounts, self.told, strict=True)]
+        self.totals = [a + (b if self.cumulative else 0) for a, b in zip(amounts, self.totals, strict=True)]
         lower = self.cumulative and self.random.random() < 0.1
-        input, output, quarters = (max(0, figure - lower) for figure in self.told)
+        input, output, quarters = (max(0, figure - lower) for figure in self.totals)
         cost = quarters / 4 if self.states_cost else None
         model = self.model if self.cumulative else self.random.choice(["priced", "no-such-model"])
         id = self.random.choice(["", "", "e", "f"])
@@ -147,8 +147,8 @@ class Sessions:
     def proposed(self, id: str, tool: str, *, approved: bool) -> None:
         decision = self.monitor.propose(ToolCall(id=id, name=tool, turn=self.turn))
         expected = self.naive.refusals(self.past, self.turn)
-        known = {name for moment in runs(self.past)[-1] for name in moment.reported}
-        new = [name for name, _ in expected if name not in known]
+        reported = {name for moment in runs(self.past)[-1] for name in moment.reported}
+        new = [name for name, _ in expected if name not in reported]
         if tool == "held":
             expected.append(("blocklist-1", "request_approval"))
         shown = self.shown.setdefault(id, set()) if approved else set()

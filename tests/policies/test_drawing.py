@@ -184,9 +184,9 @@ def test_mermaid_folds_what_is_said_in_words() -> None:
     tools = [f"tool_{n}" for n in range(100)]
     text = draw_mermaid(merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": tools}]})))
 
-    (said,) = re.findall(r'lines\["(.*)"\]', text)
-    assert max(map(len, said.split("<br/>"))) <= 120
-    assert re.findall(r"tool_\d+", said) == tools
+    (label,) = re.findall(r'lines\["(.*)"\]', text)
+    assert max(map(len, label.split("<br/>"))) <= 120
+    assert re.findall(r"tool_\d+", label) == tools
 
 
 def test_a_sequence_of_one_tool_is_a_note_at_it() -> None:

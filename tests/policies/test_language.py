@@ -219,11 +219,11 @@ def test_outputs_compare_as_typed() -> None:
 def test_what_was_forgotten_at_the_bound_refuses() -> None:
     """Past the bound neither `in` permits nor `not_in` lets pass."""
     full = About({}, Returned(full=True))
-    known = {"output_of": ["find"], "path": "$.id"}
+    source = {"output_of": ["find"], "path": "$.id"}
 
-    assert holds({"path": "$.a", "in": known}, {"a": 1}, about=full)
-    assert not holds({"path": "$.a", "in": known}, {"a": 1}, permits=True, about=full)
-    assert not holds({"path": "$.a", "not_in": known}, {"a": 1}, permits=True, about=full)
+    assert holds({"path": "$.a", "in": source}, {"a": 1}, about=full)
+    assert not holds({"path": "$.a", "in": source}, {"a": 1}, permits=True, about=full)
+    assert not holds({"path": "$.a", "not_in": source}, {"a": 1}, permits=True, about=full)
 
 
 @pytest.mark.parametrize(

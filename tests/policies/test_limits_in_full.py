@@ -97,34 +97,34 @@ class Told:
             found = self.step(at_ms, event)
             limits = self.monitor.limits()
             now = {f"{use.limit} of the {use.scope}": round(use.used, 6) for use in limits}
-            told = {"at": at_ms, "what": event if isinstance(event, str) else event.type, "found": found}
-            told["used"] = {name: used for name, used in now.items() if before.get(name) != used}
-            told["exceeded"] = [f"{use.limit} of the {use.scope}" for use in limits if use.exceeded]
-            told["warned"] = [f"{w.limit}: {w.used:g} of {w.max:g}, {w.fraction:g}" for w in self.monitor.warnings()]
-            told["due"] = self.monitor.deadline()
-            told["metadata"] = self.monitor.metadata if event == "" else None
+            line = {"at": at_ms, "what": event if isinstance(event, str) else event.type, "found": found}
+            line["used"] = {name: used for name, used in now.items() if before.get(name) != used}
+            line["exceeded"] = [f"{use.limit} of the {use.scope}" for use in limits if use.exceeded]
+            line["warned"] = [f"{w.limit}: {w.used:g} of {w.max:g}, {w.fraction:g}" for w in self.monitor.warnings()]
+            line["due"] = self.monitor.deadline()
+            line["metadata"] = self.monitor.metadata if event == "" else None
             before = now
-            yield {name: value for name, value in told.items() if value}
+            yield {name: value for name, value in line.items() if value}
 
     def step(self, at_ms: int, event: Event | str) -> list[str]:
         """One event, call or tick; what was found."""
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
         if isinstance(event, Event):
-            return self.said(self.monitor.observe(msgspec.structs.replace(event, at=at)))
+            return self.described(self.monitor.observe(msgspec.structs.replace(event, at=at)))
         if not event:
-            return self.said(self.monitor.tick(at_ms))
+            return self.described(self.monitor.tick(at_ms))
         self.calls += 1
         call = ToolCall(id=f"c{self.calls}", name=event, turn=min(self.calls, 3))
         decision = self.monitor.propose(call)
-        found = [decision.action, *self.said(decision.violations)]
-        known: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name, "at": at}
+        found = [decision.action, *self.described(decision.violations)]
+        fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name, "at": at}
         if decision.action in ("allow", "warn"):
-            found += self.said(self.monitor.observe(ev.ToolCallStarted(**known, turn=call.turn)))
-            found += self.said(self.monitor.observe(ev.ToolCallCompleted(**known)))
+            found += self.described(self.monitor.observe(ev.ToolCallStarted(**fields, turn=call.turn)))
+            found += self.described(self.monitor.observe(ev.ToolCallCompleted(**fields)))
         return found
 
     @staticmethod
-    def said(violations: Any) -> list[str]:
+    def described(violations: Any) -> list[str]:
         """Each in one line."""
         return [f"{v.policy}/{v.rule} {v.action}: {v.message}; {v.details['expected']}" for v in violations]
 
@@ -133,22 +133,22 @@ class Told:
 @pytest.mark.parametrize("name", STACKS)
 def test_limits_are_counted_as_written_down(name: str, restored: bool) -> None:
     """Live, and restored from a snapshot before each step."""
-    known = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
-    told = [*Told(STACKS[name], restored=restored).lines()]
+    written = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
+    lines = [*Told(STACKS[name], restored=restored).lines()]
     if os.environ.get("PROCTOR_TOLD") == "write":
-        known[name] = told
-        PATH.write_text(yaml.safe_dump(known, sort_keys=False, default_flow_style=None, width=10_000))
+        written[name] = lines
+        PATH.write_text(yaml.safe_dump(written, sort_keys=False, default_flow_style=None, width=10_000))
 
-    assert told == known[name]
+    assert lines == written[name]
 
 
 def test_limits_say_what_they_are() -> None:
     """Each with its unit, its scope, whose it is and what follows."""
     names = ("of a run", "only warned of", "of a session")
-    said = [msgspec.to_builtins(use) for name in names for use in Told(STACKS[name], restored=False).monitor.limits()]
+    uses = [msgspec.to_builtins(use) for name in names for use in Told(STACKS[name], restored=False).monitor.limits()]
 
     units = ["tokens", "input tokens", "output tokens", "USD", "ms", "ms idle", "tool calls", "turns"]
-    assert said == [
+    assert uses == [
         {
             "action": ACTIONS.get(limit, "cancel"),
             **whose,
@@ -169,11 +169,11 @@ def test_limits_say_what_they_are() -> None:
 
 def counted(*reports: Event, model: str = "") -> tuple[int, list[str]]:
     """The tokens of a run with these reports, and the models without a price."""
-    told = Told(STACKS["of a run"], restored=False)
-    told.monitor.observe(ev.RunStarted(model=model or None))
+    session = Told(STACKS["of a run"], restored=False)
+    session.monitor.observe(ev.RunStarted(model=model or None))
     for report in reports:
-        told.monitor.observe(report)
-    return told.monitor.usage.total_tokens, told.monitor.metadata.get("unpriced", [])
+        session.monitor.observe(report)
+    return session.monitor.usage.total_tokens, session.monitor.metadata.get("unpriced", [])
 
 
 def test_a_total_that_falls_within_a_run_is_no_new_beginning() -> None:

@@ -93,7 +93,7 @@ ORG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "given", "holds"),
+    ("clause", "name", "given", "holds"),
     [
         ({"on_violation": "warn"}, "on_violation", "warn", "deny"),
         ({"enforcement": "best_effort"}, "enforcement", "best_effort", "required"),
@@ -121,9 +121,11 @@ ORG: dict[str, Any] = {
         ({"nets": ["map ls.path x as remove"]}, "virtual_tools.remove", "ls", "what it means in its own policy"),
     ],
 )
-def test_an_attempt_to_loosen_is_listed_and_reported(said: dict[str, Any], name: str, given: str, holds: str) -> None:
+def test_an_attempt_to_loosen_is_listed_and_reported(
+    clause: dict[str, Any], name: str, given: str, holds: str
+) -> None:
     """Who said what, and what holds in its place."""
-    merged = stack(org=ORG, team=said)
+    merged = stack(org=ORG, team=clause)
 
     assert [(a.policy, a.name, a.given, a.locked_policy, a.holds) for a in loosened(merged)] == [
         ("team", name, given, "org", holds)
@@ -132,7 +134,7 @@ def test_an_attempt_to_loosen_is_listed_and_reported(said: dict[str, Any], name:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "clause",
     [
         {"on_violation": "cancel", "enforcement": "required", "approval": {"timeout_s": 9, "on_timeout": "cancel"}},
         {"prices": {"m": price(3)}, "limits": {"max_turns": 4, "max_cost_usd": 1}},
@@ -140,6 +142,6 @@ def test_an_attempt_to_loosen_is_listed_and_reported(said: dict[str, Any], name:
         {"locked": True, "on_violation": "warn"},
     ],
 )
-def test_what_tightens_or_speaks_of_something_else_is_no_attempt(said: dict[str, Any]) -> None:
+def test_what_tightens_or_speaks_of_something_else_is_no_attempt(clause: dict[str, Any]) -> None:
     """A finding is worth reading."""
-    assert loosened(stack(org=ORG, team=said)) == []
+    assert loosened(stack(org=ORG, team=clause)) == []

@@ -72,9 +72,9 @@ def way(request: pytest.FixtureRequest) -> str:
 def test_a_call_is_denied_under_its_own_name_and_its_portable_one(way: str) -> None:
     """What the model is told keeps the client's name."""
     for name in ("bash", "shell", "sh*"):
-        asked = ApiRequest({"tool_rules": [{"deny": [name]}]}, way)
+        decide = ApiRequest({"tool_rules": [{"deny": [name]}]}, way)
 
-        assert asked("Shell", cmd="ls") == "deny"
+        assert decide("Shell", cmd="ls") == "deny"
     assert ApiRequest({"tool_rules": [{"deny": ["bash"]}]}, tools=())("Shell", cmd="ls") == "allow"
 
 
@@ -85,9 +85,9 @@ def test_a_net_that_blocks_a_calls_own_name_is_not_passed_by_its_portable_one(wa
         "places": ["never"],
         "transitions": [{"name": "own", "inputs": ["never"], "tools": ["Shell"]}, {"name": "act", "tools": ["bash"]}],
     }
-    asked = ApiRequest({"nets": [net]}, way)
+    decide = ApiRequest({"nets": [net]}, way)
 
-    assert [asked("Shell", cmd="ls"), asked("Bash", command="ls")] == ["deny", "allow"]
+    assert [decide("Shell", cmd="ls"), decide("Bash", command="ls")] == ["deny", "allow"]
 
 
 def test_an_allow_list_admits_by_either_name(way: str) -> None:
@@ -100,13 +100,13 @@ def test_an_allow_list_admits_by_either_name(way: str) -> None:
 @pytest.mark.parametrize("path", ["$.path", "$['path']", "$.file_path"])
 def test_a_condition_names_an_input_by_either_name(way: str, path: str) -> None:
     """And the input that both names have is looked at once."""
-    asked = ApiRequest(
+    decide = ApiRequest(
         {"rules": [{"type": "blocklist", "tools": [{"tool": "write", "where": [{"path": path, "regex": "^/etc"}]}]}]},
         way,
     )
 
-    assert asked("Write", file_path="/etc/passwd", content="x") == "deny"
-    assert asked("Write", file_path="/w/a", content="x") == "allow"
+    assert decide("Write", file_path="/etc/passwd", content="x") == "deny"
+    assert decide("Write", file_path="/w/a", content="x") == "allow"
 
 
 def test_a_decoy_under_the_portable_name_hides_nothing(way: str) -> None:
@@ -133,9 +133,9 @@ def test_a_patch_is_one_call_with_several_paths_and_goes_by_all_that_it_does(way
     assert ApiRequest({"tool_rules": [{"allow": ["write", "delete"]}]}, way)("patch", changes=patch) == "allow"
     assert ApiRequest({"tool_rules": [{"allow": ["patch"]}]}, way)("patch", changes=patch) == "allow"
     outside = {"tool": ["write", "delete"], "where": [{"not": [{"path": "$.path", "within": "."}]}]}
-    asked = ApiRequest({"rules": [{"type": "blocklist", "tools": [outside]}]}, way)
-    assert asked("patch", changes=patch) == "allow"
-    assert asked("patch", changes=[*patch, {"kind": "add", "path": "/etc/a"}]) == "deny"
+    decide = ApiRequest({"rules": [{"type": "blocklist", "tools": [outside]}]}, way)
+    assert decide("patch", changes=patch) == "allow"
+    assert decide("patch", changes=[*patch, {"kind": "add", "path": "/etc/a"}]) == "deny"
 
 
 def test_a_patch_that_does_not_tell_what_it_does_may_do_everything(way: str) -> None:
@@ -151,27 +151,27 @@ def test_every_place_that_names_an_input_finds_it_by_its_portable_name(way: str)
 
     bound = {"type": "precondition", "tool": "bash", "requires": [{"prior": "write", "same": [{"path": "$.command",
              "prior_path": "$.path"}]}]}  # fmt: skip
-    asked = ApiRequest({"rules": [bound]}, way)
-    assert asked("Shell", cmd="a") == "deny"
-    assert asked("Write", file_path="a") == "allow"
-    assert asked("Shell", cmd="a") == "allow"
+    decide = ApiRequest({"rules": [bound]}, way)
+    assert decide("Shell", cmd="a") == "deny"
+    assert decide("Write", file_path="a") == "allow"
+    assert decide("Shell", cmd="a") == "allow"
 
     where = {"tool": "write", "where": [{"path": "$.path", "equals": {"arg": "$.command"}}]}
-    asked = ApiRequest({"rules": [{"type": "precondition", "tool": "bash", "requires": [{"prior": where}]}]}, way)
-    assert asked("Write", file_path="a") == "allow"
-    assert asked("Shell", script="a") == "allow"
-    assert asked("Shell", script="b") == "deny"
+    decide = ApiRequest({"rules": [{"type": "precondition", "tool": "bash", "requires": [{"prior": where}]}]}, way)
+    assert decide("Write", file_path="a") == "allow"
+    assert decide("Shell", script="a") == "allow"
+    assert decide("Shell", script="b") == "deny"
 
     push = {"tool": "bash", "path": "$.command", "match": "push", "as": "publish"}
-    asked = ApiRequest({"virtual_tools": [push], "tool_rules": [{"deny": ["publish"]}]}, way)
-    assert asked("Shell", cmd="git push") == "deny"
-    assert asked("Bash", command="git push") == "deny"
+    decide = ApiRequest({"virtual_tools": [push], "tool_rules": [{"deny": ["publish"]}]}, way)
+    assert decide("Shell", cmd="git push") == "deny"
+    assert decide("Bash", command="git push") == "deny"
 
-    known = {"type": "provenance", "tool": "write", "path": "$.path", "from": [{"tool": "bash", "path": "$.found"}]}
-    asked = ApiRequest({"rules": [known]}, way)
-    assert asked("Shell", cmd="find", output={"found": "a"}) == "allow"
-    assert asked("Write", file_path="a") == "allow"
-    assert asked("Write", file_path="b") == "deny"
+    rule = {"type": "provenance", "tool": "write", "path": "$.path", "from": [{"tool": "bash", "path": "$.found"}]}
+    decide = ApiRequest({"rules": [rule]}, way)
+    assert decide("Shell", cmd="find", output={"found": "a"}) == "allow"
+    assert decide("Write", file_path="a") == "allow"
+    assert decide("Write", file_path="b") == "deny"
 
 
 def test_a_net_must_let_a_call_through_under_each_of_its_names(way: str) -> None:
@@ -183,33 +183,33 @@ def test_a_net_must_let_a_call_through_under_each_of_its_names(way: str) -> None
         "free_tools": ["Shell"],
         "transitions": [{"name": "t", "type": "auto", "inputs": ["ready"], "outputs": [], "tools": ["bash"]}],
     }
-    asked = ApiRequest({"nets": [net]}, way)
+    decide = ApiRequest({"nets": [net]}, way)
 
-    assert [asked("Shell", cmd="a"), asked("Shell", cmd="a")] == ["allow", "deny"]
+    assert [decide("Shell", cmd="a"), decide("Shell", cmd="a")] == ["allow", "deny"]
 
 
 def test_narrow_hides_a_tool_by_its_portable_name() -> None:
     """And one that does several things only where none of them is left."""
-    asked = ApiRequest({"tool_rules": [{"deny": ["bash", "write", "edit"]}]})
-    assert asked.monitor.narrow(["Shell", "Write", "patch", "read"]) == ["patch", "read"]
-    asked = ApiRequest({"tool_rules": [{"deny": ["write", "edit", "delete"]}]})
-    assert asked.monitor.narrow(["patch"]) == []
+    decide = ApiRequest({"tool_rules": [{"deny": ["bash", "write", "edit"]}]})
+    assert decide.monitor.narrow(["Shell", "Write", "patch", "read"]) == ["patch", "read"]
+    decide = ApiRequest({"tool_rules": [{"deny": ["write", "edit", "delete"]}]})
+    assert decide.monitor.narrow(["patch"]) == []
 
 
 def test_paths_to_the_whole_input_see_it_as_it_came() -> None:
     """A portable name adds no member."""
     rule = {"type": "blocklist", "tools": [{"tool": "write", "where": [{"path": "$", "length_gte": 2}]}]}
-    asked = ApiRequest({"rules": [rule]})
+    decide = ApiRequest({"rules": [rule]})
 
-    assert asked("Write", file_path="a") == "allow"
-    assert asked("Write", file_path="a", content="b") == "deny"
+    assert decide("Write", file_path="a") == "allow"
+    assert decide("Write", file_path="a", content="b") == "deny"
 
 
 def test_the_same_call_is_the_same_under_its_portable_names() -> None:
     """A loop counts by the client's own name and input."""
-    asked = ApiRequest({"rules": [{"type": "loop", "window": 3, "threshold": 2}]})
+    decide = ApiRequest({"rules": [{"type": "loop", "window": 3, "threshold": 2}]})
 
-    assert [asked("Write", file_path="a"), asked("Write", file_path="a")] == ["allow", "deny"]
+    assert [decide("Write", file_path="a"), decide("Write", file_path="a")] == ["allow", "deny"]
 
 
 def test_the_portable_names_are_the_ones_of_the_language() -> None:

@@ -309,9 +309,9 @@ def test_a_circle_is_told_wherever_the_ways_into_it_branch(
     document: dict[str, Any], witness: tuple[str, ...]
 ) -> None:
     """The tool that only wants one of the circle is told too."""
-    told = [finding.witness for finding in found(document) if finding.code == "never_callable"]
+    witnesses = [finding.witness for finding in found(document) if finding.code == "never_callable"]
 
-    assert witness in told
+    assert witness in witnesses
 
 
 @pytest.mark.parametrize(

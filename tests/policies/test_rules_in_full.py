@@ -70,18 +70,18 @@ def of_itself(clause: dict[str, Any]) -> dict[str, str]:
     (rule,) = policy.rules
     named = {"words": rule.words(), "owes": rule.owes(), "roles": rule.roles(), "unjudged": rule.unjudged()}
     listed = {"inputs": rule.inputs(), "caps": rule.caps(), "outline": rule.outline(), "drawing": rule.drawing()}
-    said = named | {name: [*values] for name, values in listed.items()}
-    return {name: UNSAID.sub("", str(value)) for name, value in said.items() if value not in (None, (), [])}
+    parts = named | {name: [*values] for name, values in listed.items()}
+    return {name: UNSAID.sub("", str(value)) for name, value in parts.items() if value not in (None, (), [])}
 
 
-def compared(part: str, told: dict[str, Any]) -> None:
+def compared(part: str, found: dict[str, Any]) -> None:
     """The same as written down."""
-    known = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
+    written = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
     if os.environ.get("PROCTOR_TOLD") == "write":
-        known[part] = told
-        PATH.write_text(yaml.safe_dump(known, sort_keys=False, allow_unicode=True, width=10_000))
+        written[part] = found
+        PATH.write_text(yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=10_000))
 
-    assert told == known[part]
+    assert found == written[part]
 
 
 def test_what_a_rule_says_of_itself_is_as_written_down() -> None:
@@ -91,15 +91,15 @@ def test_what_a_rule_says_of_itself_is_as_written_down() -> None:
 
 def test_what_is_said_of_a_wrong_field_is_as_written_down() -> None:
     """Where it is and what is expected there; of the same words of one kind of rule the first."""
-    told: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str]] = set()
     for name, clause in CLAUSES["whole"].items():
         for how, wrong in variants(clause):
-            said = said_of(wrong)
-            if said and (clause["type"], said) not in seen:
-                seen.add((clause["type"], said))
-                told.setdefault(name, {})[how] = said
-    compared("wrong fields", told)
+            messages = said_of(wrong)
+            if messages and (clause["type"], messages) not in seen:
+                seen.add((clause["type"], messages))
+                found.setdefault(name, {})[how] = messages
+    compared("wrong fields", found)
 
 
 def test_what_is_said_of_fields_that_do_not_go_together_is_as_written_down() -> None:

@@ -131,7 +131,7 @@ def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(scope: 
     hours, start = 5 * 3600_000, 1_700_000_000_000
     limits = {"max_duration_ms": {"max": 60_000, "scope": scope}, "max_idle_ms": 20_000}
     monitor = stack_of({"limits": limits}).monitor()
-    told: list[Any] = []
+    violations: list[Any] = []
     for event, ms in (
         (ev.RunStarted(run_id="a"), start + hours),
         (ev.MessageReceived(content="x"), start + hours + 10_000),
@@ -140,9 +140,9 @@ def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(scope: 
         (ev.RunStarted(run_id="b"), start),
         (ev.MessageReceived(content="y"), start + 15_000),
     ):
-        told += monitor.observe(msgspec.structs.replace(event, at=datetime.fromtimestamp(ms / 1000, UTC)))
+        violations += monitor.observe(msgspec.structs.replace(event, at=datetime.fromtimestamp(ms / 1000, UTC)))
     due = {limit.limit: limit.used for limit in monitor.limits()}
 
-    assert told == []
+    assert violations == []
     assert due == {"max_duration_ms": 15_000 + (10_000 if scope == "session" else 0), "max_idle_ms": 15_000}
     assert monitor.deadline() == start + 35_001

@@ -236,9 +236,9 @@ def test_rules_are_absent_where_their_context_does_not_hold(drive: Any) -> None:
 
 def test_what_earlier_calls_returned_bounds_what_may_be_asked(ruled: Any) -> None:
     """`output_of` refers to every earlier successful output."""
-    known = {"output_of": ["find_user"], "path": "$[*].id"}
+    source = {"output_of": ["find_user"], "path": "$[*].id"}
     session = ruled(
-        {"type": "blocklist", "id": "r", "tools": [{"tool": "mail", "where": [{"path": "$.to", "not_in": known}]}]}
+        {"type": "blocklist", "id": "r", "tools": [{"tool": "mail", "where": [{"path": "$.to", "not_in": source}]}]}
     )
     before = session.ask("mail", to=7)
     session.ok("find_user", out='[{"id": 7}, {"id": "ana"}]')
@@ -476,10 +476,10 @@ def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
         {"name": "free", "places": [], "transitions": [{"name": "go", "tools": ["x", "y"]}]},
         "require a before x",
     ]
-    asked: list[str] = []
+    validated: list[str] = []
 
     def refuse(call: Any, transition: Any, state: Any) -> bool:
-        asked.append(call.name)
+        validated.append(call.name)
         return False
 
     [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "nets": nets})
@@ -487,7 +487,7 @@ def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
 
     decisions = [compiled.monitor().propose(ToolCall(id=name, name=name)) for name in ("x", "y")]
 
-    assert asked == ["y"]
+    assert validated == ["y"]
     assert [[v.rule for v in decision.violations] for decision in decisions] == [["require a before x"], ["free"]]
 
 
@@ -512,8 +512,8 @@ def explained(session: Any, *calls: dict[str, Any]) -> str:
 def test_an_explanation_shows_a_few_instances_and_counts_the_others(ruled: Any, values: int, more: str) -> None:
     """A model can make very many. The last call's is not there yet."""
     session = ruled({"type": "count", "id": "r", "tool": "x", "max": 1, "key": "$.id"})
-    told = explained(session, *({"id": f"v{n}"} for n in range(values)))
-    before = told.partition("[")[2].partition(" -> ")[0]
+    explanation = explained(session, *({"id": f"v{n}"} for n in range(values)))
+    before = explanation.partition("[")[2].partition(" -> ")[0]
 
     assert before == "; ".join(f"v{n}: total: 1, attempts: 0, turns: 0, forgotten: 0" for n in range(5)) + more
 
@@ -521,9 +521,9 @@ def test_an_explanation_shows_a_few_instances_and_counts_the_others(ruled: Any, 
 def test_an_explanation_counts_what_a_rule_remembers_of_calls(ruled: Any) -> None:
     """It shows figures, not the calls."""
     session = ruled({"type": "loop", "id": "r", "window": 9, "threshold": 5})
-    told = explained(session, *[{"text": "hidden"}] * 3)
+    explanation = explained(session, *[{"text": "hidden"}] * 3)
 
-    assert "r: agrees [recent: 2 -> recent: 3]" in told
+    assert "r: agrees [recent: 2 -> recent: 3]" in explanation
 
 
 def test_an_explanation_names_a_limit_that_refuses(drive: Any) -> None:

@@ -19,7 +19,7 @@ NOT_YET = "Tool 'bash' may not be used yet."
 
 
 @pytest.mark.parametrize(
-    ("policy", "call", "said", "told"),
+    ("policy", "call", "message", "tell_model"),
     [
         (
             {
@@ -86,17 +86,17 @@ NOT_YET = "Tool 'bash' may not be used yet."
         ),
     ],
 )
-def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: str, told: str) -> None:
+def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, message: str, tell_model: str) -> None:
     """To the operator: the condition it met. The model is told what kind of refusal it is, and nothing of that."""
     compiled = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **policy})[0])
     decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input=call))
 
-    assert [violation.message for violation in decision.violations] == [said]
-    assert decision.tell_model == told
+    assert [violation.message for violation in decision.violations] == [message]
+    assert decision.tell_model == tell_model
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "message"),
     [
         (
             {"type": "after", "trigger": "x", "then": "y"},
@@ -122,18 +122,18 @@ def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: 
         ("block z", "net `block z` does not let `z` through as it stands (no token); expected an enabled transition"),
     ],
 )
-def test_what_was_found_can_be_read_by_itself(rule: Any, said: str) -> None:
+def test_what_was_found_can_be_read_by_itself(rule: Any, message: str) -> None:
     """What happened, then what was expected; each says of what."""
     given = {"nets": [rule]} if isinstance(rule, str) else {"rules": [rule]}
     monitor = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **given})[0]).monitor()
     monitor.propose(ToolCall(id="1", name="x", turn=1))
     (violation,) = monitor.propose(ToolCall(id="2", name="z", turn=1)).violations
 
-    assert f"{violation.message}; expected {violation.details['expected']}".startswith(said)
+    assert f"{violation.message}; expected {violation.details['expected']}".startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("rule", "said"),
+    ("rule", "message"),
     [
         ({"type": "require", "tool": "y"}, "`y` was never called; expected a call of `y`"),
         ({"type": "count", "tool": "y", "min": 1}, "0 calls of `y`; expected at least 1 call of `y`"),
@@ -143,13 +143,13 @@ def test_what_was_found_can_be_read_by_itself(rule: Any, said: str) -> None:
         ),
     ],
 )
-def test_what_was_owed_can_be_read_by_itself(rule: Any, said: str) -> None:
+def test_what_was_owed_can_be_read_by_itself(rule: Any, message: str) -> None:
     """At the end too."""
     monitor = compile_policy(parse_policies({"name": "p", "rules": [rule]})[0]).monitor()
     monitor.propose(ToolCall(id="1", name="x", turn=1))
     (violation,) = monitor.finish().violations
 
-    assert f"{violation.message}; expected {violation.details['expected']}".startswith(said)
+    assert f"{violation.message}; expected {violation.details['expected']}".startswith(message)
 
 
 @pytest.mark.parametrize(

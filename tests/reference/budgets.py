@@ -23,7 +23,7 @@ class Ref:
         self.budgets = budgets  # name -> (most, window, whole numbers)
         self.now_ms = 0
         self.uses: list[Use] = []
-        self.told: dict[tuple[str, str], float] = {}  # (budget, run) -> what the run said it used in all
+        self.reported: dict[tuple[str, str], float] = {}  # (budget, run) -> what the run said it used in all
         self.held: dict[tuple[str, str], float] = {}
         self.owner: dict[str, str] = {}
         self.gone: set[str] = set()
@@ -61,12 +61,12 @@ class Ref:
         """Whether it was granted, what is held for the run, what was used before and is now."""
         most, _, whole = self.budgets[budget]
         before = self.used(budget)
-        known = self.told.get((budget, run), 0.0)
-        if used > known:
-            self.uses.append(Use(budget, run, used - known, self.now_ms))
-            self.told[budget, run] = used
+        counted = self.reported.get((budget, run), 0.0)
+        if used > counted:
+            self.uses.append(Use(budget, run, used - counted, self.now_ms))
+            self.reported[budget, run] = used
         else:
-            self.told.setdefault((budget, run), known)
+            self.reported.setdefault((budget, run), counted)
         after = self.used(budget)
         left = round(most - after - self.reserved(budget, but=run), 6)
         left = math.floor(left) if whole else left
@@ -80,6 +80,6 @@ class Ref:
 
     def settle(self, run: str, used: dict[str, float]) -> None:
         """A run draws no more."""
-        for budget, of in [key for key in self.told if key[1] == run]:
+        for budget, of in [key for key in self.reported if key[1] == run]:
             self.draw(budget, of, used.get(budget, 0.0), 0.0, 0.0)
-            del self.told[budget, of], self.held[budget, of]
+            del self.reported[budget, of], self.held[budget, of]

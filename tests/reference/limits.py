@@ -59,23 +59,23 @@ class Limited:
 
     def reports(self, past: list[Moment]) -> list[str]:
         """The limits that are exceeded now and were not reported before in this run."""
-        known = {name for moment in runs(past)[-1] for name in moment.reported}
-        return [name for name in self.exceeded(past) if name not in known]
+        reported = {name for moment in runs(past)[-1] for name in moment.reported}
+        return [name for name in self.exceeded(past) if name not in reported]
 
     def warnings(self, past: list[Moment]) -> list[str]:
         """The limits that have passed their `warn_at` and were not warned of before in all that they count."""
         this_run = runs(past)[-1]
         of = {name: past if limit.get("scope") == "session" else this_run for name, limit in self.limits.items()}
-        known = {name for name, moments in of.items() if any(name in moment.warned for moment in moments)}
+        warned = {name for name, moments in of.items() if any(name in moment.warned for moment in moments)}
         near = {name: x["max"] * x["warn_at"] for name, x in self.limits.items() if "warn_at" in x}
-        return [name for name, least in near.items() if name not in known and self.used(name, past) >= least]
+        return [name for name, least in near.items() if name not in warned and self.used(name, past) >= least]
 
     def refusals(self, past: list[Moment], turn: int) -> list[tuple[str, str]]:
         """What objects to a call: limits exceeded, or by this call; with `warn` the one report is all."""
-        known = {name for moment in runs(past)[-1] for name in moment.reported}
+        reported = {name for moment in runs(past)[-1] for name in moment.reported}
         after = [*past, Moment("started", past[-1].at, turn=turn)]
         found = [(name, self.limits[name]["action"]) for name in self.exceeded(after)]
-        return [(name, action) for name, action in found if action != "warn" or name not in known]
+        return [(name, action) for name, action in found if action != "warn" or name not in reported]
 
     def rings(self, past: list[Moment], at: int) -> bool:
         """Whether a clock is exceeded if nothing happens until then."""

@@ -77,11 +77,11 @@ def _played(net: Any, world: World) -> tuple[Counter[str], int]:
             for transition in _firing(net, marking, world, call) or ():
                 marking.subtract(transition["inputs"])
                 if transition.get("deferred"):
-                    waiting.setdefault(call.asked, []).append(transition)
+                    waiting.setdefault(call.requested, []).append(transition)
                 else:
                     marking.update(transition["outputs"])
         else:
-            for transition in waiting.pop(call.asked, ()):
+            for transition in waiting.pop(call.requested, ()):
                 supplied += what == "completed"
                 marking.update(transition["outputs" if what == "completed" else "inputs"])
         _silent(net, marking)

@@ -22,8 +22,8 @@ def _met(requirement: Any, world: World, call: Call) -> bool:
     if "turns_gte" in requirement:
         return bool(call.turn - 1 >= requirement["turns_gte"])
     if "user_said" in requirement:
-        said = world.said[-1:] if requirement.get("in") == "latest" else world.said
-        return any(re.search(requirement["user_said"], words) for words in said)
+        texts = world.user_texts[-1:] if requirement.get("in") == "latest" else world.user_texts
+        return any(re.search(requirement["user_said"], words) for words in texts)
     return _prior(requirement, world, call)
 
 

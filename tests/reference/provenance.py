@@ -29,7 +29,7 @@ def _values(rule: Rule, call: Call) -> Iterator[str]:
 
 def _supplied(source: Any, value: str, world: World) -> bool:
     if source == "user_message":
-        return any(contains(words, value) for words in world.said)
+        return any(contains(words, value) for words in world.user_texts)
     for call in world.completed():
         if meets(source["tool"], call, world, permits=True):
             if "path" in source and value in ids(source["path"], output_of(call)):

@@ -21,8 +21,8 @@ class Spent(NamedTuple):
 
 def spent(past: list[Moment], cumulative: bool) -> list[Spent]:
     """What each run used: deltas added up, or how far the thread's figure has come."""
-    told = _once(past)
-    return _grown(told) if cumulative else [_added(run) for run in told]
+    reports = _once(past)
+    return _grown(reports) if cumulative else [_added(run) for run in reports]
 
 
 def _once(past: list[Moment]) -> list[list[Moment]]:
@@ -30,41 +30,43 @@ def _once(past: list[Moment]) -> list[list[Moment]]:
     seen = set[str]()
     found = []
     for run in runs(past):
-        told = []
+        reports = []
         for moment in run:
             if moment.what == "tokens" and not (moment.id and moment.id in seen):
-                told.append(moment)
+                reports.append(moment)
                 seen.add(moment.id)
-        found.append(told)
+        found.append(reports)
     return found
 
 
-def _added(told: list[Moment]) -> Spent:
-    costs = [_cost(m.input, m.output, m) for m in told]
-    return Spent(sum(m.input for m in told), sum(m.output for m in told), sum(c or 0.0 for c in costs), None in costs)
+def _added(reports: list[Moment]) -> Spent:
+    costs = [_cost(m.input, m.output, m) for m in reports]
+    return Spent(
+        sum(m.input for m in reports), sum(m.output for m in reports), sum(c or 0.0 for c in costs), None in costs
+    )
 
 
 def _grown(lived: list[list[Moment]]) -> list[Spent]:
     """A run's first report that is below the thread's figure counts from zero: the client began anew."""
     thread, found = (0, 0, 0.0), []
-    for told in lived:
-        if told and told[0].input + told[0].output < thread[0] + thread[1]:
+    for reports in lived:
+        if reports and reports[0].input + reports[0].output < thread[0] + thread[1]:
             thread = (0, 0, 0.0)
         base = thread
-        for m in told:
+        for m in reports:
             thread = max(thread[0], m.input), max(thread[1], m.output), max(thread[2], m.cost or 0.0)
         input, output = thread[0] - base[0], thread[1] - base[1]
         cost = (
-            _cost(input, output, told[0]._replace(cost=thread[2] - base[2]))
-            if told and _states(told)
-            else (_cost(input, output, told[0]) if told else 0.0)
+            _cost(input, output, reports[0]._replace(cost=thread[2] - base[2]))
+            if reports and _states(reports)
+            else (_cost(input, output, reports[0]) if reports else 0.0)
         )
         found.append(Spent(input, output, cost or 0.0, cost is None))
     return found
 
 
-def _states(told: list[Moment]) -> bool:
-    return told[0].cost is not None
+def _states(reports: list[Moment]) -> bool:
+    return reports[0].cost is not None
 
 
 def _cost(input: int, output: int, report: Moment) -> float | None:

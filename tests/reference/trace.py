@@ -21,7 +21,7 @@ class Call:
     tool: str
     input: dict[str, Any]
     turn: int
-    asked: int
+    requested: int
     run: int = 1
     started: int | None = None
     completed: int | None = None
@@ -46,7 +46,7 @@ class World:
 
     policy: Rule
     calls: list[Call] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    user_texts: list[str] = field(default_factory=list)
     clock: int = 0
 
     def tick(self) -> int:

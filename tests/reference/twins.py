@@ -161,16 +161,16 @@ class Twins:
         self.seen["sub-agent"] += bool(parent)
         at = self.world.tick()
         id = f"c{at - self.first_clock}"
-        call = Call(id=id, tool=step.tool, input=step.input, turn=turn, asked=at, run=self.run)
+        call = Call(id=id, tool=step.tool, input=step.input, turn=turn, requested=at, run=self.run)
         self.world.calls.append(call)
-        told = {"tool_call_id": id, "tool_name": call.tool, "tool_input": call.input, "turn": turn - self.offset}
-        return call, told | {"parent_tool_call_id": parent[0].id if parent else None}
+        fields = {"tool_call_id": id, "tool_name": call.tool, "tool_input": call.input, "turn": turn - self.offset}
+        return call, fields | {"parent_tool_call_id": parent[0].id if parent else None}
 
     def _ask(self, step: Step) -> None:
         shown = step.tool in self.monitor.narrow([step.tool]) or not step.next_turn or step.sub
-        call, told = self._called(step)
-        self.record.append(ev.ToolCallRequested(**told))
-        action = self._propose(call, told)
+        call, fields = self._called(step)
+        self.record.append(ev.ToolCallRequested(**fields))
+        action = self._propose(call, fields)
 
         assert shown or action in ("deny", "cancel"), f"narrow hid a call that is answered {action}"
 
@@ -181,22 +181,22 @@ class Twins:
             if step.approval == "granted":
                 self._observe(ev.ToolApprovalGranted(**held, input_digest=input_digest(call.input)), [])
                 call.approved = True
-                action = self._propose(call, told)
+                action = self._propose(call, fields)
         self.seen[action] += 1
         if action in ("allow", "warn"):
             call.started = self.world.tick()
-            self._observe(ev.ToolCallStarted(**told), [])
+            self._observe(ev.ToolCallStarted(**fields), [])
             self._end_of(call, step)
         elif action in ("deny", "cancel") or step.approval == "denied":
             call.denied = self.world.tick()
             denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.tool, decision="deny")
             self._observe(denied, self.engine.tripped_now(self.world))
 
-    def _propose(self, call: Call, told: dict[str, Any]) -> str:
-        more = {"turn": told["turn"], "parent_tool_call_id": told["parent_tool_call_id"]}
+    def _propose(self, call: Call, fields: dict[str, Any]) -> str:
+        more = {"turn": fields["turn"], "parent_tool_call_id": fields["parent_tool_call_id"]}
         decision = self.monitor.propose(ToolCall(id=call.id, name=call.tool, input=call.input, **more))
         expected = self._expected(call)
-        self.asking = {id for id, asked in expected if asked == "request_approval"}
+        self.asking = {id for id, answer in expected if answer == "request_approval"}
         found = [(violation.rule, violation.action) for violation in decision.violations]
         self._violate(decision.violations)
         self.seen["objected" if found else "agreed"] += 1
@@ -211,9 +211,9 @@ class Twins:
         return self.engine.judge(self.world, call)
 
     def _saw(self, step: Step) -> None:
-        call, told = self._called(step)
+        call, fields = self._called(step)
         expected = self.engine.judge(self.world, call)
-        self._observe(ev.ToolCallStarted(**told), [id for id, _ in expected])
+        self._observe(ev.ToolCallStarted(**fields), [id for id, _ in expected])
         call.started = self.world.tick()
         self._end_of(call, step)
 
@@ -238,7 +238,7 @@ class Twins:
 
     def _say(self, step: Step) -> None:
         self._observe(ev.MessageSent(role="user", content=step.words), [])
-        self.world.said.append(step.words)
+        self.world.user_texts.append(step.words)
 
 
 def compiled(stack: list[Rule]) -> CompiledPolicy:

@@ -63,18 +63,18 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown(asking: Policy)
     approver = FakeApprover(True, by="ana")
     adapter = FakeAdapter([BASH])
     result = await run_once(adapter, "go", policies=[asking], approver=approver)
-    (asked,) = of_type(result.events, ToolApprovalRequested)
+    (shown,) = of_type(result.events, ToolApprovalRequested)
     (granted,) = of_type(result.events, ToolApprovalGranted)
     (started,) = of_type(result.events, ToolCallStarted)
 
-    assert (asked.held, asked.tool_input, asked.input_digest) == (True, BASH.input, input_digest(BASH.input))
-    assert asked.expires_at is not None
+    assert (shown.held, shown.tool_input, shown.input_digest) == (True, BASH.input, input_digest(BASH.input))
+    assert shown.expires_at is not None
     assert (granted.approval_id, granted.by, granted.input_digest) == (
-        asked.approval_id,
+        shown.approval_id,
         "ana",
-        asked.input_digest,
+        shown.input_digest,
     )
-    assert asked.seq < granted.seq < started.seq
+    assert shown.seq < granted.seq < started.seq
     assert [request.call.input for request in approver.requests] == [BASH.input]
     assert [v.enforcement for v in result.policy.violations] == ["observed"]
 
@@ -163,17 +163,17 @@ async def test_a_granted_call_is_judged_again_on_the_state_of_that_moment() -> N
         rules: [{type: never_after, trigger: lock, forbidden: bash}]
         """
     )
-    asked, locked = anyio.Event(), anyio.Event()
+    was_requested, locked = anyio.Event(), anyio.Event()
 
     async def lock() -> None:
         locked.set()
 
     async def approver(request: Any) -> ApprovalAnswer:
-        asked.set()
+        was_requested.set()
         await locked.wait()
         return ApprovalAnswer(granted=True, by="ana")
 
-    adapter = FakeAdapter([Together((BASH, Ask(id="c2", name="lock", first=asked.wait, meanwhile=lock)))])
+    adapter = FakeAdapter([Together((BASH, Ask(id="c2", name="lock", first=was_requested.wait, meanwhile=lock)))])
     with anyio.fail_after(PATIENCE_S):
         result = await run_once(adapter, "go", policies=[policy], approver=approver)
 
@@ -243,13 +243,13 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
 ) -> None:
     """The run ends with both records; after the approval a replayed run uses it, once, for that input."""
     store = MemoryStore()
-    asked = {"tool_name": "bash", "tool_call_id": "x", "tool_input": BASH.input, "policy_name": "p"}
+    fields = {"tool_name": "bash", "tool_call_id": "x", "tool_input": BASH.input, "policy_name": "p"}
     adapter = FakeAdapter([Pause()])
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         with anyio.fail_after(PATIENCE_S):
             target: Any = handle if by_handle else adapter
-            request = await cancel_for_approval(store, target, handle.run_id, asked)
+            request = await cancel_for_approval(store, target, handle.run_id, fields)
             first = await handle.wait()
         assert [r.approval_id for r in await inbox.pending(store)] == [request.approval_id]
         await supervisor.approve(request.approval_id, by="ana")
@@ -287,15 +287,15 @@ async def test_cancel_for_approval_of_what_does_not_run_is_an_error(permissive: 
 
 
 @pytest.mark.parametrize(
-    "asked", [None, "bash", {"tool_name": "x"}, {"tool_call_id": "y", "tool_name": "x", "tool_input": 3}]
+    "request", [None, "bash", {"tool_name": "x"}, {"tool_call_id": "y", "tool_name": "x", "tool_input": 3}]
 )
-async def test_a_request_that_is_none_ends_no_run(permissive: Policy, asked: Any) -> None:
+async def test_a_request_that_is_none_ends_no_run(permissive: Policy, request: Any) -> None:
     """What is to be approved is checked first."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
         with pytest.raises(UsageError, match="the request for approval"):
-            await cancel_for_approval(store, FakeAdapter(), handle.run_id, asked)
+            await cancel_for_approval(store, FakeAdapter(), handle.run_id, request)
         assert not handle.done
         await handle.cancel()
 

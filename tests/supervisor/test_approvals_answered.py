@@ -105,14 +105,14 @@ async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("tell", "own", "told"),
+    ("tell", "own", "words"),
     [
         (None, None, "A person declined this call of tool 'bash'."),
         (None, "Ask the owner first.", "Ask the owner first."),
         ("Use the staging host.", "Ask the owner first.", "Use the staging host."),
     ],
 )
-async def test_a_persons_words_reach_the_model(tell: str | None, own: str | None, told: str) -> None:
+async def test_a_persons_words_reach_the_model(tell: str | None, own: str | None, words: str) -> None:
     """They come before the rule's text, and that before the sentence for a no."""
     policy = Policy(name="p", tool_rules=(Deny(("bash",), action="request_approval", tell_model=own),))
     adapter = FakeAdapter([Ask(name="bash", id="c1")])
@@ -123,8 +123,8 @@ async def test_a_persons_words_reach_the_model(tell: str | None, own: str | None
         await supervisor.deny(request.approval_id, by="ana", reason="never the model's to see", tell=tell)
         result = await handle.wait()
 
-    assert adapter.answers["c1"].tell_model == told
-    assert [event.tell_model for event in of_type(result.events, ToolCallDenied)] == [told]
+    assert adapter.answers["c1"].tell_model == words
+    assert [event.tell_model for event in of_type(result.events, ToolCallDenied)] == [words]
 
 
 @pytest.mark.anyio

@@ -116,15 +116,15 @@ async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
     ]
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter(steps), "go", policies=asking(scope="run"), session_id="s")
-        asked = []
+        requests = []
         for scope in ("run", "once", "once"):
             request = await held(supervisor)
-            asked.append(request.call.id)
+            requests.append(request.call.id)
             await supervisor.approve(request.approval_id, by="ana", scope=scope)
         result = await handle.wait()
     grants = [event for event in result.events if isinstance(event, ToolApprovalGranted)]
 
-    assert asked == ["c1", "c3", "c4"]
+    assert requests == ["c1", "c3", "c4"]
     assert [(event.tool_call_id, event.by) for event in grants] == [(f"c{n}", "ana") for n in (1, 2, 3, 4)]
     assert grants[1].reason == f"covered by approval `{grants[0].approval_id}`"
     assert (grants[0].scope, grants[0].covers) == ("run", ("p/deploy=test",))
@@ -151,12 +151,12 @@ async def test_a_covered_call_asks_nobody_and_nothing_says_it_did(written: dict[
 
     agent = FakeAdapter([Ask(id=f"c{n}", name="deploy") for n in (1, 2, 3)])
     result = await run_once(agent, "go", policies=policies, approver=approver, store=store)
-    asked = [event.tool_call_id for event in result.events if isinstance(event, ToolApprovalRequested)]
+    requests = [event.tool_call_id for event in result.events if isinstance(event, ToolApprovalRequested)]
     monitor = compile_policy(policies[0]).monitor()
     again = [found for event in result.events for found in monitor.observe(event)]
 
     assert [call.id for call in agent.ran] == ["c1", "c2", "c3"]
-    assert (shown, asked) == (["c1"], ["c1"])
+    assert (shown, requests) == (["c1"], ["c1"])
     assert [one.request.call.id for one in await store.approvals(waiting=False)] == ["c1"]
     assert again == []
 
@@ -209,9 +209,9 @@ async def test_a_key_too_long_to_be_told_whole_covers_nothing_else() -> None:
         for _ in steps:
             await supervisor.approve((await held(supervisor)).approval_id, by="ana", scope="run")
         result = await handle.wait()
-    asked = [event.tool_call_id for event in result.events if isinstance(event, ToolApprovalRequested)]
+    requests = [event.tool_call_id for event in result.events if isinstance(event, ToolApprovalRequested)]
 
-    assert asked == ["c0", "c1"]
+    assert requests == ["c0", "c1"]
     assert [e.covers for e in result.events if isinstance(e, ToolApprovalGranted)] == [(), ()]
 
 

@@ -265,23 +265,23 @@ async def test_a_run_without_budgets_never_asks_for_them() -> None:
     """Using none of it costs nothing."""
 
     class Counting(MemoryStore):
-        asked = 0
+        ledger_calls = 0
 
         async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[Drawn]:
-            Counting.asked += 1
+            Counting.ledger_calls += 1
             return []
 
         async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
-            Counting.asked += 1
+            Counting.ledger_calls += 1
             return []
 
         async def budgets(self) -> list[BudgetInfo]:
-            Counting.asked += 1
+            Counting.ledger_calls += 1
             return []
 
     await ran(Counting(), [spent(2), Ask(name="a")], stack=[Policy(name="none")])
 
-    assert Counting.asked == 0
+    assert Counting.ledger_calls == 0
 
 
 async def test_the_answers_are_on_record_when_they_are_news() -> None:
@@ -322,8 +322,8 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() ->
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
     claim = BudgetClaim(budget="org/money", key="", counts="cost_usd", window="", max=10)
-    said = TokenUsageUpdated(run_id="r", session_id="s", cost_usd=3)
-    await store.append([RunStarted(run_id="r", session_id="s"), said], epoch=owner.epoch)
+    used = TokenUsageUpdated(run_id="r", session_id="s", cost_usd=3)
+    await store.append([RunStarted(run_id="r", session_id="s"), used], epoch=owner.epoch)
     await store.reserve("r", [Draw(claim=claim, used=1, want=5)], epoch=owner.epoch)
     await store.release(owner.epoch)
     await reap(store)

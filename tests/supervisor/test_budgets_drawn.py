@@ -43,13 +43,13 @@ class Run:
         if not record:
             self.tell(inputs.Begin(now_ms=1, prompt="go"))
 
-    def tell(self, told: inputs.Input) -> None:
-        self.commands += self.machine.handle(told)
+    def tell(self, input: inputs.Input) -> None:
+        self.commands += self.machine.handle(input)
         while self.machine.unwritten:
             taken = self.machine.take_record()
             self.record += taken
             self.stored += len(taken)
-            self.commands += self.machine.handle(inputs.Stored(now_ms=told.now_ms, count=self.stored))
+            self.commands += self.machine.handle(inputs.Stored(now_ms=input.now_ms, count=self.stored))
 
     def spends(self, usd: float, now_ms: int = 2) -> None:
         self.tell(inputs.Reported(now_ms=now_ms, event=TokenUsageUpdated(cost_usd=usd)))
@@ -105,9 +105,9 @@ def test_time_is_set_aside_a_slice_at_once_and_more_of_it_before_that_is_over() 
     run = Run(TIME)
     run.gets(SLICE_MS)
     armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
-    asked = len(run.commands)
+    before = len(run.commands)
     run.tell(inputs.Ticked(now_ms=SLICE_MS))
-    early = [command for command in run.commands[asked:] if isinstance(command, Reserve)]
+    early = [command for command in run.commands[before:] if isinstance(command, Reserve)]
     run.tell(inputs.Ticked(now_ms=1 + SLICE_MS))
 
     assert (run.draws[0].want, run.draws[0].used) == (SLICE_MS, SLICE_MS)
@@ -267,10 +267,10 @@ def test_a_call_asks_the_store_only_where_there_is_something_to_ask() -> None:
     """What was set aside covers it, and nothing was used since."""
     run = Run(MONEY)
     run.gets(0.1)
-    asked = len([command for command in run.commands if isinstance(command, Reserve)])
+    reserved = len([command for command in run.commands if isinstance(command, Reserve)])
     run.asks("a", "b")
 
-    assert len([command for command in run.commands if isinstance(command, Reserve)]) == asked == 1
+    assert len([command for command in run.commands if isinstance(command, Reserve)]) == reserved == 1
     assert [event.tool_name for event in run.of(ToolCallStarted)] == ["a", "b"]
 
 
@@ -332,9 +332,9 @@ def test_a_run_that_has_settled_draws_on_nothing_more() -> None:
     run.gets(SLICE_MS)
     run.tell(inputs.AdapterEnded(now_ms=2 + SLICE_MS))
     run.tell(inputs.Ticked(now_ms=3 + SLICE_MS))
-    asked = [command for command in run.commands if isinstance(command, Reserve | Settle)]
+    draws = [command for command in run.commands if isinstance(command, Reserve | Settle)]
 
-    assert [type(command) for command in asked] == [Reserve, Settle]
+    assert [type(command) for command in draws] == [Reserve, Settle]
 
 
 def test_a_draw_that_is_answered_after_the_end_changes_nothing() -> None:

@@ -38,9 +38,9 @@ def remembers(call: Any, transition: Transition, output: Any, state: NetState) -
     state.meta.setdefault("saved", []).append(call.input["path"])
 
 
-def steps(*asked: tuple[str, str, dict[str, Any]]) -> list[Step]:
+def steps(*calls: tuple[str, str, dict[str, Any]]) -> list[Step]:
     """Calls, one after the other."""
-    return [Ask(id=id, name=name, input=input) for id, name, input in asked]
+    return [Ask(id=id, name=name, input=input) for id, name, input in calls]
 
 
 CLEANING = steps(
@@ -107,7 +107,7 @@ async def test_what_cannot_be_attached_starts_nothing(given: Any, error: type[Ex
 async def test_nets_join_and_leave_a_run_that_goes_on() -> None:
     """From the next call on; a net that left keeps its state for when it comes back."""
     line = "limit push to 1 per session"
-    said: list[str] = []
+    statuses: list[str] = []
     handles: list[RunHandle] = []
 
     async def meanwhile(call: ToolCall) -> None:
@@ -116,10 +116,10 @@ async def test_nets_join_and_leave_a_run_that_goes_on() -> None:
             handle.remove_net(line)
         else:
             handle.add_net(line)
-        said.append(handle.status())
+        statuses.append(handle.status())
 
-    asked = ("1", "push"), ("join", "wait"), ("2", "push"), ("3", "push"), ("leave", "wait"), ("4", "push")
-    adapter = FakeAdapter(steps(*((id, name, {}) for id, name in (*asked, ("back", "wait"), ("5", "push")))))
+    calls = ("1", "push"), ("join", "wait"), ("2", "push"), ("3", "push"), ("leave", "wait"), ("4", "push")
+    adapter = FakeAdapter(steps(*((id, name, {}) for id, name in (*calls, ("back", "wait"), ("5", "push")))))
     policy = Policy(name="p", on_violation="deny", rules=[Check(check=meanwhile, tool="wait")])
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
@@ -139,8 +139,8 @@ async def test_nets_join_and_leave_a_run_that_goes_on() -> None:
         ("net_left", line),
         ("net_joined", line),
     ]
-    assert folded.status() == said[-1]
-    assert said == [
+    assert folded.status() == statuses[-1]
+    assert statuses == [
         f"{line}: budget: 1; now: push",
         f"{line}: no token; not now: push; not active",
         f"{line}: no token; not now: push",
@@ -182,10 +182,10 @@ async def test_an_agent_cannot_take_a_net_from_its_run() -> None:
 
 async def test_a_check_is_told_of_the_run_it_judges() -> None:
     """Sync or async: the calls so far, what was used, who runs what; and it answers as it likes."""
-    told: list[CheckContext] = []
+    contexts: list[CheckContext] = []
 
     async def twice_is_enough(call: ToolCall, context: CheckContext) -> Any:
-        told.append(context)
+        contexts.append(context)
         done = [past.id for past in context.calls if past.status == "completed"]
         return Refuse(reason="loop", tell_model="Not a third time.") if len(done) >= 2 else True
 
@@ -199,8 +199,8 @@ async def test_a_check_is_told_of_the_run_it_judges() -> None:
     (violation,) = [event for event in result.events if isinstance(event, PolicyViolated)]
 
     assert [call.id for call in adapter.ran] == ["0", "1"]
-    assert [[past.status for past in context.calls] for context in told] == [[], ["completed"], ["completed"] * 2]
-    assert (told[0].usage, told[0].run.user) == (Usage(input_tokens=5), "ana")
+    assert [[past.status for past in context.calls] for context in contexts] == [[], ["completed"], ["completed"] * 2]
+    assert (contexts[0].usage, contexts[0].run.user) == (Usage(input_tokens=5), "ana")
     assert adapter.answers["2"].tell_model == "Not a third time."
     assert violation.reason == "loop"
 

@@ -42,10 +42,10 @@ async def test_each_rung_is_taken_for_as_long_as_its_bound_until_the_provider_ha
 
     acts = {"ask": asks, "break": breaks, "hang": hangs, "end": ends, "never": asks}
     rungs = [Rung(name=name, act=act, bound_s=float(n)) for n, (name, act) in enumerate(acts.items(), 1)]
-    told = await walk(rungs, ended, Clock())
+    walked = await walk(rungs, ended, Clock())
 
     assert taken == ["ask", "break", "hang", "end"]
-    assert told == [
+    assert walked == [
         {"rung": "ask", "evidence": {"asked": True}, "took_ms": 1000.0, "ended": False},
         {"rung": "break", "error": "OSError: no such process", "took_ms": 2000.0, "ended": False},
         {"rung": "hang", "took_ms": 3000.0, "ended": False},

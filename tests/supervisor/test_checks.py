@@ -48,7 +48,7 @@ async def record_of(store: MemoryStore) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    ("event", "said"),
+    ("event", "message"),
     [
         (ToolCallCompleted(tool_call_id=WRONG), "`tool_call_completed` event whose `tool_call_id` .* got a whole"),
         (
@@ -75,11 +75,11 @@ async def record_of(store: MemoryStore) -> list[Event]:
     ],
 )
 async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
-    event: Event, said: str, permissive: Policy
+    event: Event, message: str, permissive: Policy
 ) -> None:
     """One error that names the adapter, the event and the field; what was accepted before stays."""
     store, adapter = MemoryStore(), FakeAdapter([MessageReceived(content="before"), event, Pause()])
-    with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` reported a .*{said}"):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` reported a .*{message}"):
         await run_once(adapter, "go", policies=[permissive], store=store)
     stored = await record_of(store)
 
@@ -91,7 +91,7 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (ToolCall(id=WRONG, name="read"), "call whose `id` .* expected text"),
         (ToolCall(id="c", name="read", input=WORD), "call whose `input` .* expected an object"),
@@ -102,7 +102,7 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
     ],
 )
 async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
-    call: Any, said: str, permissive: Policy
+    call: Any, message: str, permissive: Policy
 ) -> None:
     """At the gate too: nothing of it is recorded."""
     store, adapter, answers = MemoryStore(), FakeAdapter(), []
@@ -113,7 +113,7 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
     adapter.steps = (Ask(name="read", meanwhile=ask), Pause())
     with (
         anyio.fail_after(PATIENCE_S),
-        pytest.raises(EventError, match=f"^adapter `fake` proposed a {said}"),
+        pytest.raises(EventError, match=f"^adapter `fake` proposed a {message}"),
     ):
         await run_once(adapter, "go", policies=[permissive], store=store)
 
@@ -125,7 +125,7 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "said"),
+    ("first", "then", "message"),
     [
         ({"input_tokens": 10}, {"input_tokens": 9}, "`input_tokens` fell from 10 to 9"),
         (
@@ -141,12 +141,12 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
     ],
 )
 async def test_usage_that_falls_ends_the_run(
-    first: dict[str, Any], then: dict[str, Any], said: str, permissive: Policy
+    first: dict[str, Any], then: dict[str, Any], message: str, permissive: Policy
 ) -> None:
     """What a client has used of a run stays used: a figure that begins again would not be counted."""
     reports = [TokenUsageUpdated(scope="cumulative", **figures) for figures in (first, then)]
     adapter = FakeAdapter([*reports, Pause()])
-    with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=said) as raised:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=message) as raised:
         await run_once(adapter, "go", policies=[permissive])
 
     assert raised.value.partial.status == "failed"  # type: ignore[attr-defined]

@@ -209,17 +209,17 @@ async def test_a_gate_caller_that_goes_away_leaves_no_call_open(
     class Withdraws(FakeAdapter):
         pass
 
-    asked = anyio.Event()
+    was_requested = anyio.Event()
     store = MemoryStore()
 
     async def approver(request: Any) -> None:
-        asked.set()
+        was_requested.set()
         await anyio.sleep_forever()
 
     async def withdraw(launch_gate: Any) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(launch_gate, ToolCall(id="w", name="bash"))
-            await asked.wait()
+            await was_requested.wait()
             tasks.cancel_scope.cancel()
 
     adapter = Withdraws()

@@ -28,7 +28,7 @@ from proctor.supervisor.machine.run_state import RunIdentity
 CALL = ToolCall(id="c", name="read")
 
 
-async def asked(call: ToolCall) -> Any:
+async def never_called(call: ToolCall) -> Any:
     raise AssertionError("the machine only says that it is to be asked")
 
 
@@ -45,8 +45,8 @@ class Run:
         self.tell(inputs.Begin(now_ms=1, prompt="go"))
         self.store()
 
-    def tell(self, told: inputs.Input) -> None:
-        self.commands += self.machine.handle(told)
+    def tell(self, input: inputs.Input) -> None:
+        self.commands += self.machine.handle(input)
         self.recorded += self.machine.take_record()
 
     def store(self) -> None:
@@ -59,7 +59,7 @@ class Run:
         self.tell(inputs.Withdrawn(now_ms=1, key=key, call_id=CALL.id))
 
     def answers(self) -> list[tuple[int, bool]]:
-        return [(told.key, told.answer.allowed) for told in self.commands if isinstance(told, AnswerGate)]
+        return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
 
     def failed(self) -> list[str]:
         return [event.tool_call_id for event in self.recorded if isinstance(event, ToolCallFailed)]
@@ -86,7 +86,7 @@ def test_an_id_whose_call_runs_is_refused(again: ToolCall) -> None:
     assert run.failed() == []
 
 
-@pytest.mark.parametrize("rules", [[Check(check=asked, tool="*", id="asked")], []], ids=["checked", "held"])
+@pytest.mark.parametrize("rules", [[Check(check=never_called, tool="*", id="asked")], []], ids=["checked", "held"])
 def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
     """Whatever it waits for, a check or a person, the second answer never allows."""
     run = Run(*rules, asks=not rules)
@@ -139,9 +139,9 @@ def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event) -> None:
 
 def test_an_id_whose_call_was_refused_names_a_new_call() -> None:
     """A refusal is the end of a call, too."""
-    run = Run(Check(check=asked, tool="read", id="asked", action="deny"))
+    run = Run(Check(check=never_called, tool="read", id="asked", action="deny"))
     run.propose(1)
-    (checks,) = [told for told in run.commands if isinstance(told, RunChecks)]
+    (checks,) = [command for command in run.commands if isinstance(command, RunChecks)]
     run.tell(inputs.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
     run.propose(2, ToolCall(id="c", name="write"))
     run.store()

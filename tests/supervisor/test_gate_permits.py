@@ -34,8 +34,8 @@ class Run:
         self._tell(inputs.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=proposed.id)))
         return [each.answer.allowed for each in commands if isinstance(each, AnswerGate)]
 
-    def _tell(self, told: inputs.Input) -> list[Command]:
-        commands = [*self._machine.handle(told)]
+    def _tell(self, input: inputs.Input) -> list[Command]:
+        commands = [*self._machine.handle(input)]
         self._stored += len(self._machine.take_record())
         return [*commands, *self._machine.handle(inputs.Stored(now_ms=1, count=self._stored))]
 

@@ -118,13 +118,13 @@ async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str, 
 
 async def test_whoever_comes_to_a_gate_that_is_closed_is_told_to_stop() -> None:
     """Also where nobody is left who could answer."""
-    asked: list[Any] = []
-    waiters = GateWaiters(asked.append, lambda: 1)
+    answers: list[Any] = []
+    waiters = GateWaiters(answers.append, lambda: 1)
     waiters.close()
     with anyio.fail_after(PATIENCE_S):
         answer = await waiters.hold(ToolCall(id="c", name="read"))
 
-    assert (answer.allowed, answer.stop, asked) == (False, True, [])
+    assert (answer.allowed, answer.stop, answers) == (False, True, [])
     assert answer.tell_model
 
 

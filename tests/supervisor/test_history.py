@@ -66,9 +66,9 @@ async def test_replay_and_none_are_what_they_say(permissive: Policy) -> None:
 async def test_a_continuation_that_cannot_be_is_an_error_before_the_start(permissive: Policy) -> None:
     """Native without resume, native without a session, and words that mean nothing."""
     adapter = FakeAdapter()
-    for asked, given in (("native", adapter), ("often", adapter), ("native", resuming())):
+    for continuation, given in (("native", adapter), ("often", adapter), ("native", resuming())):
         with pytest.raises(UsageError):
-            await run_once(given, "go", policies=[permissive], continuation=asked)  # type: ignore[arg-type]
+            await run_once(given, "go", policies=[permissive], continuation=continuation)  # type: ignore[arg-type]
         assert given.launches == []
 
 

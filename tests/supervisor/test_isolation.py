@@ -343,13 +343,13 @@ async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_cancel_of_what_was_not_even_begun_is_not_one_of_the_waiting_task() -> None:
     """As by a program that cancels every task of its event loop but one."""
-    begun, known = [], asyncio.all_tasks()
+    begun, tasks_before = [], asyncio.all_tasks()
 
     async def call() -> None:
         begun.append(True)
 
     def cancel_the_rest() -> None:
-        for task in asyncio.all_tasks() - known:
+        for task in asyncio.all_tasks() - tasks_before:
             task.cancel()
 
     asyncio.get_running_loop().call_soon(cancel_the_rest)

@@ -28,12 +28,12 @@ class Told(MemoryStore):
     def __init__(self, *does: Exception | str) -> None:
         super().__init__()
         self.does = [*does]
-        self.asked: list[tuple[float, list[str]]] = []
+        self.appends: list[tuple[float, list[str]]] = []
         self.refuses: Any = ()
 
     async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
         """Note when it was asked, and for what."""
-        self.asked.append((round(trio.current_time(), 3), [event.type for event in events]))
+        self.appends.append((round(trio.current_time(), 3), [event.type for event in events]))
         does = self.does.pop(0) if self.does else "stores"
         if isinstance(does, Exception):
             raise does
@@ -135,7 +135,7 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(
     await run.journal.flush()
     began = trio.current_time()
     await run.journal.settle()
-    times = [at - began for at, _ in store.asked[1:]]
+    times = [at - began for at, _ in store.appends[1:]]
 
     waited = [1, 2, 4, 8, 16, 30, 30, 30, 30][: failures + 1]
     assert times == [sum(waited[: n + 1]) for n in range(failures + 1)]
@@ -150,7 +150,7 @@ async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_cloc
     await run.journal.flush()
     await run.journal.settle()
 
-    assert len(store.asked) == 3
+    assert len(store.appends) == 3
     assert run.journal.owes
 
 
@@ -167,7 +167,7 @@ async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
     assert run.journal.owes
     await run.journal.settle()
 
-    assert len(store.asked) == 1
+    assert len(store.appends) == 1
     assert run.types() == BEGUN
     assert [event.type async for event in store.read("s")] == BEGUN
 
@@ -190,7 +190,7 @@ async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.t
 
     assert str(error) == "the store has not answered for 2 seconds"
     assert (took, retried, owes) == (2, ANSWER_S, False)
-    assert len(store.asked) == 1
+    assert len(store.appends) == 1
 
 
 async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() -> None:
@@ -201,7 +201,7 @@ async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() ->
     run.ends()
 
     assert await run.journal.retry() is None
-    assert [types for _, types in store.asked] == [BEGUN, [*BEGUN, "run_completed"]]
+    assert [types for _, types in store.appends] == [BEGUN, [*BEGUN, "run_completed"]]
     assert run.types() == [*BEGUN, "run_completed"]
     assert not run.journal.owes
 
@@ -218,7 +218,7 @@ async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() 
 
     assert str(refused) == "no such record"
     assert run.types() == BEGUN
-    assert [types for _, types in store.asked[2:]] == [[type] for type in (*BEGUN, "message_received")]
+    assert [types for _, types in store.appends[2:]] == [[type] for type in (*BEGUN, "message_received")]
 
 
 async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
@@ -248,10 +248,10 @@ async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockC
 async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int) -> None:
     """So many events, or so many bytes, until they are stored; one less is no reason."""
     run = Written(Told())
-    said = MessageReceived(content="x" * size)
-    run.says(*[said] * (count - 1))
+    message = MessageReceived(content="x" * size)
+    run.says(*[message] * (count - 1))
     await run.journal.room()
-    run.says(said)
+    run.says(message)
 
     assert await waits_until_flushed(run, run.journal.room) == (True, True)
 
@@ -293,9 +293,9 @@ async def test_whoever_waits_goes_on_when_nothing_more_is_written() -> None:
     assert run.journal.failure is error
 
 
-@pytest.mark.parametrize("said", ["less", "more"])
+@pytest.mark.parametrize("holds", ["less", "more"])
 async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
-    said: str, autojump_clock: trio.testing.MockClock
+    holds: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Somebody else has ended the run since: that is not taken for what is owed."""
     store = Told("stores and is silent")
@@ -305,10 +305,10 @@ async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
             await run.journal.flush()
         tasks.cancel_scope.cancel()
     later = [RunFailed(run_id="r", session_id="s", error="its owner is gone")]
-    await MemoryStore.append(store, later if said == "more" else [])
+    await MemoryStore.append(store, later if holds == "more" else [])
     await run.journal.settle()
 
-    assert (len(store.asked), run.journal.owes, run.types()) == (1, False, BEGUN)
+    assert (len(store.appends), run.journal.owes, run.types()) == (1, False, BEGUN)
 
 
 async def test_what_nobody_writes_yet_is_waited_for() -> None:

@@ -37,7 +37,7 @@ class Torrent(FakeAdapter):
     def __init__(self, events: Iterable[Event]) -> None:
         super().__init__()
         self.torrent = events
-        self.said = 0
+        self.taken = 0
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
         @asynccontextmanager
@@ -53,7 +53,7 @@ class _Torrent:
 
     async def events(self) -> AsyncIterator[Event]:
         for event in self._adapter.torrent:
-            self._adapter.said += 1
+            self._adapter.taken += 1
             yield event
 
     def ladder(self) -> Sequence[Rung]:
@@ -107,14 +107,14 @@ async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: i
         except StoreError as raised:
             error, result = raised, raised.partial
     stored = await record_of(store)
-    told = [event.delta for event in stored if isinstance(event, MessageStreamed)]
+    stored_deltas = [event.delta for event in stored if isinstance(event, MessageStreamed)]
 
-    assert told == [f"{n} " for n in range(len(told))]
+    assert stored_deltas == [f"{n} " for n in range(len(stored_deltas))]
     assert [event.seq for event in stored] == list(range(1, len(stored) + 1))
     assert list(result.events) == stored
     if error is None:
         check_whole(stored)
-        assert len(told) == count
+        assert len(stored_deltas) == count
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_a_slow_store_bounds_what_waits(permissive: Policy) -> None:
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         await anyio.wait_all_tasks_blocked()
-        read = adapter.said
+        read = adapter.taken
         go_on.set()
         result = await handle.wait()
 
@@ -184,14 +184,14 @@ async def test_a_provider_that_never_waits_leaves_others_their_turn(permissive: 
         chatty = await supervisor.start(torrent, "go", policies=[permissive])
         short = await supervisor.start(FakeAdapter([Ask(name="read")]), "go", policies=[permissive])
         await short.wait()
-        said = torrent.said
+        taken = torrent.taken
         await chatty.cancel()
         with anyio.fail_after(PATIENCE_S):
             result = await chatty.wait()
 
-    assert said < 100 * TURN
+    assert taken < 100 * TURN
     assert result.status == "cancelled"
-    assert torrent.said < 200 * TURN
+    assert torrent.taken < 200 * TURN
 
 
 @pytest.mark.parametrize("steps", [(), ("wait",)], ids=["short", "waits"])
@@ -245,17 +245,17 @@ async def test_an_approver_that_ends_with_a_cancel_of_its_own_leaves_the_call_to
     denying: Callable[..., Policy],
 ) -> None:
     """It has said nothing; whoever answers then is heard."""
-    asked = anyio.Event()
+    was_requested = anyio.Event()
 
     async def approver(request: Any) -> None:
-        asked.set()
+        was_requested.set()
         raise asyncio.CancelledError
 
     adapter = FakeAdapter([Ask(name="bash")])
     async with Supervisor(MemoryStore(), approver=approver) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[denying("request_approval")])
         with anyio.fail_after(PATIENCE_S):
-            await asked.wait()
+            await was_requested.wait()
             await anyio.wait_all_tasks_blocked()
             (request,) = supervisor.approvals()
             await supervisor.approve(request.approval_id, by="ana")

@@ -29,12 +29,12 @@ class Silent(MemoryStore):
     def __init__(self, until: int) -> None:
         super().__init__()
         self.answers = anyio.Event()
-        self.asked: list[Event] = []
+        self.appended: list[Event] = []
         self._left = until
 
     async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
         """Store events, in time or late."""
-        self.asked += events
+        self.appended += events
         self._left -= 1
         if self._left < 0:
             await self.answers.wait()
@@ -111,7 +111,7 @@ async def test_a_store_that_answers_late_has_the_whole_record_once(
 
     assert ended_before == 1
     assert result.status == "cancelled"
-    assert [event.seq for event in store.asked] == [event.seq for event in stored]
+    assert [event.seq for event in store.appended] == [event.seq for event in stored]
     assert [isinstance(event, TERMINAL) for event in stored] == [False] * (len(stored) - 1) + [True]
     assert isinstance(stored[-1], RunCancelled)
     assert list(result.events) == stored

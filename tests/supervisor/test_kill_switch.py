@@ -53,7 +53,7 @@ async def running(store: MemoryStore, *contexts: RunContext) -> AsyncIterator[li
                 await handle.cancel(reason="the test is over")
 
 
-def told(outcomes: list[KillOutcome]) -> list[tuple[str, str, bool]]:
+def summary(outcomes: list[KillOutcome]) -> list[tuple[str, str, bool]]:
     return [(outcome.run_id, outcome.status, outcome.ended) for outcome in outcomes]
 
 
@@ -75,7 +75,7 @@ async def test_the_runs_of_a_scope_end_and_no_other(scope: dict[str, Any], ends:
         going = [n for n, handle in enumerate(handles) if not handle.done]
         reasons = [(await handles[n].wait()).reason for n in ends]
 
-    assert told(outcomes) == [(handles[n].run_id, "cancelled", True) for n in ends]
+    assert summary(outcomes) == [(handles[n].run_id, "cancelled", True) for n in ends]
     assert going == [n for n in range(3) if n not in ends]
     assert reasons == ["maintenance"] * len(ends)
 
@@ -87,7 +87,7 @@ async def test_one_run_ends(named: str) -> None:
     async with running(store, ACME, ACME) as handles:
         outcomes = await KillSwitch(store).kill(by="ana", **{named: getattr(handles[1], named)})
 
-        assert told(outcomes) == [(handles[1].run_id, "cancelled", True)]
+        assert summary(outcomes) == [(handles[1].run_id, "cancelled", True)]
         assert not handles[0].done
 
 
@@ -113,7 +113,7 @@ async def test_runs_that_nobody_could_end_are_ended_from_here() -> None:
     created = await create_run(store, "never started")
     outcomes = await KillSwitch(store).kill(by="ana", reason="stop", everything=True)
 
-    assert told(outcomes) == [("lost", "failed", True), (created, "cancelled", True)]
+    assert summary(outcomes) == [("lost", "failed", True), (created, "cancelled", True)]
     with pytest.raises(UsageError, match="cancelled"):
         await execute_run(store, FakeAdapter(), created, policies=[OPEN])
 
@@ -222,7 +222,7 @@ async def test_the_switch_is_one_of_the_supervisor_too() -> None:
         outcomes = await supervisor.switch.kill(by="ana", everything=True, block_starts=True)
         blocks = await supervisor.switch.blocks()
 
-        assert told(outcomes) == [(handles[0].run_id, "cancelled", True)]
+        assert summary(outcomes) == [(handles[0].run_id, "cancelled", True)]
         assert [(block.scope, block.by) for block in blocks] == [("all", "ana")]
 
 

@@ -39,14 +39,14 @@ def lines() -> Iterator[list[Any]]:
         structlog.reset_defaults()
 
 
-def told(lines: list[Any], event: str) -> list[Any]:
+def lines_of(lines: list[Any], event: str) -> list[Any]:
     return [line for line in lines if line["event"] == event]
 
 
 async def test_a_refused_call_names_its_rules(lines: list[Any]) -> None:
     """With its tool and its id."""
     result = await run_once(FakeAdapter([Ask(name="rm", id="c1")]), "go", policies=[ORG])
-    (line,) = told(lines, "call.refused")
+    (line,) = lines_of(lines, "call.refused")
 
     assert line["rules"] == ["org/deny-1"]
     assert (line["tool_name"], line["tool_call_id"]) == ("rm", "c1")
@@ -57,7 +57,7 @@ async def test_a_run_that_a_policy_ends_names_the_rule(lines: list[Any]) -> None
     """It is no error: that is what the policy is for."""
     with pytest.raises(PolicyViolationError):
         await run_once(FakeAdapter([Ask(name="pay")]), "go", policies=[ORG])
-    (line,) = told(lines, "run.finished")
+    (line,) = lines_of(lines, "run.finished")
 
     assert (line["log_level"], line["status"], line["rules"]) == ("info", "cancelled", ["org/deny-2"])
 
@@ -73,7 +73,7 @@ async def test_a_run_that_breaks_is_an_error(lines: list[Any]) -> None:
         await run_once(FakeAdapter([Crash(RuntimeError("boom"))]), "go", policies=[ORG])
     with pytest.raises(OSError, match="no space"):
         await run_once(FakeAdapter(), "go", policies=[ORG], store=Broken())
-    ends = told(lines, "run.finished")
+    ends = lines_of(lines, "run.finished")
 
     assert [(line["log_level"], line["status"]) for line in ends] == [("error", "failed")] * 2
     assert ends[0]["error"] == "RuntimeError: boom"
@@ -89,7 +89,7 @@ async def test_a_run_that_preflight_refuses_is_an_error_that_names_the_rule(line
         await run_once(FakeAdapter(), "go", policies=[none], session_id="s", run_id="r")
     with pytest.raises(PolicyViolationError):
         await execute_run(store, FakeAdapter(), created, policies=[none])
-    first, second = told(lines, "run.refused")
+    first, second = lines_of(lines, "run.refused")
 
     assert (first["log_level"], first["run_id"], first["session_id"]) == ("error", "r", "s")
     assert (second["log_level"], second["run_id"]) == ("error", created)
@@ -102,7 +102,7 @@ async def test_a_context_that_leaves_out_what_a_rule_asks_for_is_told_too(lines:
     rule = {"deny": ["rm"], "action": "deny", "when": [{"path": "$.labels.env", "equals": "prod"}]}
     with pytest.raises(PolicyViolationError):
         await run_once(FakeAdapter(), "go", policies=parse_policies({"name": "roles", "tool_rules": [rule]}))
-    (line,) = told(lines, "run.refused")
+    (line,) = lines_of(lines, "run.refused")
 
     assert (line["log_level"], [rule.partition("/")[0] for rule in line["rules"]]) == ("error", ["roles"])
 
@@ -115,7 +115,7 @@ async def test_a_gate_that_fails_is_an_error_of_its_call(lines: list[Any]) -> No
 
     link = GateLink(Launch(run_id="r", session_id="s", prompt="go", gate=gate), EventStream())
     await link.ask(ToolCall(id="c1", name="rm"))
-    (line,) = told(lines, "gate.failed")
+    (line,) = lines_of(lines, "gate.failed")
 
     assert (line["log_level"], line["tool_name"], line["tool_call_id"]) == ("error", "rm", "c1")
     assert "no answer" in str(line["error"])

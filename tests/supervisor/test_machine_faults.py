@@ -48,11 +48,11 @@ class Run:
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), self.judge)
         self.events: list[Event] = []
         self.commands: list[Command] = []
-        self.asked = 0
+        self.judgements = 0
         self.tell(inputs.Begin(now_ms=1, prompt="go"))
 
-    def tell(self, told: inputs.Input) -> None:
-        self.commands += self.machine.handle(told)
+    def tell(self, input: inputs.Input) -> None:
+        self.commands += self.machine.handle(input)
         self.events += self.machine.take_record()
         self.commands += self.machine.handle(inputs.Stored(now_ms=1, count=len(self.events)))
 
@@ -62,7 +62,7 @@ class Run:
             usual = getattr(self.judge, name)
 
             def ask(*given: Any, name: str = name, usual: Any = usual) -> Any:
-                self.asked += 1
+                self.judgements += 1
                 if name in names:
                     raise ValueError("boom")
                 return usual(*given)
@@ -84,13 +84,13 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
         "tick": inputs.Ticked(now_ms=2),
     }
     run.tell(steps[name])
-    asked = run.asked
+    judged = run.judgements
     run.tell(inputs.Reported(now_ms=3, event=MessageReceived(content="more")))
     run.tell(inputs.Reported(now_ms=3, event=RunCompleted(output="done")))
     run.tell(inputs.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
 
-    assert run.asked == asked
+    assert run.judgements == judged
     assert [command.reason for command in run.of(CancelAdapter)] == ["judging failed: boom"]
     assert (finish.outcome.status, str(finish.outcome.error)) == ("failed", "boom")
     assert [event.type for event in run.events].count("run_failed") == 1
@@ -160,9 +160,9 @@ def test_a_check_that_answers_too_late_lets_nothing_run(gone: inputs.Input) -> N
     run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
     proposed = inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
     commands = [*run.machine.handle(proposed)]
-    (asked,) = (command for command in commands if isinstance(command, RunChecks))
+    (checks,) = (command for command in commands if isinstance(command, RunChecks))
     commands += run.machine.handle(gone)
-    commands += run.machine.handle(inputs.Checked(now_ms=3, key=1, answers={name: True for name, _ in asked.checks}))
+    commands += run.machine.handle(inputs.Checked(now_ms=3, key=1, answers={name: True for name, _ in checks.checks}))
     run.events += run.machine.take_record()
     commands += run.machine.handle(inputs.Stored(now_ms=3, count=len(run.events)))
 
@@ -174,10 +174,10 @@ def test_an_answer_that_comes_after_the_end_is_not_recorded_behind_it() -> None:
     """Of a call that ran before anybody could be asked."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
     run.tell(inputs.Reported(now_ms=2, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
-    (asked,) = [event for event in run.events if isinstance(event, ToolApprovalRequested)]
+    (request,) = [event for event in run.events if isinstance(event, ToolApprovalRequested)]
     run.tell(inputs.AdapterEnded(now_ms=3))
     yes = ApprovalAnswer(granted=True, by="ana")
-    run.tell(inputs.ApprovalAnswered(now_ms=4, approval_id=asked.approval_id, answer=yes))
+    run.tell(inputs.ApprovalAnswered(now_ms=4, approval_id=request.approval_id, answer=yes))
 
     assert isinstance(run.events[-1], TERMINAL)
 
@@ -200,13 +200,13 @@ def test_an_end_in_place_of_another_is_written_once() -> None:
     run = Run()
     run.tell(inputs.Reported(now_ms=2, event=RunCompleted(output="done")))
     refused = inputs.Retried(now_ms=5, refused=ValueError("no such record"))
-    for told in (
+    for input in (
         inputs.AdapterEnded(now_ms=3),
         inputs.StoreFailed(now_ms=4, error=ValueError("full")),
         refused,
         refused,
     ):
-        run.commands += run.machine.handle(told)
+        run.commands += run.machine.handle(input)
     (finish,) = run.of(Finish)
 
     assert [command.end.type for command in run.of(RetryRecord)] == ["run_completed", "run_failed"]

@@ -91,7 +91,7 @@ class Interleavings(RuleBasedStateMachine):
         self.withdrawn: set[int] = set()
         self.recorded = self.acked = 0
         self.appended: list[tuple[int, Event]] = []
-        self.asked: list[AskApproval] = []
+        self.approval_requests: list[AskApproval] = []
         self.cancels = self.finishes = 0
         self.ordered: int | None = None
         self.retries = self.refusals = 0
@@ -101,9 +101,9 @@ class Interleavings(RuleBasedStateMachine):
         self.tokens = 0
         self.feed(inputs.Begin(now_ms=self.now, prompt="go"))
 
-    def feed(self, told: inputs.Input) -> None:
+    def feed(self, input: inputs.Input) -> None:
         before = self.machine.cancelling
-        commands = self.machine.handle(told)
+        commands = self.machine.handle(input)
         for event in self.machine.take_record():
             self.recorded += 1
             self.appended.append((self.recorded, event))
@@ -119,7 +119,7 @@ class Interleavings(RuleBasedStateMachine):
             case AnswerGate():
                 self.check_answer(command, cancelling=cancelling)
             case AskApproval():
-                self.asked.append(command)
+                self.approval_requests.append(command)
             case CancelAdapter():
                 self.cancels += 1
                 self.check_violation_is_stored()
@@ -170,14 +170,14 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(call_id=IDS, name=TOOLS, call_input=INPUTS, what=st.integers(0, 5), tokens=st.integers(0, 300))
     def report(self, call_id: str, name: str, call_input: dict[str, Any], what: int, tokens: int) -> None:
-        known: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name}
+        fields: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name}
         event: Event = [
             MessageReceived(content="x"),
             TokenUsageUpdated(input_tokens=tokens),
-            ToolCallRequested(**known, tool_input=call_input),
-            ToolCallStarted(**known, tool_input=call_input),
-            ToolCallCompleted(**known),
-            ToolApprovalGranted(**known, approval_id="r.1"),
+            ToolCallRequested(**fields, tool_input=call_input),
+            ToolCallStarted(**fields, tool_input=call_input),
+            ToolCallCompleted(**fields),
+            ToolApprovalGranted(**fields, approval_id="r.1"),
         ][what]
         self.feed(inputs.Reported(now_ms=self.pass_time(1), event=event))
 
@@ -190,17 +190,17 @@ class Interleavings(RuleBasedStateMachine):
         if key in self.keys:
             self.withdrawn.add(key)
             call_id, before = self.keys[key].id, len(self.appended)
-            known = self.machine.open_call(call_id)
-            permitted = known is not None and (known.stage, known.key) == ("started", key)
+            open_call = self.machine.open_call(call_id)
+            permitted = open_call is not None and (open_call.stage, open_call.key) == ("started", key)
             self.feed(inputs.Withdrawn(now_ms=self.pass_time(1), key=key, call_id=call_id))
             if permitted and not self.machine.ended:
                 failed = [event for _, event in self.appended[before:] if isinstance(event, ToolCallFailed)]
                 assert [event.tool_call_id for event in failed][:1] == [call_id]
 
-    @precondition(lambda self: self.asked)
+    @precondition(lambda self: self.approval_requests)
     @rule(n=st.integers(0, 20), granted=st.booleans(), digest=st.sampled_from([None, "right", "wrong"]))
     def answer(self, n: int, granted: bool, digest: str | None) -> None:
-        request = self.asked[n % len(self.asked)].request
+        request = self.approval_requests[n % len(self.approval_requests)].request
         given = ApprovalAnswer(
             granted=granted, by="ana", input_digest=request.input_digest if digest == "right" else digest
         )

@@ -114,8 +114,8 @@ def is_default(field: Any, value: Any) -> bool:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_run_is_recorded_and_carried_out_as_written_down(scenario: Scenario) -> None:
     """Every record reads back as it is; the last lines are what the run came to."""
-    told = Told(scenario)
-    came = [each for each in (told.tell(step) for step in scenario.steps) if each]
+    run = Told(scenario)
+    came = [each for each in (run.tell(step) for step in scenario.steps) if each]
     if os.environ.get("PROCTOR_TOLD") == "write":
         TRANSCRIPTS[scenario.name] = came
         PATH.write_text(yaml.safe_dump(TRANSCRIPTS, sort_keys=False, allow_unicode=True, width=10_000))
@@ -131,8 +131,8 @@ BY_POLICY_ALONE = ("calls that are refused", "approvals", "an agent", "calls tak
 )
 def test_a_run_is_taken_up_from_its_record_as_it_was(scenario: Scenario) -> None:
     """After each step: its calls, its requests, what was found and whether a policy refuses it."""
-    told = Told(scenario)
+    run = Told(scenario)
     for step in scenario.steps:
-        told.tell(step)
-        if told.stores:
-            assert known_of(told.resumed()) == known_of(told.machine), step
+        run.tell(step)
+        if run.stores:
+            assert known_of(run.resumed()) == known_of(run.machine), step

@@ -242,16 +242,16 @@ async def test_what_a_lost_run_left_running_is_ended_and_told(denying: Callable[
     """By whoever ends it; the record has the evidence."""
     store = MemoryStore()
     run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
-    asked: list[str] = []
+    run_ids: list[str] = []
 
     async def remains(run_id: str) -> dict[str, Any]:
-        asked.append(run_id)
+        run_ids.append(run_id)
         return {"killed": [4711]}
 
     ended = [await reap(store, remains=remains), await reap(store, remains=remains)]
     end = (await record(store, "s"))[-1]
 
-    assert ([[run.run_id for run in runs] for runs in ended], asked) == ([[run_id], []], [run_id])
+    assert ([[run.run_id for run in runs] for runs in ended], run_ids) == ([[run_id], []], [run_id])
     assert isinstance(end, RunFailed)
     assert end.error["details"] == {"killed": [4711]}
 
@@ -260,10 +260,10 @@ class Ending:
     """Ends remains when it is let, and says when it was asked to."""
 
     def __init__(self) -> None:
-        self.asked, self.let = anyio.Event(), anyio.Event()
+        self.was_requested, self.let = anyio.Event(), anyio.Event()
 
     async def remains(self, run_id: str) -> dict[str, Any]:
-        self.asked.set()
+        self.was_requested.set()
         await self.let.wait()
         return {}
 
@@ -284,7 +284,7 @@ async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_sessio
 
         async with anyio.create_task_group() as elsewhere:
             elsewhere.start_soon(partial(reap, store, remains=ending.remains))
-            await ending.asked.wait()
+            await ending.was_requested.wait()
             tasks.start_soon(start)
             await anyio.wait_all_tasks_blocked()
             waited = list(handles)
@@ -308,7 +308,7 @@ async def test_a_start_takes_over_what_another_owner_never_ends(
     await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     async with Supervisor(store) as supervisor, anyio.create_task_group() as elsewhere:
         elsewhere.start_soon(partial(reap, store, remains=ending.remains))
-        await ending.asked.wait()
+        await ending.was_requested.wait()
         options: Any = {"policies": [permissive], "session_id": "s", "continuation": "none"}
         handle = await supervisor.start(FakeAdapter(), "go on", **options)
         result = await handle.wait()

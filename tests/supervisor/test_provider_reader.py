@@ -119,6 +119,6 @@ async def test_what_a_rung_found_is_told_though_the_agent_has_left_before_it(
     async with trio.open_nursery() as tasks:
         tasks.start_soon(cancel)
         await reading.run()
-        told = [*reading.reader.rungs]
+        reports = [*reading.reader.rungs]
 
-    assert [(rung["rung"], rung["evidence"]) for rung in told] == [("hang up", {"told": True})]
+    assert [(rung["rung"], rung["evidence"]) for rung in reports] == [("hang up", {"told": True})]

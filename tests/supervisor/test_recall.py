@@ -70,29 +70,29 @@ class Shell:
         self.record = record
         self.stored = 0
 
-    def happens(self, told: inputs.Input) -> list[Command]:
+    def happens(self, input: inputs.Input) -> list[Command]:
         done: list[Command] = []
-        todo = [*self.machine.handle(inputs.Ticked(now_ms=told.now_ms)), *self.machine.handle(told)]
+        todo = [*self.machine.handle(inputs.Ticked(now_ms=input.now_ms)), *self.machine.handle(input)]
         while todo or self.machine.unwritten:
             done += todo
             if any(isinstance(command, CancelAdapter) for command in todo):
-                self.machine.handle(inputs.AdapterEnded(now_ms=told.now_ms))
+                self.machine.handle(inputs.AdapterEnded(now_ms=input.now_ms))
             taken = self.machine.take_record()
             self.record += taken
             self.stored += len(taken)
-            todo = [*self.machine.handle(inputs.Stored(now_ms=told.now_ms, count=self.stored))]
+            todo = [*self.machine.handle(inputs.Stored(now_ms=input.now_ms, count=self.stored))]
         return done
 
 
-def said(commands: list[Command]) -> list[Any]:
+def shown_by(commands: list[Command]) -> list[Any]:
     """What a client is told of these commands; of those who ask twice, only one outlives its shell."""
-    told: list[Any] = []
+    shown: list[Any] = []
     for command in commands:
         if isinstance(command, (AnswerGate, AskApproval)):
             one = (command.call, command.answer) if isinstance(command, AnswerGate) else command.request
-            if one not in told:
-                told.append(one)
-    return told
+            if one not in shown:
+                shown.append(one)
+    return shown
 
 
 IDS = st.sampled_from(["c1", "c2", "c3", "c4"])
@@ -131,16 +131,16 @@ def played(steps: Any, next_machine: Callable[[Shell], RunMachine]) -> tuple[lis
     """The record of a run that does these steps and then completes, and what its client was told."""
     record: list[Event] = []
     shell = Shell(resumed(record), record)
-    told = said(shell.happens(inputs.Begin(now_ms=1, prompt="go")))
+    shown = shown_by(shell.happens(inputs.Begin(now_ms=1, prompt="go")))
     now_ms = 1
     for key, (ms, what) in enumerate(steps, start=1):
         now_ms += ms
         shell = _same_or_new(shell, next_machine(shell), record)
-        told += said(shell.happens(input_of(what, now_ms, key, shell.machine)))
+        shown += shown_by(shell.happens(input_of(what, now_ms, key, shell.machine)))
     shell = _same_or_new(shell, next_machine(shell), record)
     shell.happens(inputs.Reported(now_ms=now_ms, event=RunCompleted(output="x")))
-    told += said(shell.happens(inputs.AdapterEnded(now_ms=now_ms)))
-    return record, told
+    shown += shown_by(shell.happens(inputs.AdapterEnded(now_ms=now_ms)))
+    return record, shown
 
 
 def _same_or_new(shell: Shell, machine: RunMachine, record: list[Event]) -> Shell:
@@ -172,8 +172,8 @@ def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
     shell = Shell(resumed(record), record)
     shell.happens(inputs.Begin(now_ms=1, prompt="go"))
     call = ToolCall(id="c", name="asked", input={"n": 1}, turn=3)
-    asked = shell.happens(inputs.Proposed(now_ms=2, key=1, call=call))
-    assert [type(command) for command in asked if not isinstance(command, AnswerGate)].count(AskApproval) == 1
+    commands = shell.happens(inputs.Proposed(now_ms=2, key=1, call=call))
+    assert [type(command) for command in commands if not isinstance(command, AnswerGate)].count(AskApproval) == 1
     following = Shell(resumed(record), record)
     (request,) = following.machine.requests
     following.happens(
@@ -246,7 +246,7 @@ def test_a_run_that_ended_refuses_and_its_session_goes_on_with_another() -> None
 
     assert isinstance(late, AnswerGate)
     assert not late.answer.allowed
-    assert [answer.allowed for _, answer in said(answered)] == [True]
+    assert [answer.allowed for _, answer in shown_by(answered)] == [True]
     assert [event.turn for event in record if isinstance(event, ToolCallStarted)] == [0, 2]
     assert [event.seq for event in record] == list(range(1, len(record) + 1))
 
@@ -263,16 +263,16 @@ def test_a_judge_that_was_kept_needs_only_the_run() -> None:
     following = Shell(machine, record)
     answered = following.happens(inputs.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))
 
-    assert [answer.allowed for _, answer in said(answered)] == [False]
+    assert [answer.allowed for _, answer in shown_by(answered)] == [False]
     assert judge.usage.total_tokens == 0
 
 
 TOKEN = "ghp" + "_" + "k9" * 18
 
 
-@pytest.mark.parametrize("known", [{"to": TOKEN}, None, {"to": "ghp" + "_" + "q2" * 18}, {"to": "[redacted:x:1]"}])
+@pytest.mark.parametrize("exact", [{"to": TOKEN}, None, {"to": "ghp" + "_" + "q2" * 18}, {"to": "[redacted:x:1]"}])
 def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused(
-    known: dict[str, Any] | None,
+    exact: dict[str, Any] | None,
 ) -> None:
     """A yes to it lets nothing run that was judged on what the record has in a secret's place."""
     record: list[Event] = []
@@ -289,13 +289,13 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
     following = Shell(machine(), record)
     (request,) = following.machine.requests
     yes = ApprovalAnswer(granted=True, by="ana")
-    told = following.happens(
-        inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=known)
+    commands = following.happens(
+        inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=exact)
     )
-    (answer,) = (command for command in told if isinstance(command, AnswerGate))
+    (answer,) = (command for command in commands if isinstance(command, AnswerGate))
 
     assert TOKEN not in repr(record)
-    assert answer.answer.allowed == (known == {"to": TOKEN})
+    assert answer.answer.allowed == (exact == {"to": TOKEN})
     if answer.answer.allowed:
         assert answer.call == call
         assert isinstance(record[-1], ToolCallStarted)
@@ -320,9 +320,9 @@ def test_a_run_taken_up_gives_its_last_message() -> None:
 def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one() -> None:
     """The record has a placeholder where the secret was."""
     redacted = {"to": "[redacted]"}
-    known = OpenCall("x", redacted, "started", redact=lambda exact: redacted if exact == {"to": TOKEN} else exact)
+    call = OpenCall("x", redacted, "started", redact=lambda exact: redacted if exact == {"to": TOKEN} else exact)
 
-    assert [known.same("x", {"to": TOKEN}), known.same("x", {"to": "y"}), known.same("z", {"to": TOKEN})] == [
+    assert [call.same("x", {"to": TOKEN}), call.same("x", {"to": "y"}), call.same("z", {"to": TOKEN})] == [
         True,
         False,
         False,

@@ -51,13 +51,13 @@ class Held(MemoryStore):
 
 async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored(permissive: Policy) -> None:
     """However few events they are; and it goes on when they are."""
-    told = 0
+    taken = 0
 
     class Steps:
         def __iter__(self) -> Iterator[Step]:
-            nonlocal told
-            while told < 200:
-                told += 1
+            nonlocal taken
+            while taken < 200:
+                taken += 1
                 yield ToolCallCompleted(tool_call_id="c", tool_output=MB)
 
     adapter = FakeAdapter()
@@ -66,7 +66,7 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored(permissive
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         await anyio.wait_all_tasks_blocked()
-        waiting = told
+        waiting = taken
         store.go_on.set()
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
@@ -167,10 +167,10 @@ async def test_a_conversation_is_replayed_as_far_as_there_is_room(
     again = FakeAdapter([MessageReceived(content="c")])
     how = {"session_id": result.session_id, "continuation": "replay"}
     later = await run_once(again, "more", policies=[permissive], store=store, **how)  # type: ignore[arg-type]
-    told = list(again.launches[0].transcript)
+    replayed = list(again.launches[0].transcript)
 
-    assert told == list(result.events)[-len(told) :]
-    assert 5 < len(told) < 15
+    assert replayed == list(result.events)[-len(replayed) :]
+    assert 5 < len(replayed) < 15
     assert later.events[0].seq == len(result.events) + 1
 
 

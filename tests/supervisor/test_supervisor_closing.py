@@ -15,11 +15,11 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start(permissive: Policy) -> None:
     """Whoever starts it hears so."""
-    asked, go_on = anyio.Event(), anyio.Event()
+    was_requested, go_on = anyio.Event(), anyio.Event()
 
     class Slow(MemoryStore):
         async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-            asked.set()
+            was_requested.set()
             await go_on.wait()
             return await super().create_run(run, epoch=epoch)
 
@@ -32,7 +32,7 @@ async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_sta
     async with anyio.create_task_group() as tasks:
         async with supervisor:
             tasks.start_soon(start)
-            await asked.wait()
+            await was_requested.wait()
         go_on.set()
 
     assert adapter.launches == []

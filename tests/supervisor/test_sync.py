@@ -194,16 +194,16 @@ def test_a_notebook_runs_it_and_its_stop_button_ends_it() -> None:
     manager, kernel = client.manager.start_new_kernel(kernel_name="python3", extra_arguments=["--quiet"])
 
     def cell(code: str, *, stop: bool = False) -> tuple[str, list[str]]:
-        said: list[str] = []
+        lines: list[str] = []
 
         def hear(message: Any) -> None:
             if message["msg_type"] == "stream":
-                said.append(message["content"]["text"])
+                lines.append(message["content"]["text"])
                 if stop:
                     manager.interrupt_kernel()
 
         reply = kernel.execute_interactive(code, timeout=PATIENCE_S, output_hook=hear)
-        return reply["content"].get("ename", ""), said
+        return reply["content"].get("ename", ""), lines
 
     try:
         assert cell(CELL) == ("", ["completed\n"])

@@ -55,8 +55,8 @@ async def test_a_run_that_ends_just_before_its_deadline_is_not_cancelled(
 
 async def test_idleness_starts_again_with_every_event(autojump_clock: trio.testing.MockClock) -> None:
     """Three pauses below the limit, then one above it."""
-    said = MessageReceived(content="still here")
-    steps: list[Step] = [said, Pause(4), said, Pause(4), said, Pause(4), said, Pause()]
+    message = MessageReceived(content="still here")
+    steps: list[Step] = [message, Pause(4), message, Pause(4), message, Pause(4), message, Pause()]
     error, took = await refused(FakeAdapter(steps), limited(max_idle_ms=5_000))
 
     assert [v.kind for v in error.violations] == ["max_idle_ms"]

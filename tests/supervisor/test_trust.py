@@ -77,10 +77,10 @@ async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believe
     """One run_started, by the supervisor; ids, times and order are the supervisor's."""
     adapter = FakeAdapter([RunStarted(model="m", tools=("a",), run_id="evil", session_id="evil", seq=99)])
     result = await run_once(adapter, "go", policies=[permissive])
-    (told,) = [event for event in result.events if isinstance(event, SessionStarted)]
+    (started,) = [event for event in result.events if isinstance(event, SessionStarted)]
 
     assert [event.type for event in result.events].count("run_started") == 1
-    assert told.metadata == {"model": "m", "tools": ["a"]}
+    assert started.metadata == {"model": "m", "tools": ["a"]}
     assert {event.run_id for event in result.events} == {result.run_id}
     assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1))
 
@@ -111,18 +111,18 @@ async def test_what_is_no_event_is_the_adapters_error(permissive: Policy) -> Non
 
 async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice(permissive: Policy) -> None:
     """Requested and started are the gate's records; another input is a call of its own judgement."""
-    known: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
+    fields: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
     adapter = FakeAdapter()
 
     async def report() -> None:
         assert (await adapter.launches[0].gate(ToolCall(id="c1", name="read", input={"a": 1}))).allowed
 
     adapter.steps = (
-        ToolCallRequested(**known, tool_input={"a": 1}),
+        ToolCallRequested(**fields, tool_input={"a": 1}),
         Ask(id="x", name="other", meanwhile=report),
-        ToolCallRequested(**known, tool_input={"a": 1}),
-        ToolCallStarted(**known, tool_input={"a": 1}),
-        ToolCallCompleted(**known),
+        ToolCallRequested(**fields, tool_input={"a": 1}),
+        ToolCallStarted(**fields, tool_input={"a": 1}),
+        ToolCallCompleted(**fields),
     )
     result = await run_once(adapter, "go", policies=[permissive])
     types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "c1"]
@@ -137,7 +137,7 @@ async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice
 )
 async def test_true_is_not_the_1_that_was_judged(permissive: Policy, judged: Any, ran: Any, same: bool) -> None:
     """Python calls them equal; a tool may not."""
-    known: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
+    fields: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
     adapter = FakeAdapter()
 
     async def report() -> None:
@@ -145,8 +145,8 @@ async def test_true_is_not_the_1_that_was_judged(permissive: Policy, judged: Any
 
     adapter.steps = (
         Ask(id="x", name="other", meanwhile=report),
-        ToolCallStarted(**known, tool_input={"a": ran}),
-        ToolCallCompleted(**known),
+        ToolCallStarted(**fields, tool_input={"a": ran}),
+        ToolCallCompleted(**fields),
     )
     result = await run_once(adapter, "go", policies=[permissive])
     started = [

@@ -72,6 +72,6 @@ except ProviderUnavailableError as error:
     print(error)
 """
 
-    name, said = run(code).splitlines()
+    name, message = run(code).splitlines()
     assert name == f"{extra} per_turn"
-    assert f"pip install 'proctor[{extra}]'" in said
+    assert f"pip install 'proctor[{extra}]'" in message

@@ -102,8 +102,8 @@ def test_a_misspelt_name_or_input_is_found(make: Any) -> None:
 
     assert found("run_comand") == ["unknown_tool"]
     assert found({"tool": "write_file", "where": [{"path": "$.pth", "equals": "x"}]}) == ["unknown_input"]
-    for known in ("file_path", "path"):
-        assert found({"tool": "write_file", "where": [{"path": f"$.{known}", "equals": "x"}]}) == []
+    for parameter in ("file_path", "path"):
+        assert found({"tool": "write_file", "where": [{"path": f"$.{parameter}", "equals": "x"}]}) == []
 
 
 def test_a_function_whose_parameters_do_not_say_what_it_acts_on_is_what_it_is_called() -> None:
@@ -217,8 +217,8 @@ async def test_a_loop_and_its_record_are_judged_by_the_same_names(tools: Any) ->
     events = [event async for event in store.read(gate.result.session_id)]
     compiled = compile_policy(merge_policies(denied))
     judged = compiled.for_tools(recorded_tools(events)).monitor(RunContext())
-    asked = [event for event in events if isinstance(event, ToolCallRequested)]
-    calls = [ToolCall(id=each.tool_call_id, name=each.tool_name, input=each.tool_input) for each in asked]
+    requested = [event for event in events if isinstance(event, ToolCallRequested)]
+    calls = [ToolCall(id=each.tool_call_id, name=each.tool_name, input=each.tool_input) for each in requested]
 
     assert [violation.tool_call_id for violation in gate.result.policy.violations] == ["call-2"]
     assert [judged.propose(call).action for call in calls] == ["allow", "deny"]

@@ -23,14 +23,14 @@ def test_an_adapter_is_made_by_name_with_its_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("scriptd", "did you mean `scripted`?"), ("zzz", "there are `acp`"), ("", "no adapter is")]
+    ("name", "message"), [("scriptd", "did you mean `scripted`?"), ("zzz", "there are `acp`"), ("", "no adapter is")]
 )
-def test_an_unknown_name_comes_with_suggestions(name: str, said: str) -> None:
+def test_an_unknown_name_comes_with_suggestions(name: str, message: str) -> None:
     """Near names are suggested, or else all are listed."""
     with pytest.raises(UsageError) as caught:
         adapter_named(name)
 
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_option_it_does_not_take_is_an_error() -> None:
@@ -40,7 +40,7 @@ def test_an_option_it_does_not_take_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "message"),
     [
         ("shell", {"timeout_s": "soon"}, "option `timeout_s` of adapter `shell` is a number, not `soon`"),
         ("shell", {"timeout_s": True}, "option `timeout_s` of adapter `shell` is a number, not `true`"),
@@ -50,9 +50,9 @@ def test_an_option_it_does_not_take_is_an_error() -> None:
         ("scripted", {}, "adapter `scripted` needs its option `script`; use `--set script=...`"),
     ],
 )
-def test_an_option_of_the_wrong_kind_is_an_error(name: str, options: dict[str, Any], said: str) -> None:
+def test_an_option_of_the_wrong_kind_is_an_error(name: str, options: dict[str, Any], message: str) -> None:
     """Before anything is made; without the names of Python's types."""
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         adapter_named(name, **options)
 
 

@@ -121,10 +121,10 @@ async def test_a_line_cannot_be_rewritten(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [("touch a; if", "cannot be parsed"), ("touch a; $X b", "known only when it runs"), ("", "no command")],
 )
-async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, said: str) -> None:
+async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, message: str) -> None:
     """Nothing is asked and nothing runs; the error says what to do."""
     done = await run(line, tmp_path)
 
@@ -133,7 +133,7 @@ async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, sai
     (failed,) = done.events
     assert isinstance(failed, RunFailed)
     assert failed.error["code"] == "unjudgeable_line"
-    assert said in failed.error["message"]
+    assert message in failed.error["message"]
 
 
 @pytest.mark.anyio

@@ -45,11 +45,11 @@ class TestHooks(Evidence):
 
         governed.run()
 
-        told = governed.told()[first["id"]]
+        result = governed.tool_results()[first["id"]]
         assert not never.exists()
-        assert "keep out" in told
-        assert "acme" not in told
-        assert "internal" not in told
+        assert "keep out" in result
+        assert "acme" not in result
+        assert "internal" not in result
         found = recorded(governed.store)
         assert [name for name in found if name != "token_usage_updated"] == [
             "session_created",
@@ -108,7 +108,7 @@ def test_parallel_calls_share_one_budget(governed: Any) -> None:
 
     governed.run()
 
-    ran = [text for text in governed.told().values() if "done-" in text]
+    ran = [text for text in governed.tool_results().values() if "done-" in text]
     assert len(ran) == 2
     assert recorded(governed.store, "tool_call_started") == ["tool_call_started"] * 2
     assert recorded(governed.store, "tool_call_denied") == ["tool_call_denied"] * 4
@@ -122,13 +122,13 @@ def test_a_policy_that_cancels_ends_the_response(governed: Any) -> None:
     api.say(api.reply(api.bash("echo bad")))
 
     result = governed.run()
-    asked = len(api.requests)
+    requests = len(api.requests)
     api.say(api.reply(api.bash("echo good")), api.reply(api.text("done")))
     governed.run("--resume", result["session_id"])
 
     assert result["terminal_reason"] == "hook_stopped"
-    assert asked == 1
-    assert any("good" in text for text in governed.told().values())
+    assert requests == 1
+    assert any("good" in text for text in governed.tool_results().values())
     assert recorded(governed.store, "run_started", "run_cancelled", "run_completed") == [
         "run_started",
         "run_cancelled",
@@ -154,7 +154,7 @@ def test_tokens_are_counted_from_the_clients_own_log(governed: Any) -> None:
     rows = sqlite3.connect(governed.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
     used = [json.loads(data) for (data,) in rows]
     assert not never.exists()
-    assert "one" in governed.told()[first["id"]]
+    assert "one" in governed.tool_results()[first["id"]]
     assert sum(event.get("input_tokens", 0) for event in used) == 1000 + 7 + 900 + 800
     assert sum(event.get("output_tokens", 0) for event in used) == 30 + 20 + 40
     assert recorded(governed.store, "tool_call_denied", "run_completed") == ["tool_call_denied", "run_completed"]
@@ -205,9 +205,9 @@ def test_a_hook_that_cannot_judge_refuses(governed: Any, broken: str, monkeypatc
 
     governed.run()
 
-    [told] = governed.told().values()
+    [result] = governed.tool_results().values()
     assert not never.exists()
-    assert "rules" not in told
+    assert "rules" not in result
 
 
 def test_a_prompt_under_an_unreadable_policy_is_refused(governed: Any) -> None:
@@ -234,7 +234,7 @@ def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_pat
 
     assert result["result"] == "done"
     assert not never.exists()
-    assert "not available in this context" in str(claude.told())
+    assert "not available in this context" in str(claude.tool_results())
 
 
 def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_path: Path) -> None:

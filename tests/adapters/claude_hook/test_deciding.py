@@ -34,11 +34,11 @@ def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Any) -> 
 async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: Any) -> None:
     """The client asks; the outcome is the sign that the person said yes."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
-    asked = session.pre("t1", command="x")
+    waiting = session.pre("t1", command="x")
     session.post("t1", command="x")
     found = await session.events("tool_approval_granted", "tool_call_started", "tool_call_completed")
 
-    assert asked == HookAnswer(verdict="ask", reason="Tool 'Bash' is not available in this context.")
+    assert waiting == HookAnswer(verdict="ask", reason="Tool 'Bash' is not available in this context.")
     assert [event.type for event in found] == ["tool_approval_granted", "tool_call_started", "tool_call_completed"]
     assert (await session.events("policy_violation"))[0].action == "request_approval"
     assert len(await session.events("policy_violation")) == 1
@@ -49,12 +49,12 @@ async def test_a_call_with_a_secret_runs_as_it_was_agreed_to(session: Any) -> No
     """Also where the process that judges began anew meanwhile, and the record has a placeholder in its place."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
     secret = "ghp" + "_" + "k9" * 18
-    asked = [session.pre(id, command=f"push {secret}").verdict for id in ("t1", "t2")]
+    answers = [session.pre(id, command=f"push {secret}").verdict for id in ("t1", "t2")]
     session.post("t1", command=f"push {secret}")
     session.post("t2", command="push other")
     found = await session.events("tool_approval_granted", "tool_approval_denied")
 
-    assert asked == ["ask", "ask"]
+    assert answers == ["ask", "ask"]
     assert secret not in repr(await session.events())
     assert [(event.type, event.tool_call_id) for event in found] == [
         ("tool_approval_granted", "t1"),
@@ -102,12 +102,12 @@ def test_an_id_whose_call_runs_serves_no_other(session: Any) -> None:
 def test_an_id_whose_call_is_over_names_a_new_call(session: Any) -> None:
     """It is judged and counted like any other."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
-    verdicts = []
+    answers = []
     for _ in range(3):
-        verdicts.append(session.pre("t1", command="a").verdict)
+        answers.append(session.pre("t1", command="a").verdict)
         session.post("t1", command="a")
 
-    assert verdicts == ["allow", "allow", "deny"]
+    assert answers == ["allow", "allow", "deny"]
 
 
 @pytest.mark.parametrize("command", ["a", "b"])
@@ -128,14 +128,14 @@ async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp
     strict = tmp_path / "strict.yaml"
     strict.write_text("{name: strict, limits: {max_tool_calls: {max: 1, action: deny}}}")
     other = HookJudge(session.line("two", strict))
-    verdicts = []
+    answers = []
     for id in ("t1", "t2"):
         call = {"session_id": "s", "hook_event_name": "PreToolUse", "prompt_id": "p1", "tool_use_id": id}
         data = json.dumps({**call, "tool_name": "Bash"}).encode()
-        verdicts.append((session.pre(id).verdict, other.answered(data)[0].verdict))
+        answers.append((session.pre(id).verdict, other.answered(data)[0].verdict))
     other.close()
 
-    assert verdicts == [("allow", "allow"), ("allow", "deny")]
+    assert answers == [("allow", "allow"), ("allow", "deny")]
     assert len(await session.events("tool_call_started")) == 2
 
 
@@ -243,13 +243,13 @@ def test_a_hook_process_refuses_in_public_words(hooked: Any) -> None:
     hooked.policy.write_text("{name: secret, rules: 7}")
     call = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
     garbage = hooked.run(b"garbage")
-    told = hooked.told(call)
+    answer = hooked.answer_to(call)
 
     assert (garbage.returncode, garbage.stdout) == (2, b"")
     assert b"Traceback" not in garbage.stderr
-    assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
-    assert "rules" not in told["hookSpecificOutput"]["permissionDecisionReason"]
-    assert "rules" in told["systemMessage"]
+    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert "rules" not in answer["hookSpecificOutput"]["permissionDecisionReason"]
+    assert "rules" in answer["systemMessage"]
 
 
 def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:

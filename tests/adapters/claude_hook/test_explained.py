@@ -17,7 +17,7 @@ tool_rules: [{deny: [WebFetch], tell_model: Use the files.}]
 """
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """What a command prints; it ends well."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
@@ -45,20 +45,20 @@ def judged(session: Any) -> Any:
 
 def test_each_prompt_is_a_run_whose_decisions_are_explained(judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """By the rule that refused, and by the state in which the prompts before had left the session."""
-    runs = [json.loads(line) for line in said(capsys, "runs", "--json", "--store", judged.store).splitlines()]
+    runs = [json.loads(line) for line in output_of(capsys, "runs", "--json", "--store", judged.store).splitlines()]
     first, second = sorted(run["run_id"] for run in runs)
-    told = [said(capsys, "explain", run, "--refused", "--store", judged.store) for run in (first, second)]
+    explained = [output_of(capsys, "explain", run, "--refused", "--store", judged.store) for run in (first, second)]
 
     assert [run["status"] for run in runs] == ["completed", "completed"]
-    assert ("WebFetch" in told[0], "max_tool_calls" in told[0]) == (True, False)
-    assert ("WebFetch" in told[1], "max_tool_calls" in told[1]) == (False, True)
+    assert ("WebFetch" in explained[0], "max_tool_calls" in explained[0]) == (True, False)
+    assert ("WebFetch" in explained[1], "max_tool_calls" in explained[1]) == (False, True)
 
 
 def test_what_is_explained_is_what_was_answered(judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Judged again on the record, each call has the decision that the client was told."""
     actions: dict[str, str] = {}
     for run in ("s-1", "s-2"):
-        for line in said(capsys, "explain", run, "--json", "--store", judged.store).splitlines():
+        for line in output_of(capsys, "explain", run, "--json", "--store", judged.store).splitlines():
             if decision := json.loads(line).get("decision"):
                 actions[decision["tool_call_id"]] = decision["action"]
 

@@ -27,10 +27,10 @@ def recorded(store: Path) -> int:
 
 def refusal(hooked: Any, call: dict[str, Any]) -> str:
     """What the person is told of a call that is refused in public words."""
-    told = hooked.told(call)
+    answer = hooked.answer_to(call)
     decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
-    assert told["hookSpecificOutput"] == {"hookEventName": "PreToolUse", **decision}
-    return str(told["systemMessage"])
+    assert answer["hookSpecificOutput"] == {"hookEventName": "PreToolUse", **decision}
+    return str(answer["systemMessage"])
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_what_is_no_hook_is_refused_by_the_exit_code(hooked: Any, data: bytes) -
 )
 def test_a_call_of_another_shape_is_refused(hooked: Any, wrong: dict[str, Any]) -> None:
     """The person is told what is wrong with it."""
-    told = refusal(hooked, {**CALL, **wrong})
+    answer = refusal(hooked, {**CALL, **wrong})
 
-    assert told.startswith("proctor: ")
-    assert "\n" not in told
+    assert answer.startswith("proctor: ")
+    assert "\n" not in answer
     assert recorded(hooked.store) == 0
 
 
@@ -124,11 +124,11 @@ def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, brok
         hooked.store.write_text("no database, whatever else it may be\n" * 100)
     else:
         hooked.more = ("--context", "{") if broken == "context" else ("--frobnicate", "x")
-    told = refusal(hooked, CALL)
+    answer = refusal(hooked, CALL)
     prompted = hooked.run({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"})
 
-    assert why in told
-    assert "Traceback" not in told
+    assert why in answer
+    assert "Traceback" not in answer
     assert json.loads(prompted.stdout)["decision"] == "block"
     assert why in json.loads(prompted.stdout)["reason"]
 

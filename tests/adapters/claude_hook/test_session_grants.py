@@ -37,13 +37,13 @@ async def test_a_yes_for_the_session_holds_for_each_prompt_that_follows(
     """Whatever the input: it is a yes to what the rule asks, not to one call."""
     session.policy.write_text(POLICY % "scope: session")
     await granted(session, scope)
-    verdicts = []
+    answers = []
     for n in (2, 3):
         session.prompt(f"p{n}")
-        verdicts += [session.pre(f"c{n}{k}", command=f"make {k}").verdict for k in "ab"]
+        answers += [session.pre(f"c{n}{k}", command=f"make {k}").verdict for k in "ab"]
         session.hook("Stop")
 
-    assert verdicts == [verdict] * 4
+    assert answers == [verdict] * 4
 
 
 async def test_a_call_that_a_yes_covers_says_whose_it_was(session: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from cluster_processes import ASKING, asked, spec
+from cluster_processes import ASKING, spec, waiting_approval
 from ray_house import ENVIRONMENT, RayHouse, Workers, needs_ray
 
 from proctor.adapters.cluster import Fleet, FleetHandle, WorkerStatus
@@ -68,7 +68,7 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
         handles = [await fleet.start(spec()) for _ in range(10)]
         assert {(await handle.wait()).output for handle in handles} == {"done"}
         asking = await fleet.start(spec(policy=ASKING))
-        await fleet.approve((await asked(store, asking.run_id)).request.approval_id, by="ana")
+        await fleet.approve((await waiting_approval(store, asking.run_id)).request.approval_id, by="ana")
         assert [call.name for call in (await asking.wait()).calls] == ["bash"]
 
     found = await workers.until(lambda found: sum(one.finished for one in found) == 11)
@@ -83,7 +83,7 @@ async def test_a_killed_worker_is_started_again_and_its_runs_are_gone_on_with(
     async with Fleet(store) as fleet:
         held = [await fleet.start(spec(policy=ASKING)) for _ in range(4)]
         for handle in held:
-            await asked(store, handle.run_id)
+            await waiting_approval(store, handle.run_id)
         busy = [await fleet.start(spec(BUSY)) for _ in range(8)]
         owner = (await held[0].info()).owner
         assert owner is not None
@@ -106,7 +106,7 @@ async def test_a_lost_node_s_runs_are_gone_on_with_on_another(workers: Workers, 
     async with Fleet(store) as fleet:
         handles = [await fleet.start(spec(policy=ASKING)) for _ in range(6)]
         for handle in handles:
-            await asked(store, handle.run_id)
+            await waiting_approval(store, handle.run_id)
 
         lost = await anyio.to_thread.run_sync(lambda: workers.house.ask("lose_node"))
         try:
@@ -139,7 +139,7 @@ async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore)
     """A worker that is drained keeps its runs; whoever drains may wait no longer, and come again."""
     async with Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
-        waits = await asked(store, handle.run_id)
+        waits = await waiting_approval(store, handle.run_id)
 
         assert {one.state for one in await workers.ask("drain", timeout_s=1)} != {"drained"}
         await workers.until(lambda found: [one.state for one in found if one.running] == ["draining"])
@@ -162,7 +162,7 @@ async def test_the_command_line_has_workers_placed_told_of_and_drained(
             pass
     async with Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
-        waits = await asked(store, handle.run_id)
+        waits = await waiting_approval(store, handle.run_id)
         early = await proctor("drain", "--wait", "1", "--json", *at)
         await fleet.approve(waits.request.approval_id, by="ana")
         assert (await handle.wait()).status == "completed"
@@ -197,9 +197,9 @@ def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
         for env in ({"RAY_AUTH_MODE": "disabled"}, {**ENVIRONMENT, "RAY_AUTH_TOKEN": "another-token-of-that-length"})
     ]
     for process in tries:
-        _, said = process.communicate(timeout=PATIENCE_S)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode != 0
-        assert "token authentication is enabled" in said.lower()
+        assert "token authentication is enabled" in errors.lower()
 
 
 async def test_without_a_cluster_it_is_said() -> None:

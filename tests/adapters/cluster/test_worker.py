@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from cluster_processes import ASKING, ECHO, asked, over, spec
+from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
 
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.cluster import Fleet, RunSpec, Worker
@@ -110,7 +110,7 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)
-        waits = await asked(store, first.run_id)
+        waits = await waiting_approval(store, first.run_id)
         second = await enqueue(store, spec())
         worker.drain()
         await answer(store, waits.request.approval_id, ApprovalAnswer(granted=True, by="ana"))
@@ -190,7 +190,7 @@ async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:
         worker = Worker(store)
         tasks.start_soon(worker.run)
         goes_on = await fleet.start(spec(policy=ASKING))
-        await asked(store, goes_on.run_id)
+        await waiting_approval(store, goes_on.run_id)
         assert [one.status for one in await goes_on.cancel(by="ana", reason="enough")] == ["cancelled"]
         assert (await goes_on.wait()).reason == "enough"
         assert await goes_on.cancel(by="ana") == []
@@ -204,7 +204,7 @@ async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQL
         tasks.start_soon(worker.run)
         granted, refused = await fleet.start(spec(policy=ASKING)), await fleet.start(spec(policy=ASKING))
         for handle in (granted, refused):
-            await asked(store, handle.run_id)
+            await waiting_approval(store, handle.run_id)
         for request in await fleet.approvals():
             if request.run_id == granted.run_id:
                 await fleet.approve(request.approval_id, by="ana")

@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from cluster_processes import ASKING, asked, spec, working
+from cluster_processes import ASKING, spec, waiting_approval, working
 from cutting_proxy import CuttingProxy
 from postgres_server import OwnServer, needs_own_server
 
@@ -37,7 +37,7 @@ async def in_every_phase(store: Store, fleet: Fleet) -> tuple[list[FleetHandle],
     done = await fleet.start(spec())
     await done.wait()
     held = await fleet.start(spec(policy=ASKING))
-    await asked(store, held.run_id)
+    await waiting_approval(store, held.run_id)
     going = [await fleet.start(spec(SLOW)) for _ in range(3)]
     for handle in going:
         await begun(store, handle)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_processes import ASKING, asked, over, spec, working
+from cluster_processes import ASKING, over, spec, waiting_approval, working
 from postgres_server import needs_postgres, new_database
 from stopping import stop_between_writes
 
@@ -47,11 +47,11 @@ async def test_a_killed_worker_s_run_is_gone_on_with_and_its_held_call_asked_aga
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         with working(place) as process:
-            before = await asked(store, handle.run_id)
+            before = await waiting_approval(store, handle.run_id)
             process.kill()
             process.wait()
         with working(place):
-            after = await asked(store, f"{handle.run_id}.2")
+            after = await waiting_approval(store, f"{handle.run_id}.2")
             await fleet.approve(after.request.approval_id, by="ana")
             result = await handle.wait()
 
@@ -75,7 +75,7 @@ async def test_a_run_is_gone_on_with_as_often_as_its_spec_says(place: str) -> No
         handle = await fleet.start(spec(policy=ASKING, take_overs=1))
         for run_id in (handle.run_id, f"{handle.run_id}.2"):
             with working(place) as process:
-                await asked(store, run_id)
+                await waiting_approval(store, run_id)
                 process.kill()
                 process.wait()
             assert [one.run_id for one in await reap(store)] == [run_id]
@@ -94,7 +94,7 @@ async def test_a_lost_run_that_somebody_ends_is_not_gone_on_with(place: str) -> 
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         with working(place) as process:
-            await asked(store, handle.run_id)
+            await waiting_approval(store, handle.run_id)
             process.kill()
             process.wait()
         await handle.cancel(by="ana")
@@ -108,7 +108,7 @@ async def test_who_cancels_a_run_that_was_lost_ends_the_one_that_goes_on_with_it
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         with working(place) as process:
-            await asked(store, handle.run_id)
+            await waiting_approval(store, handle.run_id)
             process.kill()
             process.wait()
         await reap(store)
@@ -125,10 +125,10 @@ async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_w
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         with working(place, lease_s=8) as stopped:
-            before = await asked(store, handle.run_id)
+            before = await waiting_approval(store, handle.run_id)
             stop(stopped, place)
             with working(place):
-                after = await asked(store, f"{handle.run_id}.2")
+                after = await waiting_approval(store, f"{handle.run_id}.2")
                 await fleet.approve(after.request.approval_id, by="ana")
                 assert (await handle.wait()).status == "completed"
             stopped.send_signal(signal.SIGCONT)

@@ -177,7 +177,7 @@ def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession,
 def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: MakeSession, policy: Compile) -> None:
     """Scripts rely on it."""
     line = json.loads(json_line(judge_session(policy(NO_BASH), make_session("bash"))))
-    asked = json.loads(json_line(judge_session(policy(NO_BASH), make_session(ASK))))
+    written = json.loads(json_line(judge_session(policy(NO_BASH), make_session(ASK))))
 
     assert list(line) == ["session", "passed", "violations", "rules"]
     assert list(line["violations"][0]) == [
@@ -191,21 +191,21 @@ def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: Ma
         "message",
         "details",
     ]
-    assert list(asked) == ["session", "passed", "violations", "rules", "decisions"]
-    assert asked["decisions"] == [{"tool_call_id": "a1", "action": "deny", "violations": ["no-bash"]}]
+    assert list(written) == ["session", "passed", "violations", "rules", "decisions"]
+    assert written["decisions"] == [{"tool_call_id": "a1", "action": "deny", "violations": ["no-bash"]}]
 
 
 def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: MakeSession, policy: Compile) -> None:
     """What one session did does not count in the next; progress is told after each."""
     once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1})
     sessions = [make_session("bash", id="a"), make_session("bash", id="b")]
-    told: list[int] = []
-    judged = judge_sessions(once, iter(sessions), progress=told.append)
+    counts: list[int] = []
+    judged = judge_sessions(once, iter(sessions), progress=counts.append)
 
     first = next(judged)
-    assert (first[0].id, told) == ("a", [])
+    assert (first[0].id, counts) == ("a", [])
     assert [report.passed for _, report in [first, *judged]] == [True, True]
-    assert told == [1, 2]
+    assert counts == [1, 2]
 
 
 def test_reports_survive_being_written_and_read(make_session: MakeSession, policy: Compile) -> None:

@@ -48,14 +48,14 @@ async def test_a_call_is_judged_when_all_that_was_said_before_is_dealt_with(
 
     stream = EventStream()
     link = GateLink(launch(gate), stream)
-    said = [MessageReceived(role="assistant", content=str(n)) for n in range(3)]
+    messages = [MessageReceived(role="assistant", content=str(n)) for n in range(3)]
     async with helpers() as tasks:
         tasks.start_soon(lambda: read(stream, seen, takes_s=3600))
-        await link.report(said)
+        await link.report(messages)
         answer = await link.ask(ToolCall(id="c", name="x"))
 
     assert answer.allowed
-    assert seen == [*said, "c"]
+    assert seen == [*messages, "c"]
 
 
 @pytest.mark.trio
@@ -106,12 +106,12 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
 async def test_what_a_client_reports_arrives_with_its_end() -> None:
     """A client that nobody told to stop has completed its run."""
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    said = [MessageReceived(role="assistant", content="done"), RunCompleted(output="done")]
-    await GateLink(launch(permit), stream).report(said)
+    reports = [MessageReceived(role="assistant", content="done"), RunCompleted(output="done")]
+    await GateLink(launch(permit), stream).report(reports)
     stream.close()
     await read(stream, seen)
 
-    assert seen == said
+    assert seen == reports
 
 
 @pytest.mark.anyio

@@ -105,8 +105,8 @@ async def answered(talk: Conversation, answer: dict[str, Any]) -> Any:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
-        asked = await talk.hear()
-        await talk.say({"id": asked["id"], **answer})
+        request = await talk.hear()
+        await talk.say({"id": request["id"], **answer})
     return given[0]
 
 
@@ -116,9 +116,9 @@ async def test_a_request_gets_its_answer(tagged: bool) -> None:
     async with conversation(tagged=tagged) as talk:
         assert await answered(talk, {"result": {"y": 2}}) == {"y": 2}
         await talk.peer.notify("done")
-        said = await talk.hear()
+        notification = await talk.hear()
 
-    assert said == ({"jsonrpc": "2.0", "method": "done"} if tagged else {"method": "done"})
+    assert notification == ({"jsonrpc": "2.0", "method": "done"} if tagged else {"method": "done"})
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ async def test_children_that_left_their_session_and_ignore_terminate_are_killed(
     async with started(f"{DEAF} setsid bash -c '{sleeper(70002)} & wait' & {sleeper(70002)} &") as process:
         tree = ProcessTree(process.pid)
 
-        asked = await tree.terminate(0.05)
+        was_asked = await tree.terminate(0.05)
         killed = await tree.kill()
 
-        assert process.pid in asked["survivors"]
-        assert set(asked["survivors"]) <= set(killed["killed"])
+        assert process.pid in was_asked["survivors"]
+        assert set(was_asked["survivors"]) <= set(killed["killed"])
         assert "survivors" not in killed
         assert sleepers(70002) == []
 

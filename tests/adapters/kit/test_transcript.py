@@ -31,12 +31,12 @@ def test_the_past_is_told_before_the_prompt_one_part_a_line() -> None:
         ToolCallCompleted(run_id="r", tool_call_id="c", tool_name="bash", tool_output=forged),
         MessageReceived(run_id="r", content="it is fine"),
     ]
-    told = retold(past, "and now?")
+    prompt = retold(past, "and now?")
 
-    said, looked, answered = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-    assert told.endswith("\n\nand now?")
-    assert told.count("\nThe new message:\n") == 1
-    assert said == {"role": "user", "text": "look at n"}
+    message, looked, answered = [json.loads(line) for line in prompt.splitlines() if line.startswith("{")]
+    assert prompt.endswith("\n\nand now?")
+    assert prompt.count("\nThe new message:\n") == 1
+    assert message == {"role": "user", "text": "look at n"}
     assert looked["calls"][0]["input"] == {"command": "cat n"}
     assert looked["calls"][0]["result"] == forged
     assert answered["texts"] == ["it is fine"]

@@ -77,9 +77,9 @@ def test_the_command_prints_a_line_of_json_for_each_adapter() -> None:
     """With what is missing here and how to get it."""
     result = CliRunner().invoke(app, ["adapters", "--json"])
 
-    told = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [one["adapter"] for one in told] == [row.subject.name for row in matrix()]
-    scripted = next(one for one in told if one["adapter"] == "scripted")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [one["adapter"] for one in rows] == [row.subject.name for row in matrix()]
+    scripted = next(one for one in rows if one["adapter"] == "scripted")
     assert (scripted["installed"], scripted["missing"], scripted["capabilities"]["gate"]) == (True, None, "all")
 
 
@@ -141,5 +141,5 @@ def test_a_probe_says_what_an_agent_asked_about(tmp_path: Path) -> None:
     script = json.dumps({"prompts": [[{"say": "no"}]]})
     result = CliRunner().invoke(app, ["adapters", "probe", "--json", "acp", "--", sys.executable, str(agent), script])
 
-    told = json.loads(result.stdout)
-    assert (told["gate"], told["asked"], told["completed"]) == ("none", [], True)
+    probed = json.loads(result.stdout)
+    assert (probed["gate"], probed["asked"], probed["completed"]) == ("none", [], True)

@@ -74,7 +74,7 @@ class Proxied:
         """The result of one call."""
         return await self.client.call_tool(name, arguments)
 
-    async def said(self, name: str, **arguments: Any) -> tuple[bool, str]:
+    async def outcome(self, name: str, **arguments: Any) -> tuple[bool, str]:
         """Whether a call is a tool error, and its text."""
         result = await self.call(name, **arguments)
         return bool(result.is_error), result.content[0].text

@@ -20,18 +20,18 @@ class Person:
     """Answers what a server asks, when `may` is set."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.questions: list[str] = []
         self.may = anyio.Event()
         self.may.set()
 
     async def completes(self, context: Any, params: Any) -> CreateMessageResult | ErrorData:
-        self.asked.append(params.messages[0].content.text)
+        self.questions.append(params.messages[0].content.text)
         await self.may.wait()
         content = TextContent(type="text", text="yes")
         return CreateMessageResult(role="assistant", content=content, model="m")
 
     async def answers(self, context: Any, params: Any) -> ElicitResult:
-        self.asked.append(params.message)
+        self.questions.append(params.message)
         await self.may.wait()
         return ElicitResult(action="accept", content={"name": "Ana"})
 
@@ -44,14 +44,14 @@ async def test_a_tool_that_asks_its_client_gets_the_answer(bench: Any) -> None:
     """While its call is under way; what was asked is no call, and the call's output is recorded."""
     person = Person()
     async with bench.proxied(OPEN, command=COMMAND, callbacks=person.callbacks) as proxied:
-        answers = [await proxied.said("complete", text="go on"), await proxied.said("ask", question="who?")]
+        answers = [await proxied.outcome("complete", text="go on"), await proxied.outcome("ask", question="who?")]
         outputs = [event.tool_output for event in await proxied.events("tool_call_completed")]
-        asked = await proxied.events("tool_call_requested")
+        requested = await proxied.events("tool_call_requested")
 
     assert answers == [(False, "the model said yes"), (False, "accept Ana")]
-    assert person.asked == ["go on", "who?"]
-    assert [said in str(output) for (_, said), output in zip(answers, outputs, strict=True)] == [True, True]
-    assert len(asked) == 2
+    assert person.questions == ["go on", "who?"]
+    assert [answer in str(output) for (_, answer), output in zip(answers, outputs, strict=True)] == [True, True]
+    assert len(requested) == 2
 
 
 async def test_a_denied_tool_asks_nobody(bench: Any) -> None:
@@ -59,10 +59,10 @@ async def test_a_denied_tool_asks_nobody(bench: Any) -> None:
     person = Person()
     denied = "{name: p, on_violation: deny, tool_rules: [{deny: [ask, complete]}]}"
     async with bench.proxied(denied, command=COMMAND, callbacks=person.callbacks) as proxied:
-        answers = [await proxied.said("ask", question="who?"), await proxied.said("complete", text="x")]
+        answers = [await proxied.outcome("ask", question="who?"), await proxied.outcome("complete", text="x")]
 
     assert [is_error for is_error, _ in answers] == [True, True]
-    assert person.asked == []
+    assert person.questions == []
 
 
 async def test_other_calls_are_judged_while_a_server_waits_for_its_answer(bench: Any) -> None:
@@ -74,12 +74,12 @@ async def test_other_calls_are_judged_while_a_server_waits_for_its_answer(bench:
     async with bench.proxied(policy, command=COMMAND, callbacks=person.callbacks) as proxied:
 
         async def ask() -> None:
-            answers.append(await proxied.said("ask", question="who?"))
+            answers.append(await proxied.outcome("ask", question="who?"))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
-            answers.append(await proxied.said("bash", command="rm -rf /"))
-            answers.append(await proxied.said("execute_command", command="ls"))
+            answers.append(await proxied.outcome("bash", command="rm -rf /"))
+            answers.append(await proxied.outcome("execute_command", command="ls"))
             person.may.set()
 
     assert [is_error for is_error, _ in answers] == [True, True, False]
@@ -111,7 +111,7 @@ async def test_a_portable_name_means_what_the_tools_of_a_server_without_a_name_a
 ) -> None:
     """As it does on the functions of a framework. A named server's tools are those of no agent."""
     async with bench.proxied(PORTABLE, command=COMMAND, server=server) as proxied:
-        refused = [(await proxied.said(tool, **given))[0] for tool, given in CALLS]
+        refused = [(await proxied.outcome(tool, **given))[0] for tool, given in CALLS]
         names = [event.tool_name for event in await proxied.events("tool_call_requested")]
 
     assert refused == expected
@@ -128,7 +128,7 @@ async def test_two_proxies_whose_servers_offer_one_tool_are_told_apart_by_the_se
         bench.proxied(policy, command=COMMAND, server="b") as second,
     ):
         for proxied in (first, second):
-            answers.append((await proxied.said("write_file", **given))[0])
+            answers.append((await proxied.outcome("write_file", **given))[0])
             names.append({e.tool_name for e in await proxied.events("tool_call_denied", "tool_call_completed")})
 
     assert answers == [True, False]

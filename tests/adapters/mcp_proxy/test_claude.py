@@ -47,14 +47,14 @@ def test_claude_code_sees_and_calls_only_what_the_policy_lets_it(claude: Any, tm
     claude.run(*arguments)
 
     offered = {tool["name"] for tool in api.requests[0]["tools"]}
-    told = claude.told()
+    results = claude.tool_results()
     rows = sqlite3.connect(store).execute("SELECT type, count(*) FROM events GROUP BY type").fetchall()
     assert "mcp__quick__write" in offered
     assert not {"mcp__quick__hang", "mcp__quick__crash"} & offered
-    assert "keep out" in told[refused["id"]]
+    assert "keep out" in results[refused["id"]]
     assert not never.exists()
     assert done.exists()
-    assert len([call for call in sums if "sum" in told[call["id"]]]) == 1
+    assert len([call for call in sums if "sum" in results[call["id"]]]) == 1
     assert dict(rows)["tool_call_started"] == 2
     assert dict(rows)["tool_call_denied"] == 3
 
@@ -75,8 +75,8 @@ def test_claude_code_takes_up_the_notice_that_the_tools_have_changed(claude: Any
 
     claude.run(*arguments)
 
-    asked = log.read_text().split()
+    requests = log.read_text().split()
     offered = {tool["name"] for tool in api.requests[0]["tools"]}
     assert "mcp__quick__babble" in offered
     assert "mcp__quick__write" not in offered
-    assert "tools/list" in asked[asked.index("tools/call") :]
+    assert "tools/list" in requests[requests.index("tools/call") :]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_server_that_dies_fails_its_calls_and_the_run(bench: Any) -> None:
     """The call under way is answered with an error and recorded as failed; the run says what happened."""
     async with bench.proxied("{name: p}") as proxied:
-        is_error, text = await proxied.said("crash")
+        is_error, text = await proxied.outcome("crash")
 
     [failed] = await proxied.events("tool_call_failed")
     assert is_error
@@ -84,7 +84,7 @@ async def test_a_server_at_an_address_that_fails_in_a_call_fails_the_call(bench:
     with failing_server(how) as url:
         async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
             with suppress(MCPError):
-                assert (await proxied.said("x"))[0]
+                assert (await proxied.outcome("x"))[0]
         [failed] = await proxied.events("tool_call_failed")
         last = (await proxied.events())[-1]
 
@@ -129,7 +129,7 @@ def failing_server(how: str) -> Iterator[str]:
 async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> None:
     """A server that prints beside the protocol does not end the session."""
     async with bench.proxied("{name: p}") as proxied:
-        answered = await proxied.said("babble")
+        answered = await proxied.outcome("babble")
 
     assert answered == (False, "babbled")
     assert proxied.warnings == ["the MCP server wrote something that is not a message: this is no message"]

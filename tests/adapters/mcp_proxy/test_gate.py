@@ -29,7 +29,7 @@ async def test_a_denied_call_never_reaches_the_server(bench: Any) -> None:
     """The file is not written, the model reads the policy's words, and the session goes on."""
     target = bench.dir / "never"
     async with bench.proxied(DENY_WRITE) as proxied:
-        refused = await proxied.said("write", path=str(target))
+        refused = await proxied.outcome("write", path=str(target))
         allowed = await proxied.call("add", a=1, b=2)
         recorded = [event.type for event in await proxied.events("tool_call_denied", "tool_call_completed")]
 
@@ -68,8 +68,8 @@ async def test_a_tool_that_fails_is_recorded_as_failed_and_told_as_it_is(bench: 
     """The server's own error reaches the client; a rule that needs success is not satisfied by it."""
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: fail, then: add}]}"
     async with bench.proxied(policy) as proxied:
-        is_error, text = await proxied.said("fail")
-        after, _ = await proxied.said("add", a=1, b=1)
+        is_error, text = await proxied.outcome("fail")
+        after, _ = await proxied.outcome("add", a=1, b=1)
         [failed] = await proxied.events("tool_call_failed")
 
     assert is_error
@@ -97,12 +97,14 @@ async def test_another_process_approves_a_held_call(bench: Any) -> None:
         async with bench.proxied(policy, store=store) as proxied, anyio.create_task_group() as tasks:
             tasks.start_soon(partial(proxied.call, "write", path=str(target), text="x"))
             token = 0
-            while not (asked := await pending(store)):
+            while not (waiting := await pending(store)):
                 token = await store.wait(token, 5)
             existed = target.exists()
-            command = [sys.executable, "-c", code, str(store.path), asked[0].approval_id]
+            command = [sys.executable, "-c", code, str(store.path), waiting[0].approval_id]
             await anyio.run_process(command, stderr=subprocess.STDOUT)
-        granted = [event async for event in store.read(asked[0].session_id) if event.type == "tool_approval_granted"]
+        granted = [
+            event async for event in store.read(waiting[0].session_id) if event.type == "tool_approval_granted"
+        ]
 
     assert not existed
     assert target.read_text() == "x"
@@ -133,13 +135,13 @@ async def test_a_policy_that_cancels_ends_the_run_and_every_call_has_an_answer(b
     answers: list[tuple[bool, str]] = []
 
     async def hang(proxied: Any) -> None:
-        answers.append(await proxied.said("hang", path=str(target)))
+        answers.append(await proxied.outcome("hang", path=str(target)))
 
     async with bench.proxied(policy) as proxied, anyio.create_task_group() as tasks:
         tasks.start_soon(hang, proxied)
         while not target.exists() or not target.read_text():
             await anyio.lowlevel.checkpoint()
-        answers.append(await proxied.said("write", path=str(never)))
+        answers.append(await proxied.outcome("write", path=str(never)))
 
     assert [is_error for is_error, _ in answers] == [True, True]
     assert not never.exists()
@@ -152,7 +154,7 @@ async def test_a_store_that_cannot_be_written_refuses(bench: Any) -> None:
     target = bench.dir / "never"
     store = FaultyStore(fails_at=2, stays_broken=True)
     async with bench.proxied("{name: p}", store=store) as proxied:
-        is_error, _ = await proxied.said("write", path=str(target))
+        is_error, _ = await proxied.outcome("write", path=str(target))
 
     assert is_error
     assert not target.exists()

@@ -44,7 +44,7 @@ async def test_a_named_servers_tools_are_judged_as_agents_spell_them(bench: Any)
     policy = "{name: p, on_violation: deny, tool_rules: [{allow: ['mcp__files__a*', write]}]}"
     async with bench.proxied(policy, server="files") as proxied:
         shown = await proxied.tools()
-        refused, _ = await proxied.said("write", path=str(bench.dir / "never"))
+        refused, _ = await proxied.outcome("write", path=str(bench.dir / "never"))
         allowed = await proxied.call("add", a=1, b=2)
         [started] = await proxied.events("tool_call_started")
 

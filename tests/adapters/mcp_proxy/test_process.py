@@ -35,10 +35,10 @@ async def listening(command: list[str]) -> AsyncIterator[str]:
     """A proxy that takes clients over HTTP, until it is told to end; gives its URL."""
     async with await anyio.open_process(command, stdin=subprocess.DEVNULL) as process:
         assert process.stderr is not None
-        said = ""
-        while "listening on " not in said or not said.endswith("\n"):
-            said += (await process.stderr.receive()).decode()
-        yield said.rpartition("listening on ")[2].strip()
+        errors = ""
+        while "listening on " not in errors or not errors.endswith("\n"):
+            errors += (await process.stderr.receive()).decode()
+        yield errors.rpartition("listening on ")[2].strip()
         process.send_signal(signal.SIGTERM)
         await process.wait()
 
@@ -86,13 +86,13 @@ def test_a_server_that_fails_is_said_to_both_sides(tmp_path: Path, server: list[
         assert process.stderr is not None
         print(json.dumps(HELLO), file=process.stdin, flush=True)
         answer = json.loads(process.stdout.readline())
-        code, said = process.wait(timeout=PATIENCE_S), process.stderr.read()
+        code, errors = process.wait(timeout=PATIENCE_S), process.stderr.read()
 
     assert (answer["id"], code) == (1, 3)
     assert why in answer["error"]["message"]
-    assert why in said
-    assert "Traceback" not in said
-    assert "\x1b" not in said
+    assert why in errors
+    assert "Traceback" not in errors
+    assert "\x1b" not in errors
 
 
 def test_only_loopback_is_listened_on(tmp_path: Path) -> None:

@@ -33,13 +33,13 @@ class TestProxy(Evidence):
         """Both are recorded before the server hears of them; the server says nothing of tokens."""
         target = self.bench.dir / "never"
         async with self.bench.proxied(DENY % "deny") as proxied:
-            refused, _ = await proxied.said("write", path=str(target))
+            refused, _ = await proxied.outcome("write", path=str(target))
             allowed = await proxied.call("add", a=1, b=2)
-            asked = await proxied.events("tool_call_requested", "tool_call_denied")
+            recorded = await proxied.events("tool_call_requested", "tool_call_denied")
             used = await proxied.events("token_usage_updated")
 
         assert (refused, target.exists(), allowed.structured_content) == (True, False, {"sum": 3})
-        assert [event.type for event in asked][:2] == ["tool_call_requested", "tool_call_denied"]
+        assert [event.type for event in recorded][:2] == ["tool_call_requested", "tool_call_denied"]
         assert used == []
         self.saw(self.capabilities, gate="all", deny_ends_turn=False, usage="none", reports_cost=False)
 
@@ -67,7 +67,7 @@ class TestProxy(Evidence):
         before = psutil.Process().children(recursive=True)
         async with self.bench.proxied(DENY % "cancel") as proxied:
             started = [one for one in psutil.Process().children(recursive=True) if one not in before]
-            refused, _ = await proxied.said("write", path=str(self.bench.dir / "never"))
+            refused, _ = await proxied.outcome("write", path=str(self.bench.dir / "never"))
 
         assert refused
         assert started

@@ -94,17 +94,17 @@ class Ledgers(RuleBasedStateMachine):
         epochs = self.epochs(run)
         answers = self.both(lambda n, s: s.reserve(run, draws, epoch=epochs[n]))
 
-        for told in answers:
-            assert [(a.granted, a.held, a.before, a.used, a.reserved) for a in told] == expected
+        for drawn in answers:
+            assert [(a.granted, a.held, a.before, a.used, a.reserved) for a in drawn] == expected
 
     @precondition(lambda self: self.live())
     @rule(data=st.data(), more=AMOUNTS)
     def settles(self, data: Any, more: float) -> None:
         """A run draws no more."""
         run = data.draw(st.sampled_from(self.live()))
-        known = {name: used + more for (name, of), used in self.used.items() if of == run}
+        reported = {name: used + more for (name, of), used in self.used.items() if of == run}
         by_kind: dict[str, float] = {}
-        for name, used in known.items():
+        for name, used in reported.items():
             kind = CLAIMS[name].counts
             by_kind[kind] = max(used, by_kind.get(kind, 0.0))
         epochs = self.epochs(run)

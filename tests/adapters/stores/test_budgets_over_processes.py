@@ -42,10 +42,10 @@ async def looked_at(where: str) -> tuple[BudgetInfo, float]:
 def test_sixteen_processes_pass_a_budget_by_less_than_a_response_each_run(where: str) -> None:
     """What is counted is what was used, and all that was set aside is back."""
     command = [sys.executable, str(PROCESS), where, "spend", str(PROCESSES), str(RUNS)]
-    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600).stdout.split("\n")
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600).stdout.split("\n")
     budget, recorded = anyio.run(looked_at, where)
 
-    assert len([line for line in told if line.startswith("ended")]) == PROCESSES
+    assert len([line for line in lines if line.startswith("ended")]) == PROCESSES
     assert MOST_USD - 0.01 <= budget.used <= MOST_USD + PROCESSES * RUNS * DEAREST_USD
     assert budget.used == pytest.approx(recorded)
     assert (budget.reserved, budget.runs) == (0, 0)
@@ -63,15 +63,15 @@ async def started(where: str) -> float:
 def test_what_killed_processes_have_set_aside_comes_back(where: str) -> None:
     """At once, as their processes are seen to be gone."""
     command = [sys.executable, str(PROCESS), where, "hold", "3"]
-    holding = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    holders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     try:
-        for process in holding:
+        for process in holders:
             assert process.stdout is not None
             assert process.stdout.readline() == "holds\n"
         with pytest.raises(PolicyViolationError, match="9 reserved"):
             anyio.run(started, where)
     finally:
-        for process in holding:
+        for process in holders:
             process.kill()
             process.wait(PATIENCE_S)
             assert process.stdout is not None

@@ -48,7 +48,7 @@ def go(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def next_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -58,7 +58,7 @@ async def sessions(place: tuple[str, str]) -> set[str]:
         return {entry.session_id async for entry in store.log()}
 
 
-def asked(place: tuple[str, str], sql: str, *values: Any) -> list[Any]:
+def query(place: tuple[str, str], sql: str, *values: Any) -> list[Any]:
     import psycopg
 
     with psycopg.connect(place[0], autocommit=True) as connection:
@@ -91,10 +91,10 @@ def test_starts_at_the_same_time_make_or_migrate_one_store(place: tuple[str, str
         processes = [stack.enter_context(ready(place, str(n))) for n in range(PROCESSES)]
         for process in processes:
             go(process)
-        ids = {said(process) for process in processes}
+        ids = {next_line(process) for process in processes}
 
     assert len(ids) == 1
-    assert asked(place, "SELECT store_id, version FROM store") == [(*ids, SCHEMA_VERSION)]
+    assert query(place, "SELECT store_id, version FROM store") == [(*ids, SCHEMA_VERSION)]
     assert ids == {"first"} or not made
     assert anyio.run(sessions, place) == {str(n) for n in range(PROCESSES)}
 
@@ -119,10 +119,10 @@ def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: 
         first.kill()
         first.wait(PATIENCE_S)
         connection.execute("ROLLBACK")
-        ids = {said(process) for process in others}
+        ids = {next_line(process) for process in others}
 
     assert len(ids) == 1
-    assert len(asked(place, "SELECT FROM store")) == 1
+    assert len(query(place, "SELECT FROM store")) == 1
     assert anyio.run(sessions, place) == {str(n) for n in range(1, PROCESSES)}
 
 
@@ -131,6 +131,6 @@ def wait_for(place: tuple[str, str], lock: str, count: int) -> None:
     waiting = """SELECT pid FROM pg_stat_activity WHERE wait_event = %s AND application_name LIKE 'proctor%%'
         AND datname = current_database()"""
     deadline = time.monotonic() + PATIENCE_S
-    while len(found := asked(place, waiting, lock)) < count:
+    while len(found := query(place, waiting, lock)) < count:
         assert time.monotonic() < deadline, found
         time.sleep(0.02)

@@ -71,10 +71,10 @@ async def test_no_record_and_no_run_of_an_older_store_is_lost(older: Path) -> No
 async def test_approvals_of_an_older_store_carry_over(older: Path) -> None:
     """Those that wait are listed, those that were answered say by whom."""
     async with SQLiteStore(older) as store:
-        found = {known.request.run_id: known for known in await store.approvals(waiting=False)}
+        found = {approval.request.run_id: approval for approval in await store.approvals(waiting=False)}
         waiting = [request.run_id for request in await pending(store)]
 
-    assert {run: known.state for run, known in found.items()} == {
+    assert {run: approval.state for run, approval in found.items()} == {
         "answered": "granted",
         "put-off": "requested",
         "held": "requested",
@@ -150,10 +150,10 @@ def test_a_store_of_a_newer_version_is_refused_with_one_sentence(
     before = older.read_bytes()
     with pytest.raises(SystemExit) as exit:
         main(["runs", "--store", str(older)])
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
 
-    assert (exit.value.code, told.out) == (2, "")
-    assert told.err.strip().splitlines() == [
+    assert (exit.value.code, printed.out) == (2, "")
+    assert printed.err.strip().splitlines() == [
         f"error: store `{older}` has schema version {SCHEMA_VERSION + 1}, this proctor reads up to "
         f"{SCHEMA_VERSION}; upgrade proctor, or restore the backup from before it was upgraded"
     ]

@@ -160,13 +160,13 @@ def test_a_store_that_several_open_at_once_is_made_once(tmp_path: Path, kind: st
     command, pipe = [sys.executable, "-c", OPENS, str(tmp_path)], subprocess.PIPE
     with ExitStack() as left:
         four = [left.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)) for _ in range(4)]
-        said = []
+        lines = []
         for number in range(ROUNDS):
             for process in four:
                 print(number, file=process.stdin, flush=True)
-            said += [process.stdout.readline() for process in four if process.stdout is not None]
+            lines += [process.stdout.readline() for process in four if process.stdout is not None]
 
-    assert set(said) == {"opened\n"}
+    assert set(lines) == {"opened\n"}
 
 
 @pytest.mark.parametrize("place", ["missing/record.db", "file/record.db", "."])

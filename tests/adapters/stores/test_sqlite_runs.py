@@ -75,9 +75,9 @@ def test_a_run_whose_process_was_killed_is_gone_on_with(tmp_path: Path, backend:
         [sys.executable, "-c", PROCESS, path, backend], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        told = [int(process.stdout.readline()) for _ in range(50)]
+        confirmed = [int(process.stdout.readline()) for _ in range(50)]
         process.kill()
-        told += [int(line) for line in process.stdout if line.endswith("\n")]
+        confirmed += [int(line) for line in process.stdout if line.endswith("\n")]
 
     async def go_on() -> None:
         async with SQLiteStore(path) as store:
@@ -87,10 +87,10 @@ def test_a_run_whose_process_was_killed_is_gone_on_with(tmp_path: Path, backend:
             runs = await store.runs()
 
         check_gapless(events)
-        assert told == list(range(1, len(told) + 1))
-        assert len(before) >= len(told)
-        said = [event.delta for event in before if isinstance(event, MessageStreamed)]
-        assert said == [f"{n} " for n in range(len(said))]
+        assert confirmed == list(range(1, len(confirmed) + 1))
+        assert len(before) >= len(confirmed)
+        pieces = [event.delta for event in before if isinstance(event, MessageStreamed)]
+        assert pieces == [f"{n} " for n in range(len(pieces))]
         end = events[len(before)]
         assert isinstance(end, RunFailed)
         assert end.error["code"] == "owner_lost"

@@ -26,7 +26,7 @@ class Process:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def said(self) -> str:
+    def next_line(self) -> str:
         """Its next line."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
@@ -36,7 +36,7 @@ class Process:
         assert self._process.stdin is not None
         self._process.stdin.write("one more\n")
         self._process.stdin.flush()
-        return self.said()
+        return self.next_line()
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -78,7 +78,7 @@ def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: 
     store = tmp_path / "runs.db"
     with ExitStack() as processes:
         three = [processes.enter_context(started(store, count)) for count in (167, 167, 166)]
-        assert [process.said() for process in three] == ["going"] * 3
+        assert [process.next_line() for process in three] == ["going"] * 3
         outcomes = anyio.run(killed, store)
         after = anyio.run(statuses, store)
         refused = [process.starts() for process in three]
@@ -96,7 +96,7 @@ def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
     """Nobody is there to end them: whoever uses the switch does. The others hear of it."""
     store = tmp_path / "runs.db"
     with started(store, 5) as gone, started(store, 5) as there:
-        assert [gone.said(), there.said()] == ["going"] * 2
+        assert [gone.next_line(), there.next_line()] == ["going"] * 2
         gone.kill()
         outcomes = anyio.run(killed, store)
 
@@ -113,7 +113,7 @@ def test_a_wall_clock_that_was_moved_stops_no_switch(
     """Orders count by the store's numbers: set back or ahead, the runs that were there end."""
     store = tmp_path / "runs.db"
     with started(store, 3) as process:
-        assert process.said() == "going"
+        assert process.next_line() == "going"
         monkeypatch.setattr("proctor.supervisor.control.kill_switch.datetime", _moved(moved_s))
         outcomes = anyio.run(killed, store)
         refused = process.starts()

@@ -13,6 +13,6 @@ def test_nothing_but_a_postgres_store_imports_its_driver() -> None:
         "from proctor.adapters.stores import SQLiteStore; SQLiteStore;"
         "print([name for name in sys.modules if name.startswith(('psycopg', 'proctor.adapters.stores.postgres'))])"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert said.stdout == "[]\n"
+    assert ended.stdout == "[]\n"

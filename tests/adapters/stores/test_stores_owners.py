@@ -103,11 +103,11 @@ def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
         before = anyio.run(ended_by_another)
         owner.process.send_signal(signal.SIGCONT)
         owner.go_on()
-        said = owner.rest()
+        lines = owner.rest()
     after = anyio.run(in_the_end)
 
-    assert [line for line in said if line.startswith("ran")] == ["ran held c0"]
-    assert said[-1].startswith("refused fenced")
+    assert [line for line in lines if line.startswith("ran")] == ["ran held c0"]
+    assert lines[-1].startswith("refused fenced")
     assert after == before
     assert isinstance(after[-1], RunFailed)
     assert after[-1].error["code"] == "owner_lost"
@@ -128,10 +128,10 @@ def test_an_owner_that_lives_is_left_alone(name: str) -> None:
         found = anyio.run(looked_at)
         for _ in range(2):
             owner.go_on()
-        said = owner.rest()
+        lines = owner.rest()
 
     assert found == ("running", [])
-    assert said[-1] == "ended completed"
+    assert lines[-1] == "ended completed"
 
 
 @pytest.mark.parametrize("kills", [KILLS])

@@ -126,13 +126,13 @@ async def test_an_agents_processes_are_told_of_their_run_and_of_no_other(tmp_pat
     provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     observer = OpenTelemetry(tracer_provider=provider)
-    told: list[str] = []
+    trace_parents: list[str] = []
 
     async def go(publishers: list[OpenTelemetry]) -> None:
         env = {name: value for name, value in os.environ.items() if name != "TRACEPARENT"}
         adapter = ShellAdapter(cwd=tmp_path, env=env)
         result = await run_once(adapter, "printenv TRACEPARENT || true", policies=[OPEN], publishers=publishers)
-        told.append(result.output.get("stdout", "").strip())
+        trace_parents.append(result.output.get("stdout", "").strip())
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(go, [observer])
@@ -140,10 +140,10 @@ async def test_an_agents_processes_are_told_of_their_run_and_of_no_other(tmp_pat
     await go([])
     runs = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
 
-    assert sorted(told[:2]) == sorted(
+    assert sorted(trace_parents[:2]) == sorted(
         f"00-{s.context.trace_id:032x}-{s.context.span_id:016x}-{s.context.trace_flags:02x}" for s in runs
     )
-    assert told[2] == ""
+    assert trace_parents[2] == ""
 
 
 def test_nothing_of_it_is_imported_where_nobody_asks_for_it() -> None:

@@ -62,7 +62,7 @@ def traces() -> Traces:
     return Traces()
 
 
-def said(span: ReadableSpan) -> dict[str, Any]:
+def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
@@ -77,7 +77,7 @@ async def test_a_run_is_a_span_with_its_decisions_and_calls_inside(traces: Trace
     await run_once(FakeAdapter(steps), "go", policies=[NO_RM], context=context, publishers=[traces.observer()])
     run, call = traces.one("invoke_agent"), traces.one("execute_tool")
     allowed, denied = traces.named("run_guardrail")
-    about, ran, refused = said(run), said(call), said(denied)
+    about, ran, refused = attributes(run), attributes(call), attributes(denied)
 
     assert (run.name, call.name, allowed.name) == ("invoke_agent fake", "execute_tool read", "run_guardrail org")
     assert run.context is not None
@@ -91,7 +91,7 @@ async def test_a_run_is_a_span_with_its_decisions_and_calls_inside(traces: Trace
     assert about["proctor.run.status"] == "completed"
     assert about["gen_ai.conversation.id"] == ran["gen_ai.conversation.id"]
     assert (ran["gen_ai.tool.name"], ran["gen_ai.tool.call.id"]) == ("read", "c1")
-    assert said(allowed)["proctor.decision"] == "allow"
+    assert attributes(allowed)["proctor.decision"] == "allow"
     assert (refused["proctor.decision"], refused["proctor.rules"]) == ("deny", ("deny-1",))
     moments = [run.start_time, allowed.start_time, allowed.end_time, call.end_time, run.end_time]
     assert moments == sorted(moments, key=lambda at: at or 0)
@@ -133,7 +133,7 @@ async def test_an_approval_is_on_the_decision_it_is_about(traces: Traces) -> Non
     outcomes = [dict(e.attributes or {}) for e in decision.events if e.name == "proctor.approval"]
 
     assert outcomes == [{"proctor.approval.outcome": "requested"}, {"proctor.approval.outcome": "granted"}]
-    assert said(decision)["proctor.decision"] == "request_approval"
+    assert attributes(decision)["proctor.decision"] == "request_approval"
 
 
 async def test_a_run_that_a_policy_ends_is_an_error_that_names_the_rule(traces: Traces) -> None:
@@ -144,7 +144,7 @@ async def test_a_run_that_a_policy_ends_is_an_error_that_names_the_rule(traces: 
     run = traces.one("invoke_agent")
 
     assert run.status.status_code is StatusCode.ERROR
-    assert (said(run)["error.type"], said(run)["proctor.rule"]) == ("policy_violation", "deny-1")
+    assert (attributes(run)["error.type"], attributes(run)["proctor.rule"]) == ("policy_violation", "deny-1")
     assert run.status.description is None
 
 
@@ -214,6 +214,6 @@ async def test_calls_that_never_end_are_bounded(traces: Traces) -> None:
     """The oldest is ended for one more."""
     steps = [ToolCallStarted(tool_call_id=f"c{n}", tool_name="read") for n in range(MOST_OPEN + 5)]
     await run_once(FakeAdapter(steps, gate="none"), "go", policies=[OPEN], publishers=[traces.observer()])
-    ends = [said(span)["error.type"] for span in traces.named("execute_tool")]
+    ends = [attributes(span)["error.type"] for span in traces.named("execute_tool")]
 
     assert ends.count("unfinished") == 5

@@ -70,11 +70,11 @@ def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_li
 
 def test_only_what_the_user_typed_is_the_users(recorded: TraceSession) -> None:
     """The client's notices and the sub-agent's prompt, which the model wrote, are not."""
-    said = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
+    messages = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
 
-    assert [text for role, text in said if role == "user"] == ["look at the folder"]
-    assert ("assistant", "sub look around") in said
-    assert ("system", "<task-notification") in said
+    assert [text for role, text in messages if role == "user"] == ["look at the folder"]
+    assert ("assistant", "sub look around") in messages
+    assert ("system", "<task-notification") in messages
 
 
 def test_a_log_is_read_with_its_sub_agents_when_only_the_log_is_named(data: Path) -> None:

@@ -63,9 +63,9 @@ def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(re
 
 def test_only_what_the_user_typed_is_the_users(recorded: TraceSession) -> None:
     """Each message once, though the rollout has it twice; what the client inserts is not the user's."""
-    said = [event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"]
+    contents = [event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"]
 
-    assert said == ["Write a greeting into hello.txt", "Thank you"]
+    assert contents == ["Write a greeting into hello.txt", "Thank you"]
 
 
 def test_each_response_counts_its_own_usage_once(recorded: TraceSession) -> None:

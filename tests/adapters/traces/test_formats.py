@@ -41,11 +41,13 @@ def test_an_export_laid_out_over_several_lines_is_otel(tmp_path: Path) -> None:
     assert (session.id, session.format) == ("t", "otel")
 
 
-@pytest.mark.parametrize(("given", "told"), [("claude", "events"), ("claude", "codex"), ("codex", "claude")])
-def test_a_format_given_for_a_file_of_another_is_an_error(given: str, told: str, write: Callable[..., str]) -> None:
+@pytest.mark.parametrize(("given", "detected"), [("claude", "events"), ("claude", "codex"), ("codex", "claude")])
+def test_a_format_given_for_a_file_of_another_is_an_error(
+    given: str, detected: str, write: Callable[..., str]
+) -> None:
     """A log's reader passes over lines it does not know, so it would find a session in which nothing happened."""
-    with pytest.raises(TraceError, match=f"in the format `{told}`, not `{given}`"):
-        list(read_sessions([write(*SAMPLES[told])], format=given))
+    with pytest.raises(TraceError, match=f"in the format `{detected}`, not `{given}`"):
+        list(read_sessions([write(*SAMPLES[detected])], format=given))
 
 
 @pytest.mark.parametrize("content", [b'{"hello": 1}', b'{"type": []}', b"name,amount", b"[1]", b'"text"'])

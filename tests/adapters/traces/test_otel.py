@@ -51,7 +51,7 @@ def tool(id: str, start: int, end: int, parent: str = "root", **attributes: Any)
 ROOT = {**span("invoke_agent a", "root", 1, 20, "", operation__name="invoke_agent"), "parentSpanId": ""}
 
 
-def told(session: TraceSession) -> list[str]:
+def types(session: TraceSession) -> list[str]:
     """What happened, by type."""
     return [event.type for event in session.events]
 
@@ -66,7 +66,7 @@ def test_a_trace_is_told_in_the_order_things_happened(read_one: Callable[..., Tr
         ROOT,
     )
 
-    assert told(session) == [
+    assert types(session) == [
         "turn_started",
         "token_usage_updated",
         "tool_call_started",
@@ -180,7 +180,7 @@ def test_an_agent_run_as_a_tool_carries_the_turn_of_its_call(read_one: Callable[
         ("call-agent", 1, None),
         ("call-deep", 1, "call-agent"),
     ]
-    assert told(session).count("turn_started") == 2
+    assert types(session).count("turn_started") == 2
     assert [event.role for event in session.events if isinstance(event, MessageSent)] == ["assistant"]
 
 
@@ -201,8 +201,8 @@ def test_messages_that_later_requests_repeat_are_told_once(read_one: Callable[..
         chat("c2", 4, 5, input__messages=messages(ask, answer, more)),
     )
 
-    said = [event.content for event in session.events if isinstance(event, MessageEvent)]
-    assert said == ["who?", "me", "and why?"]
+    contents = [event.content for event in session.events if isinstance(event, MessageEvent)]
+    assert contents == ["who?", "me", "and why?"]
 
 
 def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., TraceSession]) -> None:
@@ -230,7 +230,7 @@ def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., 
 
     session = read_one(first, second)
 
-    assert (session.id, told(session).count("turn_started")) == ("talk", 2)
+    assert (session.id, types(session).count("turn_started")) == ("talk", 2)
 
 
 def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(

@@ -180,14 +180,14 @@ def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
         other = site.ask("POST", f"{one}/answer", token=web_server.BEN, body=answer | {"input_digest": "f" * 64})
         taken = site.ask("POST", f"{one}/answer", token=web_server.BEN, body=answer)
         assert process.stdout is not None
-        told = [json.loads(line) for line in process.stdout]
+        printed = [json.loads(line) for line in process.stdout]
         late = site.ask("POST", f"{one}/answer", body=answer)
         closed = site.get(one)
 
     assert (closed["state"], closed["answered_by"]) == ("denied", "ben")
     assert (other.status, taken.status, late.status) == (409, 200, 409)
-    (denied,) = [event for event in told if event["type"] == "tool_call_denied"]
-    (by,) = [event["by"] for event in told if event["type"] == "tool_approval_denied"]
+    (denied,) = [event for event in printed if event["type"] == "tool_call_denied"]
+    (by,) = [event["by"] for event in printed if event["type"] == "tool_approval_denied"]
     assert (denied["tell_model"], by) == ("Ask ops first.", "ben")
     assert "ben" in late.data["message"]
 
@@ -204,11 +204,11 @@ def test_a_grant_may_cover_the_rest_of_the_run_and_only_an_approver_gives_it(sit
         wider = site.ask("POST", path, body={**answer, "scope": "session"})
         taken = site.ask("POST", path, body=answer)
         assert process.stdout is not None
-        told = [json.loads(line)["type"] for line in process.stdout]
+        types = [json.loads(line)["type"] for line in process.stdout]
 
     assert (waiting["approvers"], waiting["scopes"]) == (["@leads"], ["once", "run"])
     assert (stranger.status, wider.status, taken.status) == (403, 403, 200)
-    assert told.count("tool_call_completed") == 2  # the second one waited for nobody
+    assert types.count("tool_call_completed") == 2  # the second one waited for nobody
 
 
 def test_a_run_is_ended(site: web_server.Site) -> None:
@@ -218,11 +218,11 @@ def test_a_run_is_ended(site: web_server.Site) -> None:
         path = f"/api/runs/{run['run_id']}/cancel"
         taken = site.ask("POST", path, body={"reason": "enough"})
         assert process.stdout is not None
-        told = [json.loads(line) for line in process.stdout]
+        printed = [json.loads(line) for line in process.stdout]
         late = site.ask("POST", path, body={})
 
     assert (taken.status, late.status) == (202, 409)
-    assert [event["reason"] for event in told if event["type"] == "run_cancelled"] == ["enough"]
+    assert [event["reason"] for event in printed if event["type"] == "run_cancelled"] == ["enough"]
 
 
 def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_server.Site) -> None:

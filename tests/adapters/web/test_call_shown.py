@@ -112,15 +112,18 @@ _NAMES = st.sampled_from(
 def test_nothing_of_any_input_is_left_out(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
     """What is not in `rest` is told by a command, or by an edit's lines and path: every line of every text."""
     found = shown(name, input, tools)
-    said = {line.text for edit in found.edits for line in edit.lines}
-    said |= {line for edit in found.edits for text in texts(edit.rest) for line in text.split("\n")}
-    said |= {edit.path for edit in found.edits if edit.path is not None}
+    texts_shown = {line.text for edit in found.edits for line in edit.lines}
+    texts_shown |= {line for edit in found.edits for text in texts(edit.rest) for line in text.split("\n")}
+    texts_shown |= {edit.path for edit in found.edits if edit.path is not None}
     commands = {line.line for line in found.commands}
 
     for key, value in input.items():
         if key not in found.rest and key != "command":
             for text in texts(value):
-                assert set(text.removesuffix("\n").split("\n")) <= said | {""} or in_context(text, input), (key, text)
+                assert set(text.removesuffix("\n").split("\n")) <= texts_shown | {""} or in_context(text, input), (
+                    key,
+                    text,
+                )
         if key == "command" and key not in found.rest:
             assert commands
 

@@ -103,10 +103,10 @@ def test_a_database_that_stops_and_comes_back_is_told(database: OwnServer, how: 
 class _AskedStore(MemoryStore):
     """Counts how often it is asked for runs; does not answer while `stuck`."""
 
-    asked, stuck = 0, False
+    reads, stuck = 0, False
 
     async def runs(self, **which: Any) -> list[RunInfo]:
-        self.asked += 1
+        self.reads += 1
         if self.stuck:
             await anyio.sleep_forever()
         return await super().runs(**which)
@@ -120,11 +120,11 @@ async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock:
     async with anyio.create_task_group() as tasks:
         for _ in range(100):
             tasks.start_soon(health.good)
-    at_once = store.asked
+    at_once = store.reads
     await anyio.sleep(KEPT_S)
 
     assert await health.good()
-    assert (at_once, store.asked) == (1, 2)
+    assert (at_once, store.reads) == (1, 2)
 
 
 @pytest.mark.trio
@@ -145,7 +145,7 @@ async def test_a_store_that_does_not_answer_is_no_good_and_may_be_again(autojump
     store.stuck = False
     await anyio.sleep(KEPT_S)
 
-    assert (found, store.asked) == ([False] * 10, 1)
+    assert (found, store.reads) == ([False] * 10, 1)
     assert await health.good()
 
 

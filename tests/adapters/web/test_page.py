@@ -152,9 +152,9 @@ def test_a_call_is_denied_with_words_to_the_model(person: Person, site: Site) ->
         tab.keyboard.press("Control+Enter")
         expect(tab.get_by_text("Then not.").first).to_be_visible()
         expect(tab.locator(".call")).to_contain_text("denied by ana")
-        told = [event["tell_model"] for event in ends(site, run_id) if event["type"] == "tool_call_denied"]
+        words = [event["tell_model"] for event in ends(site, run_id) if event["type"] == "tool_call_denied"]
 
-    assert told == ["Ask ops first."]
+    assert words == ["Ask ops first."]
 
 
 def test_a_call_is_approved_for_the_rest_of_the_run(person: Person, site: Site) -> None:
@@ -167,9 +167,9 @@ def test_a_call_is_approved_for_the_rest_of_the_run(person: Person, site: Site) 
         expect(card).to_contain_text("@leads")
         expect(card.get_by_role("button", name="Approve for the rest of the session")).to_have_count(0)
         card.get_by_role("button", name="Approve for the rest of the run").click()
-        told = [each["type"] for each in ends(site, event["run_id"])]
+        types = [each["type"] for each in ends(site, event["run_id"])]
 
-    assert (told.count("tool_call_completed"), told[-1]) == (2, "run_completed")
+    assert (types.count("tool_call_completed"), types[-1]) == (2, "run_completed")
 
 
 def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
@@ -311,8 +311,8 @@ def test_another_role_cannot_act(person: Person, site: Site) -> None:
         tab = person.opens(f"#/run/{run_id}", EVE)
         expect(tab.get_by_text("Your token does not allow answers.")).to_be_visible()
         assert tab.get_by_role("button", name=re.compile("Approve|Deny|End")).count() == 0
-        assert asked(tab, f"/api/runs/{run_id}/cancel", EVE) == 403
-        assert asked(tab, f"/api/runs/{run_id}/cancel", "wrong-token-1234567890") == 401
+        assert status_of(tab, f"/api/runs/{run_id}/cancel", EVE) == 403
+        assert status_of(tab, f"/api/runs/{run_id}/cancel", "wrong-token-1234567890") == 401
         person.wrong.clear()
 
 
@@ -338,7 +338,7 @@ def test_another_origin_can_neither_see_nor_act(browser: Any, site: Site) -> Non
         tab = context.new_page()
         tab.goto(other.url)
         for path, method in (("/api/me", "GET"), ("/api/runs/run_x/cancel", "POST")):
-            assert asked(tab, f"{site.url}{path}", ANA, method=method) == "TypeError"
+            assert status_of(tab, f"{site.url}{path}", ANA, method=method) == "TypeError"
         framed = tab.evaluate(
             """url => new Promise((done) => {
                 const frame = document.createElement("iframe");
@@ -355,7 +355,7 @@ def test_another_origin_can_neither_see_nor_act(browser: Any, site: Site) -> Non
         other.close()
 
 
-def asked(tab: Any, url: str, token: str, *, method: str = "POST") -> Any:
+def status_of(tab: Any, url: str, token: str, *, method: str = "POST") -> Any:
     """The status that a page gets for a request, or the name of the error it gets instead."""
     return tab.evaluate(
         """async ([url, token, method]) => {

@@ -259,7 +259,7 @@ async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "secret", "types", "said"),
+    ("url", "secret", "types", "message"),
     [
         ("ops.example/hook", SECRET, (), "is not an address"),
         ("https://ana:pw@ops.example", SECRET, (), "is not an address"),
@@ -271,10 +271,10 @@ async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
     ],
 )
 async def test_a_target_that_makes_no_sense_is_one_clear_error(
-    url: str, secret: str | None, types: tuple[str, ...], said: str
+    url: str, secret: str | None, types: tuple[str, ...], message: str
 ) -> None:
     """The secret is not repeated."""
-    with pytest.raises(UsageError, match=said) as raised:
+    with pytest.raises(UsageError, match=message) as raised:
         target_of(url, secret, types)
 
     assert "short" not in str(raised.value)

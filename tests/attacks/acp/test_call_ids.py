@@ -26,15 +26,15 @@ def outcomes(events: list[Any]) -> list[str]:
 @pytest.mark.parametrize("names", ["aaa", "aba"])
 async def test_an_id_used_again_is_asked_about_again(scripts: Any, touch: Callable[..., Any], names: str) -> None:
     """With the same input or another: as many questions, as many outcomes."""
-    asked: list[ToolCall] = []
+    proposed: list[ToolCall] = []
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call)
+        proposed.append(call)
         return GateAnswer(allowed=True)
 
     done = await scripts.run(scripts.adapter(*(touch(name, call="c1") for name in names)), answer=gate)
 
-    assert [(call.id, call.input["command"]) for call in asked] == [("c1", f"touch {name}") for name in names]
+    assert [(call.id, call.input["command"]) for call in proposed] == [("c1", f"touch {name}") for name in names]
     assert outcomes(done.events) == ["completed"] * 3
 
 

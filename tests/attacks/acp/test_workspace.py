@@ -83,10 +83,10 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
     """Permissions, plugins, servers, hooks, commands, extensions and environment files: all is asked, none acts."""
     plant(bench.cwd)
     shell, write, path = CALLS[name]
-    asked: list[str] = []
+    proposed: list[str] = []
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call.name)
+        proposed.append(call.name)
         return GateAnswer(allowed=True)
 
     replies = (
@@ -101,10 +101,10 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
             await Drive(bench.agent(name), answer=gate).run(prompt, run_id=f"run-{uuid.uuid4().hex}")
 
     assert sorted(file.name for file in bench.cwd.glob("RAN-*")) == []
-    assert asked == ["execute", "edit"]
+    assert proposed == ["execute", "edit"]
     assert (bench.cwd / "planted").read_text() == "\n"
-    told = json.dumps(bench.asked_model())
-    assert [text for text in ("PLANTED-TEXT", "SECRET-TEXT") if text in told] == []
+    request = json.dumps(bench.asked_model())
+    assert [text for text in ("PLANTED-TEXT", "SECRET-TEXT") if text in request] == []
 
 
 async def test_whoever_wants_the_workspaces_settings_says_so_in_the_environment(bench: Any) -> None:

@@ -31,15 +31,15 @@ def outcomes(events: list[Any]) -> list[str]:
 @pytest.mark.parametrize("names", ["aaa", "aba"])
 async def test_an_id_used_again_is_asked_about_again(bench: Any, touch: Callable[..., Any], names: str) -> None:
     """With the same input or another: as many questions, as many outcomes."""
-    asked: list[str] = []
+    proposed: list[str] = []
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call.input["command"])
+        proposed.append(call.input["command"])
         return GateAnswer(allowed=True)
 
     done = await bench.run(bench.adapter(*(again(touch(name)) for name in names)), answer=gate)
 
-    assert asked == [f"touch {name}" for name in names]
+    assert proposed == [f"touch {name}" for name in names]
     assert outcomes(done.events) == ["completed"] * 3
 
 

@@ -40,10 +40,10 @@ async def test_settings_of_the_workspace_permit_nothing(amp: str, tmp_path: Path
     for name, text in planted.items():
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(text)
-    asked: list[str] = []
+    proposed: list[str] = []
 
     async def gate(tool: str, given: object) -> GateAnswer:
-        asked.append(tool)
+        proposed.append(tool)
         return GateAnswer(allowed=False, tell_model="Not here.")
 
     async with open_gate_socket(gate) as gate_socket:
@@ -54,5 +54,5 @@ async def test_settings_of_the_workspace_permit_nothing(amp: str, tmp_path: Path
         with anyio.fail_after(PATIENCE_S):
             done = await anyio.run_process(command, env=env, cwd=folder, check=False)
 
-    assert (json.loads(done.stdout)["action"], asked) == ("reject", ["Bash"])
+    assert (json.loads(done.stdout)["action"], proposed) == ("reject", ["Bash"])
     assert not (work / "RAN-preload").exists()

@@ -21,12 +21,12 @@ class Gate:
 
     def __init__(self, *answers: bool) -> None:
         self.answers = list(answers)
-        self.asked: list[tuple[str, int]] = []
+        self.proposed: list[tuple[str, int]] = []
 
     async def __call__(self, call: ToolCall) -> GateAnswer:
-        self.asked.append((call.input["command"], call.turn))
+        self.proposed.append((call.input["command"], call.turn))
         allowed = self.answers.pop(0)
-        return GateAnswer(allowed=allowed, tell_model=None if allowed else f"refusal {len(self.asked)}")
+        return GateAnswer(allowed=allowed, tell_model=None if allowed else f"refusal {len(self.proposed)}")
 
 
 def outcomes(events: list[Any]) -> list[str]:
@@ -45,7 +45,7 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any,
 
     events = await bench.run(bench.adapter(), gate)
 
-    assert gate.asked == [("echo x >> log", 1), (again, 2), ("echo x >> log", 3)]
+    assert gate.proposed == [("echo x >> log", 1), (again, 2), ("echo x >> log", 3)]
     assert outcomes(events) == ["completed"] * 3
 
 

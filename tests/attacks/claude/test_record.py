@@ -34,12 +34,12 @@ async def test_paths_are_those_that_the_gate_was_asked_about(bench: Any) -> None
     live = await run_once(bench.adapter("Write"), "go", policies=parse_policies(policy))
     (session,) = read_sessions(logs(bench.env), format="claude")
     judged = judge_session(compile_policy(merge_policies(parse_policies(policy))), session)
-    asked = [event.tool_input["file_path"] for event in live.events if isinstance(event, ToolCallRequested)]
+    paths = [event.tool_input["file_path"] for event in live.events if isinstance(event, ToolCallRequested)]
     recorded = [
         e.tool_input["file_path"] for e in session.events if isinstance(e, ToolCallRequested | ToolCallStarted)
     ]
 
-    assert recorded == asked
+    assert recorded == paths
     assert [violation.tool_call_id for violation in judged.violations] == [
         violation.tool_call_id for violation in live.policy.violations
     ]

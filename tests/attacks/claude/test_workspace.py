@@ -141,8 +141,8 @@ async def test_whoever_loads_settings_is_told_that_the_gate_does_not_hold_all(be
 @pytest.mark.parametrize("answer", ["allow", "ask", None])
 async def test_a_hook_of_the_workspace_cannot_change_what_was_judged(bench: Any, answer: str | None) -> None:
     """With project settings loaded, a rewritten call does not run, however the hook answers."""
-    said = '"updatedInput": other' + (f', "permissionDecision": "{answer}"' if answer else "")
-    rewriting(bench.cwd, "PreToolUse", said)
+    output = '"updatedInput": other' + (f', "permissionDecision": "{answer}"' if answer else "")
+    rewriting(bench.cwd, "PreToolUse", output)
     api = bench.api
     api.say(api.reply(api.bash("echo harmless")), api.reply(api.text("done")))
 
@@ -226,10 +226,10 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
     """The gate waits until the client has told of a call in its records, and refuses it where it never does."""
     from proctor.adapters.agents.claude import calls, session
 
-    asked = []
+    proposed = []
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call)
+        proposed.append(call)
         return GateAnswer(allowed=True)
 
     monkeypatch.setattr(session, "ORDER_S", 0.2)
@@ -239,7 +239,7 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
 
     events = await bench.run(bench.adapter(), gate)
 
-    assert (asked, ran(bench.cwd)) == ([], [])
+    assert (proposed, ran(bench.cwd)) == ([], [])
     assert "call_untold" in [event.code for event in of(events, ErrorOccurred)]
 
 

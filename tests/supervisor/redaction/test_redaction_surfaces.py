@@ -163,8 +163,8 @@ async def test_an_approval_shows_no_secret_and_is_bound_to_the_exact_input() -> 
     assert {request.input_digest for request in shown} == {input_digest(exact)}
     assert [call.input for call in adapter.ran] == [exact]
     assert secrets_in(repr(result.events)) == []
-    asked = [event for event in result.events if isinstance(event, ToolApprovalRequested)]
-    assert [event.input_digest for event in asked] == [input_digest(exact)]
+    requests = [event for event in result.events if isinstance(event, ToolApprovalRequested)]
+    assert [event.input_digest for event in requests] == [input_digest(exact)]
 
 
 async def test_answers_and_requests_by_way_of_the_store_bring_none(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ async def test_answers_and_requests_by_way_of_the_store_bring_none(tmp_path: Pat
         waits = FakeAdapter([Ask(name="deploy", input={"to": "other"})])
         handle = await supervisor.start(waits, "go", policies=ASKING, session_id="t")
         async with supervisor.subscribe(run_id=handle.run_id) as events:
-            asked = await first(events, ToolApprovalRequested)
-        await answer(store, asked.approval_id, ApprovalAnswer(granted=False, by="ana", reason=ALL, tell_model=ALL))
+            request = await first(events, ToolApprovalRequested)
+        await answer(store, request.approval_id, ApprovalAnswer(granted=False, by="ana", reason=ALL, tell_model=ALL))
         await handle.wait_finished()
         assert secrets_in(bytes_of(tmp_path)) == []
 

@@ -371,10 +371,10 @@ class Torn(MemoryStore):
 class LimitFirst(MemoryStore):
     """A limit is applied before the session's filter."""
 
-    async def runs(self, **asked: Any) -> list[RunInfo]:
+    async def runs(self, **filters: Any) -> list[RunInfo]:
         """The latest, and of those the session's."""
-        session_id = asked.pop("session_id", None)
-        found = await super().runs(**asked)
+        session_id = filters.pop("session_id", None)
+        found = await super().runs(**filters)
         return [run for run in found if session_id in (None, run.session_id)]
 
 

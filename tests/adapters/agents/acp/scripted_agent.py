@@ -37,7 +37,7 @@ class Agent:
         self.cancelled = threading.Event()
         self.running: list[subprocess.Popen[bytes]] = []
         self.prompts = iter(script.get("prompts", ()))
-        self.asked = 0
+        self.last_id = 0
         self.writing = threading.Lock()
 
     def read(self) -> None:
@@ -165,10 +165,10 @@ class Agent:
         self.update("tool_call_update", toolCallId=call["call"], status=status, content=[text])
 
     def ask(self, method: str, params: dict[str, Any]) -> int:
-        self.asked += 1
-        self.answers[self.asked] = queue.Queue()
-        self.send({"id": self.asked, "method": method, "params": params})
-        return self.asked
+        self.last_id += 1
+        self.answers[self.last_id] = queue.Queue()
+        self.send({"id": self.last_id, "method": method, "params": params})
+        return self.last_id
 
     def wait(self, question: int) -> dict[str, Any]:
         return self.answers[question].get()
@@ -187,9 +187,13 @@ class Agent:
 
 def about(call: dict[str, Any]) -> dict[str, Any]:
     """What is said of a call."""
-    said = {"toolCallId": call["call"], "title": call.get("title", call["call"]), "kind": call.get("kind", "execute")}
+    announced = {
+        "toolCallId": call["call"],
+        "title": call.get("title", call["call"]),
+        "kind": call.get("kind", "execute"),
+    }
     given = {"rawInput": {"command": call["run"]}} if "run" in call else {}
-    return {**said, **given, **call.get("fields", {})}
+    return {**announced, **given, **call.get("fields", {})}
 
 
 if __name__ == "__main__":

@@ -46,18 +46,18 @@ def test_an_agent_is_run_by_its_command(tmp_path: Path, touch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--adapter", "acp", "go"], "the adapter `acp` needs the command of its agent, once: `... -- opencode acp`"),
         (["--adapter", "acp", "--set", 'command=["a"]', "go", "--", "a"], "needs the command of its agent, once"),
         (["--adapter", "shell", "make", "test"], "`test` is too much: the adapter `shell` takes no command"),
     ],
 )
-def test_a_command_that_is_missing_or_not_due_is_named(arguments: list[str], said: str) -> None:
+def test_a_command_that_is_missing_or_not_due_is_named(arguments: list[str], message: str) -> None:
     """Before anything is started."""
     result = CliRunner().invoke(app, ["run", "--policy", "p.yaml", *arguments])
 
-    assert (result.exit_code, said in " ".join(result.output.split())) == (2, True), result.output
+    assert (result.exit_code, message in " ".join(result.output.split())) == (2, True), result.output
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_a_probe_of_a_real_agent_says_what_it_asked_about(
     bench.otherwise(*({"calls": [call]} for call in CALLS[name]))
     result = CliRunner().invoke(app, ["adapters", "probe", "acp", "--json", "--", *command])
 
-    told = json.loads(result.stdout)
-    assert (told["gate"], told["asked"], told["unasked"]) == ("some", ["execute", "edit"], ["read"])
-    assert (told["refusal_held"], told["early"]) == (True, [])
-    assert told["went_on_after_refusal"] is (name == "gemini")
+    probed = json.loads(result.stdout)
+    assert (probed["gate"], probed["asked"], probed["unasked"]) == ("some", ["execute", "edit"], ["read"])
+    assert (probed["refusal_held"], probed["early"]) == (True, [])
+    assert probed["went_on_after_refusal"] is (name == "gemini")

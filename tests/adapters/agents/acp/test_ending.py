@@ -72,8 +72,8 @@ async def test_an_agent_that_is_not_logged_in_says_how(scripts: Any) -> None:
     )
 
     assert isinstance(error, ProviderUnavailableError)
-    said = "`scripted` is not logged in: Authentication required; the agent says how: Run `agent login`"
-    assert str(error) == said
+    message = "`scripted` is not logged in: Authentication required; the agent says how: Run `agent login`"
+    assert str(error) == message
 
 
 async def test_a_session_the_agent_does_not_know_is_an_error(scripts: Any) -> None:

@@ -36,14 +36,14 @@ async def test_the_answer_is_for_this_one_call(scripts: Any, touch: Any) -> None
     assert [event.type for event in done.events if "tool_call" in event.type] == ["tool_call_completed"]
 
 
-@pytest.mark.parametrize(("options", "said"), [(ALWAYS_ONLY, "no"), (NOTHING, "cancelled")])
+@pytest.mark.parametrize(("options", "message"), [(ALWAYS_ONLY, "no"), (NOTHING, "cancelled")])
 async def test_a_call_that_cannot_be_permitted_alone_is_refused(
-    scripts: Any, touch: Any, options: list[dict[str, str]], said: str
+    scripts: Any, touch: Any, options: list[dict[str, str]], message: str
 ) -> None:
     """Nor is it refused for ever."""
     done = await scripts.run(scripts.adapter(touch("a", options=options)))
 
-    assert (scripts.outcomes(), scripts.made()) == ([said], [])
+    assert (scripts.outcomes(), scripts.made()) == ([message], [])
     (failed,) = [event for event in done.events if isinstance(event, ToolCallFailed)]
     assert failed.error == {"message": "not run: the agent cannot permit one call"}
 
@@ -100,7 +100,7 @@ async def test_names_and_inputs_do_not_depend_on_what_the_model_writes(
     """The kind of a call is its name; its title is a command as often as not."""
     done = await scripts.run(scripts.adapter({"call": "c1", "announced": announced, **call}))
 
-    assert [(asked.name, asked.input) for asked in done.proposed] == [(name, tool_input)]
+    assert [(proposed.name, proposed.input) for proposed in done.proposed] == [(name, tool_input)]
 
 
 async def test_a_question_says_more_than_its_announcement_and_goes_over_it(scripts: Any, touch: Any) -> None:
@@ -153,11 +153,11 @@ async def test_what_goes_on_without_a_question_is_reported_while_it_runs(scripts
 async def test_a_call_that_waits_behind_another_question_does_not_count_as_running(scripts: Any, touch: Any) -> None:
     """Agents say that a call is in progress, and then ask."""
     progress = {"update": {"sessionUpdate": "tool_call_update", "toolCallId": "c-b", "status": "in_progress"}}
-    told = anyio.Event()
+    progress_sent = anyio.Event()
 
     async def slow(call: ToolCall) -> GateAnswer:
         with anyio.move_on_after(0.3):
-            await told.wait()
+            await progress_sent.wait()
         return GateAnswer(allowed=True)
 
     adapter = scripts.adapter(
@@ -190,7 +190,7 @@ async def test_a_refusal_that_stops_cancels_the_prompt_once(scripts: Any, touch:
     """The agent hears the cancel before the answer."""
     done = await scripts.run(scripts.adapter(touch("a"), touch("b")), answer=refusing("c-a", stop=True))
 
-    assert len(scripts.told("session/cancel")) == 1
+    assert len(scripts.received_messages("session/cancel")) == 1
     assert scripts.outcomes() == ["cancelled"]
     assert not any(isinstance(event, RunCompleted) for event in done.events)
 
@@ -212,7 +212,7 @@ async def test_nothing_is_done_for_the_agent(scripts: Any, method: str) -> None:
     """What it asks us to do would go round the gate."""
     done = await scripts.run(scripts.adapter({"ask": method}, {"say": "end"}))
 
-    (answer,) = scripts.told()
+    (answer,) = scripts.received_messages()
     assert answer["error"]["code"] == -32601
     assert getattr(done.events[-1], "output", None) == "end"
 

@@ -125,17 +125,17 @@ async def test_sub_agents_do_not_act(bench: Any, name: str) -> None:
 async def test_gemini_whose_launcher_is_killed_has_failed(bench: Any) -> None:
     """It runs in a child of what was started, which would go on."""
     env = {name: value for name, value in bench.environment("gemini").items() if name != "GEMINI_CLI_NO_RELAUNCH"}
-    said = anyio.Event()
+    has_reported = anyio.Event()
 
     def watch(event: Event) -> bool:
-        said.set()
+        has_reported.set()
         return False
 
     runner = Drive(bench.agent("gemini", env=env), cancel_when=watch)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runner.run, bench.prompt({"text": "hm", "endless": True}))
-            await said.wait()
+            await has_reported.wait()
             launchers = [one for one in psutil.Process().children() if Path(one.cwd()) == bench.cwd]
             assert [len(one.children()) for one in launchers] == [1]
             left = launchers[0].children(recursive=True)

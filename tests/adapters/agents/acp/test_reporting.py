@@ -40,8 +40,8 @@ OPTIONS = {
 
 def cost(amount: Any, currency: str = "USD") -> dict[str, Any]:
     """An update of the session's running cost."""
-    told = {"sessionUpdate": "usage_update", "used": 5000, "size": 9000}
-    return {"update": {**told, "cost": {"amount": amount, "currency": currency}}}
+    update = {"sessionUpdate": "usage_update", "used": 5000, "size": 9000}
+    return {"update": {**update, "cost": {"amount": amount, "currency": currency}}}
 
 
 @pytest.mark.anyio
@@ -62,8 +62,8 @@ async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(script
     """They are part of the one that started it; a call that ran unasked names it too."""
     inside = {"_meta": {"claudeCode": {"parentToolUseId": "c-a"}}}
     words = {"content": {"type": "text", "text": "hm"}, **inside}
-    said = {"update": {"sessionUpdate": "agent_message_chunk", **words}}
-    done = await scripts.run(scripts.adapter(touch("a"), said, touch("b", asks=False, fields=inside), said))
+    update = {"update": {"sessionUpdate": "agent_message_chunk", **words}}
+    done = await scripts.run(scripts.adapter(touch("a"), update, touch("b", asks=False, fields=inside), update))
 
     (started,) = [event for event in done.events if isinstance(event, ToolCallStarted)]
     assert (started.tool_call_id, started.parent_tool_call_id, started.turn) == ("c-b", "c-a", 1)
@@ -117,7 +117,7 @@ async def test_a_session_is_taken_up_without_its_past(scripts: Any) -> None:
 
     assert [event.content for event in events if isinstance(event, MessageReceived)] == ["new"]
     assert [event.cost_usd for event in events if isinstance(event, TokenUsageUpdated)] == [0.5]
-    assert [line["params"]["sessionId"] for line in scripts.told("session/load")] == ["ses-1"]
+    assert [line["params"]["sessionId"] for line in scripts.received_messages("session/load")] == ["ses-1"]
 
 
 @pytest.mark.anyio
@@ -150,8 +150,8 @@ async def test_a_model_or_mode_is_chosen_before_the_prompt(
     """It is in the record of the session."""
     done = await scripts.run(scripts.adapter(session=session, adapter=chosen))
 
-    (asked,) = scripts.told(method)
-    assert asked["params"] == {"sessionId": "ses-1", **params}
+    (request,) = scripts.received_messages(method)
+    assert request["params"] == {"sessionId": "ses-1", **params}
     (started,) = [event for event in done.events if isinstance(event, SessionStarted)]
     assert started.metadata.items() >= chosen.items()
 
@@ -174,15 +174,15 @@ async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
     ]
     await scripts.run(scripts.adapter(adapter={"mcp_servers": servers}))
 
-    (asked,) = scripts.told("session/new")
-    assert asked["params"]["mcpServers"] == [
+    (request,) = scripts.received_messages("session/new")
+    assert request["params"]["mcpServers"] == [
         {"name": "docs", "command": "/bin/docs", "args": [], "env": [{"name": "A", "value": "1"}]},
         {"type": "http", "name": "far", "url": "http://127.0.0.1/mcp", "headers": [{"name": "H", "value": "2"}]},
     ]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"command": "opencode acp"}, "is not a list of words"),
         ({"command": []}, "is not a list of words"),
@@ -190,19 +190,24 @@ async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
         ({"command": ["x"], "mcp_servers": [{"command": "n"}]}, r"mcp_servers\[0\]"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     """In one sentence."""
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         AcpAdapter(**options)
 
 
 def test_what_is_known_of_an_agent_comes_from_its_program() -> None:
     """Of others the least is assumed; the caller may know more."""
-    known = AcpAdapter(["/usr/bin/opencode", "acp"]).capabilities
+    capabilities = AcpAdapter(["/usr/bin/opencode", "acp"]).capabilities
     unknown = AcpAdapter(["python", "agent.py"]).capabilities
     vouched = AcpAdapter(["python", "agent.py"], traits=AgentTraits(gate="all", usage="at_end")).capabilities
 
-    assert (known.gate, known.deny_ends_turn, known.reports_cost, known.resume) == ("some", True, True, True)
+    assert (capabilities.gate, capabilities.deny_ends_turn, capabilities.reports_cost, capabilities.resume) == (
+        "some",
+        True,
+        True,
+        True,
+    )
     assert (unknown.gate, unknown.usage, unknown.reports_cost, unknown.resume) == ("some", "none", False, False)
     assert (vouched.gate, vouched.usage, vouched.rewrite) == ("all", "at_end", False)
 

@@ -79,8 +79,8 @@ async def test_a_second_run_of_a_session_takes_it_up_where_the_agent_can(scripts
         for prompt in ("first", "second"):
             await run_once(adapter, prompt, policies=[policy], store=store, session_id="s")
 
-    assert [line["params"]["sessionId"] for line in scripts.told("session/load")] == ["ses-1"]
-    prompts = [line["params"]["prompt"][0]["text"] for line in scripts.told("session/prompt")]
+    assert [line["params"]["sessionId"] for line in scripts.received_messages("session/load")] == ["ses-1"]
+    prompts = [line["params"]["prompt"][0]["text"] for line in scripts.received_messages("session/prompt")]
     assert prompts == ["first", "second"]
 
 

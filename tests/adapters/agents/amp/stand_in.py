@@ -58,17 +58,17 @@ class Client:
         shown = {"type": "tool_use", "id": call_id, "name": tool, "input": given}
         if not step.get("late"):
             self.assistant(shown, step)
-        said = self.judge(tool, given) if step.get("asks", True) else None
+        refusal = self.judge(tool, given) if step.get("asks", True) else None
         if step.get("late"):
             self.assistant(shown, step)
-        if said is None and "run" in step:
+        if refusal is None and "run" in step:
             code = subprocess.run(["bash", "-c", step["run"]], stdin=subprocess.DEVNULL, check=False).returncode
-            said = None if code == 0 else f"exit code {code}"
+            refusal = None if code == 0 else f"exit code {code}"
         result = {
             "type": "tool_result",
             "tool_use_id": call_id,
-            "content": said or "ok",
-            "is_error": said is not None,
+            "content": refusal or "ok",
+            "is_error": refusal is not None,
         }
         self.write({"type": "user", "message": {"role": "user", "content": [result]}, "session_id": "T-1"})
 
@@ -80,10 +80,10 @@ class Client:
             if rule["action"] == "reject":
                 return "rejected by a rule"
             env = {**os.environ, "AGENT": "amp", "AGENT_TOOL_NAME": tool}
-            asked = subprocess.run(
+            delegate = subprocess.run(
                 [rule["to"]], input=json.dumps(given).encode(), env=env, stderr=subprocess.PIPE, check=False
             )
-            return None if asked.returncode == 0 else asked.stderr.decode()
+            return None if delegate.returncode == 0 else delegate.stderr.decode()
         return "no rule"
 
     def assistant(self, block: dict[str, Any], step: dict[str, Any]) -> None:

@@ -50,16 +50,16 @@ async def real(
 @pytest.mark.parametrize("answer", [GateAnswer(allowed=True), GateAnswer(allowed=False, tell_model="Not here.")])
 async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, answer: GateAnswer) -> None:
     """It asks with the tool's name and input, and tells the model our text."""
-    asked: list[tuple[str, Any]] = []
+    proposed: list[tuple[str, Any]] = []
 
     async def gate(tool: str, given: Any) -> GateAnswer:
-        asked.append((tool, given))
+        proposed.append((tool, given))
         return answer
 
     async with open_gate_socket(gate) as socket:
         found = await real(amp, socket, tmp_path, "edit_file", "--path", "/x")
 
-    assert asked == [("edit_file", {"path": "/x"})]
+    assert proposed == [("edit_file", {"path": "/x"})]
     assert found["action"] == ("allow" if answer.allowed else "reject")
     assert answer.allowed or found["error"] == "Not here.\n"
 

@@ -120,18 +120,18 @@ async def test_the_client_is_started_with_the_rules_and_the_prompt(bench: Any) -
     policy = Policy(name="p", tool_rules=(Deny(("mcp__docs__*",)),))
     await bench.run(bench.adapter(settings=own, mode="low"), policy=policy)
 
-    told = bench.told()
-    assert told["prompt"] == "do it"
-    assert told["arguments"][:7] == [
+    started = bench.started_with()
+    assert started["prompt"] == "do it"
+    assert started["arguments"][:7] == [
         "--executor", "local", "--mode", "low", "--execute", "--stream-json", "--settings-file",
     ]  # fmt: skip
-    rules = told["settings"].pop("amp.permissions")
+    rules = started["settings"].pop("amp.permissions")
     assert [(rule["tool"], rule["action"]) for rule in rules] == [
         ("Read", "reject"),
         ("mcp__docs__*", "reject"),
         ("*", "delegate"),
     ]
-    assert told["settings"] == {"amp.notifications.enabled": False, "amp.dangerouslyAllowAll": False}
+    assert started["settings"] == {"amp.notifications.enabled": False, "amp.dangerouslyAllowAll": False}
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
         async with bench.adapter(mode="low").open(launch) as provider:
             _ = [event async for event in provider.events()]
 
-    assert bench.told()["arguments"][:4] == ["threads", "continue", "T-9", "--execute"]
+    assert bench.started_with()["arguments"][:4] == ["threads", "continue", "T-9", "--execute"]
 
 
 async def test_a_cancel_terminates(bench: Any, touch: Any) -> None:

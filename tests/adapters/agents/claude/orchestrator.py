@@ -19,8 +19,8 @@ from proctor.policies.stream.events import ToolApprovalRequested
 from proctor.supervisor import ApprovalAnswer, ApprovalError, Store, Supervisor, answer
 
 
-def say(**said: Any) -> None:
-    print(json.dumps(said), flush=True)
+def say(**fields: Any) -> None:
+    print(json.dumps(fields), flush=True)
 
 
 async def asked_and_answered(store: Store, event: ToolApprovalRequested) -> None:

@@ -144,9 +144,9 @@ async def test_a_record_of_another_shape_is_kept_as_it_came(bench: Any, record: 
 
 async def test_a_record_may_be_as_long_as_an_image(bench: Any) -> None:
     """A tool result of several megabytes is no failure."""
-    said = 'say(type="assistant", message={"id": "m", "content": [{"type": "text", "text": "x" * 3_000_000}]})'
+    line = 'say(type="assistant", message={"id": "m", "content": [{"type": "text", "text": "x" * 3_000_000}]})'
     result = 'say(type="result", subtype="success", result="done", session_id="s")'
-    cli = client_that(bench, said, result, "sys.stdin.read()")
+    cli = client_that(bench, line, result, "sys.stdin.read()")
 
     events = await bench.run(bench.adapter(cli_path=cli))
 
@@ -156,8 +156,8 @@ async def test_a_record_may_be_as_long_as_an_image(bench: Any) -> None:
 async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits on usage could not hold: a question that is never answered fails the run."""
     monkeypatch.setattr("proctor.adapters.agents.claude.sdk_internals.ANSWER_S", 0.3)
-    said = 'say(type="assistant", message={"id": "m", "content": []})'
-    cli = client_that(bench, said, "[None for line in sys.stdin]")
+    line = 'say(type="assistant", message={"id": "m", "content": []})'
+    cli = client_that(bench, line, "[None for line in sys.stdin]")
     adapter = bench.adapter(cli_path=cli)
 
     with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="did not say within"):

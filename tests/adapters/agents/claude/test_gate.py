@@ -28,7 +28,7 @@ def of(events: list[Any], *types: type) -> list[Any]:
     return [event for event in events if isinstance(event, types)]
 
 
-def told(api: Any) -> str:
+def tool_results(api: Any) -> str:
     """The tool results the model got with the last request."""
     blocks = api.requests[-1]["messages"][-1]["content"]
     return str([block.get("content") for block in blocks if block["type"] == "tool_result"])
@@ -36,16 +36,16 @@ def told(api: Any) -> str:
 
 async def test_an_allowed_call_asks_once_runs_and_completes(bench: Any) -> None:
     """The gate sees the call's own input and turn; its outcome follows, and the answer ends the run."""
-    api, asked = bench.api, []
+    api, proposed = bench.api, []
     api.say(api.reply(api.text("I will"), api.bash("echo out")), api.reply(api.text("done")))
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call)
+        proposed.append(call)
         return GateAnswer(allowed=True)
 
     events = await bench.run(bench.adapter(), gate)
 
-    [call] = asked
+    [call] = proposed
     assert (call.name, call.input["command"], call.turn) == ("Bash", "echo out", 1)
     assert of(events, ToolCallCompleted) == [
         ToolCallCompleted(tool_call_id=call.id, tool_name="Bash", tool_output="out")
@@ -58,7 +58,7 @@ async def test_an_allowed_call_asks_once_runs_and_completes(bench: Any) -> None:
 
 async def test_parallel_calls_ask_while_the_others_are_held(bench: Any) -> None:
     """Three calls of one response are at the gate at the same time, all of the same turn."""
-    api, asked = bench.api, []
+    api, proposed = bench.api, []
     api.say(
         api.reply(api.bash("echo one"), api.bash("echo two"), api.bash("echo three")),
         api.reply(api.text("done")),
@@ -66,15 +66,15 @@ async def test_parallel_calls_ask_while_the_others_are_held(bench: Any) -> None:
     all_there = anyio.Event()
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call)
-        if len(asked) == 3:
+        proposed.append(call)
+        if len(proposed) == 3:
             all_there.set()
         await all_there.wait()
         return GateAnswer(allowed=True)
 
     events = await bench.run(bench.adapter(), gate)
 
-    assert {call.turn for call in asked} == {1}
+    assert {call.turn for call in proposed} == {1}
     assert {event.tool_output for event in of(events, ToolCallCompleted)} == {"one", "two", "three"}
 
 
@@ -89,7 +89,7 @@ async def test_a_denied_call_never_runs_and_the_session_goes_on(bench: Any) -> N
     events = await bench.run(bench.adapter(), gate)
 
     assert not (bench.cwd / "never.txt").exists()
-    assert "not here" in told(api)
+    assert "not here" in tool_results(api)
     assert not of(events, ToolCallCompleted, ToolCallFailed, ToolCallStarted)
     assert events[-1].output == "as you wish"
 
@@ -126,7 +126,7 @@ async def test_a_stop_ends_the_run_without_another_request(bench: Any) -> None:
 
 async def test_the_gate_holds_inside_a_sub_agent(bench: Any) -> None:
     """A sub-agent's call asks too, in the turn of the call that started it; refused, it does not run."""
-    api, asked = bench.api, []
+    api, proposed = bench.api, []
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(
         api.reply(api.tool("Agent", run_in_background=False, **start)),
@@ -135,12 +135,12 @@ async def test_the_gate_holds_inside_a_sub_agent(bench: Any) -> None:
     api.say(api.reply(api.bash("touch never.txt")), api.reply(api.text("sub done")), sub=True)
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call)
+        proposed.append(call)
         return GateAnswer(allowed=call.name != "Bash", tell_model="no shell")
 
     events = await bench.run(bench.adapter("Bash", "Agent"), gate)
 
-    assert [(call.name, call.turn) for call in asked] == [("Agent", 1), ("Bash", 1)]
+    assert [(call.name, call.turn) for call in proposed] == [("Agent", 1), ("Bash", 1)]
     assert not (bench.cwd / "never.txt").exists()
     assert [event.turn for event in of(events, TurnStarted)] == [1, 2]
     assert events[-1].output == "main done"
@@ -148,7 +148,7 @@ async def test_the_gate_holds_inside_a_sub_agent(bench: Any) -> None:
 
 async def test_the_run_goes_on_until_background_agents_are_done(bench: Any) -> None:
     """A result while a sub-agent still works is not the end: its calls ask and its usage counts."""
-    api, asked = bench.api, []
+    api, proposed = bench.api, []
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
     api.say(
         api.reply(api.tool("Agent", run_in_background=True, **start)),
@@ -158,12 +158,12 @@ async def test_the_run_goes_on_until_background_agents_are_done(bench: Any) -> N
     api.say(api.reply(api.bash("echo sub"), input_tokens=500), api.reply(api.text("sub done")), sub=True)
 
     async def gate(call: ToolCall) -> GateAnswer:
-        asked.append(call.name)
+        proposed.append(call.name)
         return GateAnswer(allowed=True)
 
     events = await bench.run(bench.adapter("Bash", "Agent"), gate)
 
-    assert asked == ["Agent", "Bash"]
+    assert proposed == ["Agent", "Bash"]
     assert events[-1].output == "it is done"
     assert events[-1].usage["input_tokens"] == 3 * 100 + 500 + 100
 

@@ -19,7 +19,7 @@ ODD = "first\n\tsecond \\n 'quoted' \u202egnirts\u202c é \U0001f600 $(touch no.
 """A content that looks otherwise than it is, if it is shown carelessly."""
 
 
-def told(api: Any) -> str:
+def last_message(api: Any) -> str:
     """What the model has been told with the last request."""
     return str(api.requests[-1]["messages"][-1]["content"])
 
@@ -36,20 +36,20 @@ def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(house
     )
     run, person = house.supervisor(), house.orchestrator()
 
-    shown.append(person.said())
+    shown.append(person.next_line())
     assert not target.exists()
     assert person.answered(True, input_digest=shown[0]["digest"]) == {"state": "granted", "recorded": True}
 
-    refused = person.said()
+    refused = person.next_line()
     assert person.answered(False, tell_model="use the other folder")["state"] == "denied"
 
-    changed = {**person.said()["input"], "command": "touch changed.txt"}
+    changed = {**person.next_line()["input"], "command": "touch changed.txt"}
     assert person.answered(True, input_digest=input_digest(changed))["refused"] == "other_input"
-    shown.append(person.said())
+    shown.append(person.next_line())
     assert not house.exists("asked.txt")
     assert person.answered(True, input_digest=shown[1]["digest"])["state"] == "granted"
 
-    assert run.said() == {"status": "completed", "output": "done"}
+    assert run.next_line() == {"status": "completed", "output": "done"}
     assert target.read_bytes() == shown[0]["input"]["content"].encode() == ODD.encode()
     assert house.ran() == [each["input"] for each in shown]
     assert all(each["digest"] == input_digest(each["input"]) for each in shown)
@@ -63,11 +63,11 @@ def test_a_question_that_nobody_answers_in_time_is_a_no(house: House) -> None:
     api = house.bench.api
     api.say(api.reply(api.bash("touch late.txt")), api.reply(api.text("then not")))
     run, person = house.supervisor(timeout_s=2), house.orchestrator()
-    shown = person.said()
+    shown = person.next_line()
 
-    assert run.said() == {"status": "completed", "output": "then not"}
+    assert run.next_line() == {"status": "completed", "output": "then not"}
     assert person.answered(True, input_digest=shown["digest"])["refused"] == "expired"
-    assert "Nobody approved this call" in told(api)
+    assert "Nobody approved this call" in last_message(api)
     assert house.ran() == []
     assert not house.exists("late.txt")
 
@@ -79,15 +79,15 @@ def test_of_two_orchestrators_that_answer_at_once_one_counts(house: House) -> No
     run, yes, no = house.supervisor(), house.orchestrator("yes"), house.orchestrator("no")
     expected = []
     for number in rounds:
-        assert yes.said() == no.said()
+        assert yes.next_line() == no.next_line()
         for person, granted in ((yes, True), (no, False)) if number % 2 else ((no, False), (yes, True)):
             person.tell(granted)
-        first, second = yes.said(), no.said()
+        first, second = yes.next_line(), no.next_line()
         assert sorted([*first, *second]) == ["recorded", "refused", "state", "why"]
         assert {first.get("refused"), second.get("refused")} == {None, "answered"}
         expected += [f"{number}.txt"] if "state" in first else []
 
-    assert run.said() == {"status": "completed", "output": "done"}
+    assert run.next_line() == {"status": "completed", "output": "done"}
     assert sorted(path.name for path in house.bench.cwd.iterdir()) == expected
 
 
@@ -95,12 +95,12 @@ def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(
     """Killed before its answer, the next one is asked; killed after, the answer counts, and once."""
     api = house.bench.api
     api.say(api.reply(api.bash("echo ran >> effect.txt")), api.reply(api.text("done")))
-    run, asked = house.supervisor(), house.orchestrator()
-    shown = asked.said()
-    asked.kill()
+    run, orchestrator = house.supervisor(), house.orchestrator()
+    shown = orchestrator.next_line()
+    orchestrator.kill()
 
     answering = house.orchestrator()
-    assert answering.said() == shown
+    assert answering.next_line() == shown
     stop_between_writes(run.process, house.path)
     answering.tell(True, input_digest=shown["digest"])
     house.until(shown["id"], lambda approval: approval.answer is not None)
@@ -108,8 +108,8 @@ def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(
     run.process.send_signal(signal.SIGCONT)
 
     again = house.orchestrator()
-    assert run.said() == {"status": "completed", "output": "done"}
-    assert again.said() == shown
+    assert run.next_line() == {"status": "completed", "output": "done"}
+    assert again.next_line() == shown
     late = again.answered(False, by="bob")
     assert late["refused"] == "answered"
     assert "ana" in late["why"]

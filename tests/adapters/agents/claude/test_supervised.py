@@ -208,9 +208,12 @@ async def test_a_session_of_another_agent_is_told_to_the_client(bench: Any) -> N
         bench.adapter(), "which?", policies=[policy()], store=store, session_id="s", continuation="auto"
     )
 
-    asked = str(api.requests[0]["messages"])
+    messages = str(api.requests[0]["messages"])
     assert (
-        asked.index("remember n") < asked.index("n is 7") < asked.index("I keep it in mind") < asked.index("which?")
+        messages.index("remember n")
+        < messages.index("n is 7")
+        < messages.index("I keep it in mind")
+        < messages.index("which?")
     )
     assert [event.content for event in result.events if isinstance(event, MessageSent)] == ["which?"]
     assert result.output == "seven"

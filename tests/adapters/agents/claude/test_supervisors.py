@@ -22,7 +22,7 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
     api = house.bench.api
     api.say(api.reply(api.bash("echo ran >> effect.txt")))
     run, person = house.supervisor(), house.orchestrator()
-    first = person.said()
+    first = person.next_line()
     if answered == "before":
         stop_between_writes(run.process, house.path)
         person.tell(True, input_digest=first["digest"])
@@ -30,7 +30,7 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
     run.kill_before_its_clients()
     if answered == "after":
         person.tell(True, input_digest=first["digest"])
-    outcome = person.said()
+    outcome = person.next_line()
 
     assert outcome.get("refused") == "owner_gone" or (answered == "before" and not outcome["recorded"])
     assert house.bench.marked("r1") == []
@@ -39,14 +39,14 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
 
     api.say(api.reply(api.bash("echo ran >> effect.txt")), api.reply(api.text("done")))
     elsewhere = house.supervisor(run="r2")
-    second = person.said()
+    second = person.next_line()
 
     assert not house.exists("effect.txt")
     assert (second["input"], second["digest"]) == (first["input"], first["digest"])
     assert second["id"] != first["id"]
     assert house.until(first["id"], lambda approval: approval.recorded).state == "withdrawn"
     assert person.answered(True, input_digest=second["digest"])["state"] == "granted"
-    assert elsewhere.said() == {"status": "completed", "output": "done"}
+    assert elsewhere.next_line() == {"status": "completed", "output": "done"}
     assert (house.bench.cwd / "effect.txt").read_text() == "ran\n"
     ends = [(event.run_id, (event.error or {})["code"]) for event in house.events() if isinstance(event, RunFailed)]
     assert ends == [("r1", "owner_lost")]
@@ -57,26 +57,26 @@ def test_two_supervisors_on_one_store_each_act_on_their_own_questions(house: Hou
     api = house.bench.api
     api.say(api.reply(api.bash("touch one.txt")))
     one, person = house.supervisor("s1", "r1"), house.orchestrator()
-    first = person.said()
-    refused = house.supervisor("s1", "r1b").said()
+    first = person.next_line()
+    refused = house.supervisor("s1", "r1b").next_line()
     api.say(api.reply(api.bash("touch two.txt")))
     two, other = house.supervisor("s2", "r2"), house.orchestrator("other")
 
     assert "already has a run that is not over" in refused["refused"]
-    assert other.said() == first
-    assert house.asked("s2").approval_id != first["id"]
+    assert other.next_line() == first
+    assert house.approval_request("s2").approval_id != first["id"]
 
     api.say(api.reply(api.text("one is done")))
     assert person.answered(True, input_digest=first["digest"])["recorded"]
-    assert one.said()["output"] == "one is done"
+    assert one.next_line()["output"] == "one is done"
     assert (house.exists("one.txt"), house.exists("two.txt")) == (True, False)
 
-    second = person.said()
+    second = person.next_line()
     api.say(api.reply(api.text("two is done")))
     assert other.answered(True)["refused"] == "answered"
-    assert other.said() == second
+    assert other.next_line() == second
     assert other.answered(True, input_digest=second["digest"])["recorded"]
-    assert two.said()["output"] == "two is done"
+    assert two.next_line()["output"] == "two is done"
     assert house.ran("s1") == [first["input"]]
     assert house.ran("s2") == [second["input"]]
 
@@ -86,18 +86,18 @@ def test_a_supervisor_beside_a_killed_one_ends_its_run_and_goes_on_with_its_own(
     api = house.bench.api
     api.say(api.reply(api.bash("touch one.txt")))
     one, person = house.supervisor("s1", "r1"), house.orchestrator()
-    lost = person.said()
+    lost = person.next_line()
     api.say(api.reply(api.bash("touch two.txt")))
     two = house.supervisor("s2", "r2")
-    asked = house.asked("s2")
+    request = house.approval_request("s2")
     one.kill_before_its_clients()
     withdrawn = house.until(lost["id"], lambda approval: approval.state == "withdrawn")
     api.say(api.reply(api.text("two is done")))
 
     assert person.answered(True)["refused"] in ("owner_gone", "withdrawn")
-    assert person.said()["id"] == asked.approval_id
-    assert person.answered(True, input_digest=asked.input_digest)["recorded"]
-    assert two.said() == {"status": "completed", "output": "two is done"}
+    assert person.next_line()["id"] == request.approval_id
+    assert person.answered(True, input_digest=request.input_digest)["recorded"]
+    assert two.next_line() == {"status": "completed", "output": "two is done"}
     assert withdrawn.answer is None
     assert (house.exists("one.txt"), house.exists("two.txt")) == (False, True)
     assert [type(event) for event in house.events("s1")][-1] is RunFailed

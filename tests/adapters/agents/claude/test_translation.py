@@ -81,8 +81,8 @@ def test_a_sub_agent_speaks_neither_as_the_user_nor_as_the_assistant() -> None:
     records = recorded("sub_agent")
     events = translated(records, *calls_in(records))
 
-    said = [event.content for event in events if isinstance(event, MessageReceived)]
-    assert said == ["it is running", "it is done"]
+    contents = [event.content for event in events if isinstance(event, MessageReceived)]
+    assert contents == ["it is running", "it is done"]
     assert "message_sent" not in {event.type for event in events}
     assert [event.turn for event in events if isinstance(event, TurnStarted)] == [1, 2, 3]
 

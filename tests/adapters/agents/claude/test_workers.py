@@ -9,7 +9,7 @@ import anyio
 import psutil
 import pytest
 from claude_house import House
-from cluster_processes import ASKING, asked, working
+from cluster_processes import ASKING, waiting_approval, working
 
 from proctor.adapters.cluster import Fleet, RunSpec
 from proctor.adapters.stores import SQLiteStore
@@ -33,13 +33,13 @@ async def test_a_killed_worker_s_client_is_resumed_by_another(house: House) -> N
     async with SQLiteStore(house.path) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec)
         with working(place, **where) as first:
-            await asked(store, handle.run_id)
+            await waiting_approval(store, handle.run_id)
             clients = psutil.Process(first.pid).children(recursive=True)
             first.kill()
             assert not psutil.wait_procs(clients, PATIENCE_S)[1]  # else one of them asks the API once more
         api.say(api.reply(call), api.reply(api.text("done")))
         with working(place, **where), anyio.fail_after(PATIENCE_S):
-            again = await asked(store, f"{handle.run_id}.2")
+            again = await waiting_approval(store, f"{handle.run_id}.2")
             assert not house.exists("effect.txt")
             await fleet.approve(again.request.approval_id, by="ana")
             result = await handle.wait()

@@ -46,10 +46,10 @@ class Flavour:
     def spawn(self, call_id: str = "spawn", **more: Any) -> dict[str, Any]:
         """A call that starts a sub-agent."""
         if self.feature == "multi_agent":
-            told = {"namespace": "multi_agent_v1", "message": "help", **more}
+            arguments = {"namespace": "multi_agent_v1", "message": "help", **more}
         else:
-            told = {"namespace": "collaboration", "message": "help", "task_name": "helper", **more}
-        made: dict[str, Any] = self._api.call(call_id, "spawn_agent", **told)
+            arguments = {"namespace": "collaboration", "message": "help", "task_name": "helper", **more}
+        made: dict[str, Any] = self._api.call(call_id, "spawn_agent", **arguments)
         return made
 
     def wait(self, call_id: str = "wait") -> Any:
@@ -168,14 +168,14 @@ async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt
 ) -> None:
     """Cancelling the turn of the sub-agent would not end the run."""
     bench.api.agent_reply(bench.api.shell("a1", "touch made"))
-    asked = anyio.Event()
+    at_the_gate = anyio.Event()
 
     def stop(call: ToolCall) -> GateAnswer:
-        asked.set()
+        at_the_gate.set()
         return GateAnswer(allowed=False, stop=True)
 
     async with bench.watched(gate_that(stop), adapter=delegating()) as run:
-        await asked.wait()
+        await at_the_gate.wait()
         await run.interrupt()
 
     assert bench.made() == []

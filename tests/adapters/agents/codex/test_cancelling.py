@@ -27,7 +27,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
     """Make an event that is set when the client was asked for something so many times; its answer is withheld."""
 
     def watch(wanted: str, times: int) -> anyio.Event:
-        asked = anyio.Event()
+        was_requested = anyio.Event()
         seen: list[str] = []
         ask = CodexConnection.ask
 
@@ -35,12 +35,12 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
             seen.append(method)
             answer = await ask(connection, method, params, **how)
             if seen.count(wanted) == times:
-                asked.set()
+                was_requested.set()
                 await anyio.sleep_forever()
             return answer
 
         monkeypatch.setattr(CodexConnection, "ask", watched)
-        return asked
+        return was_requested
 
     return watch
 
@@ -60,12 +60,12 @@ async def test_a_cancel_before_there_is_a_turn_closes_the_client(
     """At each step of its start; the run is recorded as cancelled."""
     bench.api.reply(endless=True)
     bench.run_ids.append("run-early")
-    asked = asking(method, times)
+    was_requested = asking(method, times)
     policy = Policy(name="p", limits=Limits(max_tool_calls=5))
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
             handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-early")
-            await asked.wait()
+            await was_requested.wait()
             await handle.cancel(reason="enough")
             result = await handle.wait()
 
@@ -88,7 +88,7 @@ async def test_a_cancel_ends_a_turn_whose_request_nobody_answers(bench: Any) -> 
     """The provider does not even begin to respond."""
     bench.api.reply(mute=True)
     async with bench.watched() as run:
-        await bench.api.asked()
+        await bench.api.wait_for_requests()
         await run.interrupt()
 
 
@@ -97,7 +97,7 @@ async def test_a_cancel_ends_a_turn_that_is_being_retried(bench: Any) -> None:
     for _ in range(4):
         bench.api.reply(status=500)
     async with bench.watched() as run:
-        await bench.api.asked()
+        await bench.api.wait_for_requests()
         await run.interrupt()
 
 
@@ -146,7 +146,7 @@ async def test_a_cancel_between_two_responses_interrupts(bench: Any, pipe: Any) 
     bench.api.reply(mute=True)
     async with bench.watched() as run:
         await pipe.heard()
-        await bench.api.asked(2)
+        await bench.api.wait_for_requests(2)
         await run.interrupt()
 
     assert bench.survivors() == []

@@ -84,7 +84,7 @@ class Codex(AdapterChecks):
         """An agent with sub-agents turned on, which says nothing more until its own has been answered."""
         api, answered = self.bench.api, threading.Event()
 
-        def told() -> Reply:
+        def after_the_answer() -> Reply:
             answered.set()
             return [api.text("done")], {}
 
@@ -92,7 +92,7 @@ class Codex(AdapterChecks):
             answered.wait(PATIENCE_S)
             return [api.text("end")], {}
 
-        inner = self.scenes.add(Script(_asking(api.shell("inner", f"touch {file}")), told))
+        inner = self.scenes.add(Script(_asking(api.shell("inner", f"touch {file}")), after_the_answer))
         spawn = api.call("spawn", "spawn_agent", namespace="multi_agent_v1", message=inner)
         return self._agent(Script(_asking(spawn), wait), features={"multi_agent": True})
 

@@ -104,8 +104,8 @@ say(DONE)
 """
     events = await bench.run(adapter=bench.adapter(codex_path=stand_in(script)))
 
-    told = [event.raw["told"] for event in events if event.type == "codex/told"]
-    assert told == [
+    replies = [event.raw["told"] for event in events if event.type == "codex/told"]
+    assert replies == [
         {"decision": "decline"},
         {"decision": "decline"},
         {"decision": "decline"},

@@ -42,8 +42,8 @@ async def test_an_allowed_command_runs_and_its_output_is_reported(bench: Any, ga
     gate = gate_that()
     events = await bench.run(gate)
 
-    asked = {"command": "echo 'a b'; touch made", "cwd": str(bench.cwd)}
-    assert gate.calls == [ToolCall(id="c1", name="shell", input=asked, turn=1)]
+    proposed = {"command": "echo 'a b'; touch made", "cwd": str(bench.cwd)}
+    assert gate.calls == [ToolCall(id="c1", name="shell", input=proposed, turn=1)]
     done = ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output={"exit_code": 0, "output": "a b\n"})
     assert done in events
     assert (bench.cwd / "made").exists()
@@ -56,7 +56,7 @@ async def test_a_declined_command_does_not_run_and_the_agent_is_told(bench: Any,
     events = await bench.run(gate_that(lambda call: REFUSE))
 
     assert not (bench.cwd / "made").exists()
-    assert "rejected" in bench.api.told("c1")
+    assert "rejected" in bench.api.result_of("c1")
     assert outcomes(events) == []
     assert events[-1] == RunCompleted(output="end")
 
@@ -112,8 +112,8 @@ async def test_every_mcp_call_is_asked_about_whatever_the_settings_say(
     gate = gate_that(lambda call: REFUSE if call.name.endswith("echo") else ALLOW)
     events = await bench.run(gate, adapter=adapter)
 
-    asked = sorted((call.id, call.name, json.dumps(call.input)) for call in gate.calls)
-    assert asked == [("c1", "mcp__small__echo", '{"text": "a"}'), ("c2", "mcp__small__peek", '{"text": "b"}')]
+    proposed = sorted((call.id, call.name, json.dumps(call.input)) for call in gate.calls)
+    assert proposed == [("c1", "mcp__small__echo", '{"text": "a"}'), ("c2", "mcp__small__peek", '{"text": "b"}')]
     assert called(tmp_path) == ["peek.called"]
     assert ToolCallCompleted(tool_call_id="c2", tool_name="mcp__small__peek", tool_output="said b") in events
 
@@ -150,7 +150,7 @@ async def test_a_running_command_cannot_be_given_input(bench: Any) -> None:
     bench.api.reply(bench.api.shell("c1", "cat > typed", tty=True))
     await bench.run()
 
-    assert "TTY execution is disabled" in bench.api.told("c1")
+    assert "TTY execution is disabled" in bench.api.result_of("c1")
 
 
 async def test_a_gate_that_fails_ends_the_run(bench: Any, gate_that: Any) -> None:

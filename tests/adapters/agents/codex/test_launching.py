@@ -150,9 +150,9 @@ async def test_the_clients_own_settings_of_the_sandbox_hold(bench: Any) -> None:
     assert (bench.home / "more" / "made").exists()
 
 
-@pytest.mark.parametrize(("stricter", "asked"), [("prompt", True), ("forbidden", False)])
+@pytest.mark.parametrize(("stricter", "reaches_the_gate"), [("prompt", True), ("forbidden", False)])
 async def test_the_clients_own_rule_that_is_stricter_wins_over_one_that_permits(
-    bench: Any, gate_that: Any, stricter: str, asked: bool
+    bench: Any, gate_that: Any, stricter: str, reaches_the_gate: bool
 ) -> None:
     """One that asks gives the command back to the gate; one that forbids refuses it before the gate hears of it."""
     rules = bench.home / "rules"
@@ -163,5 +163,5 @@ async def test_the_clients_own_rule_that_is_stricter_wins_over_one_that_permits(
     gate = gate_that()
     await bench.run(gate, adapter=bench.adapter())
 
-    assert [call.id for call in gate.calls] == (["c1"] if asked else [])
-    assert bench.made() == (["made"] if asked else [])
+    assert [call.id for call in gate.calls] == (["c1"] if reaches_the_gate else [])
+    assert bench.made() == (["made"] if reaches_the_gate else [])

@@ -21,7 +21,7 @@ TOKENS = {"method": "thread/tokenUsage/updated", "params": {**here, "tokenUsage"
 OVER = {"method": "item/completed", "params": {**here, "item": completed}}
 
 def heard(): say({"id": 8, "method": "whether/heard"}); hear()
-def told(text): record({"type": "function_call_output", "call_id": "c1", "output": text})
+def returned(text): record({"type": "function_call_output", "call_id": "c1", "output": text})
 
 say({"method": "turn/started", "params": {"threadId": "t", "turn": {"id": "u"}}})
 say({"method": "item/started", "params": {**here, "item": command}})
@@ -57,7 +57,7 @@ async def test_an_outcome_that_the_client_does_not_report_is_read_in_its_record(
     reported: Callable[[str], Any], code: int, outcome: Event
 ) -> None:
     """Once the calls of the response are done."""
-    events = await reported(f'told("{EXITED % code}"); say(TOKENS); say(DONE)')
+    events = await reported(f'returned("{EXITED % code}"); say(TOKENS); say(DONE)')
 
     assert events == [outcome, TURN, END]
 
@@ -66,14 +66,14 @@ async def test_an_outcome_that_is_recorded_late_is_read_at_the_end_of_the_turn(
     reported: Callable[[str], Any],
 ) -> None:
     """By then the client has recorded everything."""
-    events = await reported(f'say(TOKENS); heard(); told("{EXITED % 0}"); say(DONE)')
+    events = await reported(f'say(TOKENS); heard(); returned("{EXITED % 0}"); say(DONE)')
 
     assert events == [TURN, DONE_0, END]
 
 
 async def test_an_outcome_that_the_client_reports_late_is_not_reported_again(reported: Callable[[str], Any]) -> None:
     """The record was first."""
-    events = await reported(f'told("{EXITED % 0}"); say(TOKENS); say(OVER); say(DONE)')
+    events = await reported(f'returned("{EXITED % 0}"); say(TOKENS); say(OVER); say(DONE)')
 
     assert events == [DONE_0, TURN, END]
 
@@ -84,10 +84,10 @@ async def test_an_outcome_that_is_recorded_late_is_not_that_of_the_next_call_of_
     """Some models' ids come again."""
     again = 'say({"method": "item/started", "params": {**here, "item": command}})'
     ask = 'say({"id": 9, "method": "item/commandExecution/requestApproval", "params": {**here, **asked}}); hear()'
-    events = await reported(f'say(OVER); told("{EXITED % 2}"); {again}; {ask}; say(OVER); say(DONE)')
+    events = await reported(f'say(OVER); returned("{EXITED % 2}"); {again}; {ask}; say(OVER); say(DONE)')
 
-    said = {"exit_code": 0, "output": "as the client says"}
-    assert events == [ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=said)] * 2 + [TURN, END]
+    output = {"exit_code": 0, "output": "as the client says"}
+    assert events == [ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=output)] * 2 + [TURN, END]
 
 
 async def test_a_command_that_goes_on_in_the_background_is_over_when_the_client_says_so(
@@ -95,13 +95,13 @@ async def test_a_command_that_goes_on_in_the_background_is_over_when_the_client_
 ) -> None:
     """Whatever it wrote meanwhile."""
     running = "Process running with session ID 4\\nOutput:\\nProcess exited with code 0\\n"
-    events = await reported(f'told("{running}"); say(TOKENS); say(OVER); say(DONE)')
+    events = await reported(f'returned("{running}"); say(TOKENS); say(OVER); say(DONE)')
 
-    said = {"exit_code": 0, "output": "as the client says"}
-    assert events == [TURN, ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=said), END]
+    output = {"exit_code": 0, "output": "as the client says"}
+    assert events == [TURN, ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=output), END]
 
 
-@pytest.mark.parametrize("script", ["say(TOKENS)", "told('aborted by user')"])
+@pytest.mark.parametrize("script", ["say(TOKENS)", "returned('aborted by user')"])
 async def test_a_call_whose_outcome_is_nowhere_ends_with_the_run(reported: Callable[[str], Any], script: str) -> None:
     """Neither in the record nor on the wire."""
     events = await reported(f"{script}; say(DONE)")

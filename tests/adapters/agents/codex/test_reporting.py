@@ -147,7 +147,7 @@ async def test_a_patch_that_does_not_apply_fails(bench: Any) -> None:
     events = await bench.run()
 
     assert [event.type for event in events if "tool_call" in event.type] == []
-    assert "absent.txt" in bench.api.told("c1")
+    assert "absent.txt" in bench.api.result_of("c1")
     assert bench.made() == []
 
 

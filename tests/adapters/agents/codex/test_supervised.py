@@ -144,8 +144,8 @@ async def test_a_second_run_of_a_session_takes_the_conversation_up(bench: Any) -
     second = await run_once(adapter, "second", policies=[policy], store=store, session_id="s")
 
     assert (first.usage.total_tokens, second.usage.total_tokens) == (1050, 2060)
-    said = str(bench.api.requests[-1]["input"])
-    assert all(word in said for word in ("first", "one", "second"))
+    conversation = str(bench.api.requests[-1]["input"])
+    assert all(word in conversation for word in ("first", "one", "second"))
 
 
 async def test_a_failing_provider_is_raised_with_the_policys_report(bench: Any) -> None:

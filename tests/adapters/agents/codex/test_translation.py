@@ -22,12 +22,12 @@ from proctor.policies.stream.events import (
 
 def translated(*notifications: tuple[str, dict[str, Any]]) -> list[Event]:
     """The events of a running turn's notifications."""
-    said = CodexTranslation(thread_id="", fresh=True)
+    translation = CodexTranslation(thread_id="", fresh=True)
     begun: list[tuple[str, dict[str, Any]]] = [
         ("thread/started", {"thread": {"id": "t"}}),
         ("turn/started", {"threadId": "t", "turn": {"id": "u"}}),
     ]
-    return [event for method, params in (*begun, *notifications) for event in said.events(method, params)]
+    return [event for method, params in (*begun, *notifications) for event in translation.events(method, params)]
 
 
 def item(method: str, **fields: Any) -> tuple[str, dict[str, Any]]:

@@ -30,7 +30,7 @@ OPEN = [Policy(name="open")]
 GONE = ProviderError("overloaded")
 
 
-def said(result: Any, *types: type[Event]) -> list[Any]:
+def of_types(result: Any, *types: type[Event]) -> list[Any]:
     return [event for event in result.events if isinstance(event, types)]
 
 
@@ -54,9 +54,9 @@ async def test_what_fails_before_anything_ran_is_followed_by_the_next(broken: Fa
     result = await ran(FallbackAdapter([broken, FakeAdapter([Ask(name="a")])]))
 
     assert result.status == "completed"
-    assert [event.tool_name for event in said(result, ToolCallStarted)] == ["a"]
-    assert [event.code for event in said(result, ErrorOccurred)] == ["agent_failed"]
-    assert [event.metadata["agent"] for event in said(result, SessionStarted)][-1] == "fake-2"
+    assert [event.tool_name for event in of_types(result, ToolCallStarted)] == ["a"]
+    assert [event.code for event in of_types(result, ErrorOccurred)] == ["agent_failed"]
+    assert [event.metadata["agent"] for event in of_types(result, SessionStarted)][-1] == "fake-2"
 
 
 async def test_a_call_that_ran_is_never_run_again() -> None:
@@ -76,7 +76,7 @@ async def test_a_call_that_was_refused_did_not_run() -> None:
     stack = [Policy(name="p", tool_rules=[Deny(["pay"], action="deny")])]
     result = await run_once(adapter, "go", policies=stack)
 
-    assert [event.tool_name for event in said(result, ToolCallStarted)] == ["look"]
+    assert [event.tool_name for event in of_types(result, ToolCallStarted)] == ["look"]
 
 
 @pytest.mark.parametrize("gate", ["some", "none"])
@@ -186,7 +186,7 @@ async def test_what_is_counted_goes_on_over_clients() -> None:
     result = await ran(FallbackAdapter([FakeAdapter(first), FakeAdapter(second)]))
 
     assert (result.usage.input_tokens, result.usage.cost_usd) == (140, 1.75)
-    assert [event.turn for event in said(result, TurnCompleted)] == [1, 2]
+    assert [event.turn for event in of_types(result, TurnCompleted)] == [1, 2]
 
 
 async def test_what_all_of_them_can_do_is_what_it_can() -> None:

@@ -36,9 +36,9 @@ class Scripted(GenericFakeChatModel):
 
 def response(text: str = "", *calls: tuple[str, str, dict[str, Any]]) -> AIMessage:
     """What the model says and asks for: id, name and arguments of each call."""
-    asked = [{"id": call_id, "name": name, "args": args} for call_id, name, args in calls]
+    tool_calls = [{"id": call_id, "name": name, "args": args} for call_id, name, args in calls]
     used = {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
-    return AIMessage(text, tool_calls=asked, usage_metadata=used)
+    return AIMessage(text, tool_calls=tool_calls, usage_metadata=used)
 
 
 def agent(directory: Path, gate: Any, *script: AIMessage) -> Any:
@@ -65,9 +65,9 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
         ended = await agent(tmp_path, gate, *script).ainvoke({"messages": [("user", "go")]})
         gate.output = ended["messages"][-1].text
 
-    told = {m.tool_call_id: m.text for m in ended["messages"] if isinstance(m, ToolMessage)}
+    tool_results = {m.tool_call_id: m.text for m in ended["messages"] if isinstance(m, ToolMessage)}
     assert (tmp_path / "a").exists()
-    assert told == {"1": "a", "2": "Tool 'rm' is not available in this context."}
+    assert tool_results == {"1": "a", "2": "Tool 'rm' is not available in this context."}
     assert (gate.result.output, gate.result.usage.total_tokens) == ("done", 22)
     assert [(e.tool_call_id, e.turn) for e in gate.result.events if isinstance(e, ToolCallStarted)] == [("1", 1)]
 
@@ -95,9 +95,9 @@ async def test_a_call_with_arguments_that_make_no_sense_has_failed(tmp_path: Pat
 async def test_the_calls_of_an_agent_that_a_tool_runs_name_it_and_count(tmp_path: Path) -> None:
     """Its responses are part of its parent's, whatever ids its model uses; its usage counts."""
     policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),), limits=Limits(max_turns=2))
-    asked = (("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
+    tool_calls = (("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
     async with supervise([policy]) as gate:
-        inner = agent(tmp_path, gate, response("", *asked), response("made"))
+        inner = agent(tmp_path, gate, response("", *tool_calls), response("made"))
 
         async def delegate() -> str:
             """Have another agent do it."""

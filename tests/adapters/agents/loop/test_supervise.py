@@ -61,9 +61,9 @@ async def test_a_refusal_can_be_the_result() -> None:
         def remove(path: str) -> str:
             raise AssertionError
 
-        said = await remove(path="a")
+        result = await remove(path="a")
 
-    assert said == "Tool 'rm' is not available in this context."
+    assert result == "Tool 'rm' is not available in this context."
 
 
 @pytest.mark.anyio
@@ -183,7 +183,7 @@ async def test_a_call_inside_a_tool_names_it_as_its_parent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loop", "said"),
+    ("loop", "message"),
     [
         ("nowhere", "not of the form `module:name`"),
         ("os:nothing", "has no `nothing`"),
@@ -191,9 +191,9 @@ async def test_a_call_inside_a_tool_names_it_as_its_parent() -> None:
         ("os:sep", "not a function"),
     ],
 )
-def test_a_loop_by_name_must_be_a_function(loop: str, said: str) -> None:
+def test_a_loop_by_name_must_be_a_function(loop: str, message: str) -> None:
     """One sentence says what is wrong."""
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         FunctionAdapter(loop)
 
 

@@ -33,24 +33,24 @@ class ScriptedAPI:
         self.bodies: list[dict[str, Any]] = []
         self.url = ""
 
-    def text(self, said: str) -> list[dict[str, Any]]:
+    def text(self, words: str) -> list[dict[str, Any]]:
         """A response that says something."""
-        content = [{"type": "output_text", "text": said, "annotations": []}]
+        content = [{"type": "output_text", "text": words, "annotations": []}]
         return [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
 
-    def calls(self, *asked: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
+    def calls(self, *wanted: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
         """A response that asks for calls: id, name and arguments of each."""
         return [
             {"type": "function_call", "id": f"fc_{n}", "call_id": n, "name": name, "arguments": json.dumps(arguments)}
-            for n, name, arguments in asked
+            for n, name, arguments in wanted
         ]
 
     def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The answer to a request."""
         self.bodies.append(body)
         script = self.scripts.get(body.get("instructions") or "", self.script)
-        known = json.dumps(body["input"])
-        given = next(response for response in script if isinstance(response, int) or not _in(response, known))
+        conversation = json.dumps(body["input"])
+        given = next(response for response in script if isinstance(response, int) or not _in(response, conversation))
         if isinstance(given, int):
             return given, {"error": {"message": "scripted failure", "type": "server_error"}}
         used = {"input_tokens": 100, "output_tokens": 10}
@@ -70,8 +70,8 @@ class ScriptedAPI:
 
 
 def _in(response: list[dict[str, Any]], conversation: str) -> bool:
-    said = [item["call_id"] if "call_id" in item else item["content"][0]["text"] for item in response]
-    return all(json.dumps(text) in conversation for text in said)
+    contents = [item["call_id"] if "call_id" in item else item["content"][0]["text"] for item in response]
+    return all(json.dumps(text) in conversation for text in contents)
 
 
 @pytest.fixture

@@ -53,8 +53,8 @@ async def test_the_tools_of_an_agent_handed_over_to_are_gated(
     if kind == "circle":
         helper.handoffs.append(front)
     api.script = [api.calls(("t", "transfer_to_helper", {}))]
-    asked = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
-    api.scripts["help"] = [asked, api.text("helped")]
+    calls = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
+    api.scripts["help"] = [calls, api.text("helped")]
     adapter = OpenAIAgentsAdapter(front)
 
     result = await run_once(adapter, "go", policy=NO_RM)
@@ -72,8 +72,8 @@ async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_par
     helper = worker("helper", instructions="help")
     front = worker("front", tools=[helper.as_tool("ask_helper", "asks the helper")])
     api.script = [api.calls(("t", "ask_helper", {"input": "help me"})), api.text("done")]
-    asked = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
-    api.scripts["help"] = [asked, api.text("helped")]
+    calls = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
+    api.scripts["help"] = [calls, api.text("helped")]
 
     result = await run_once(OpenAIAgentsAdapter(front), "go", policy=NO_RM)
 
@@ -128,8 +128,8 @@ async def test_hosted_tools_make_the_gate_partial_and_are_observed(api: Any, wor
 async def test_a_session_goes_on_with_what_was_said(api: Any, worker: Making, same_process: bool) -> None:
     """From the SDK's own items, or from the record."""
     store = MemoryStore()
-    asked = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
-    api.script = [asked, api.text("first done"), api.text("second done")]
+    calls = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
+    api.script = [calls, api.text("first done"), api.text("second done")]
     adapter = OpenAIAgentsAdapter(worker())
 
     await run_once(adapter, "first", policy=NO_RM, store=store, session_id="s")
@@ -137,9 +137,9 @@ async def test_a_session_goes_on_with_what_was_said(api: Any, worker: Making, sa
         adapter = OpenAIAgentsAdapter(worker())
     result = await run_once(adapter, "second", policy=NO_RM, store=store, session_id="s")
 
-    said = [item["content"] for item in api.bodies[-1]["input"] if item.get("role") == "user"]
+    user_messages = [item["content"] for item in api.bodies[-1]["input"] if item.get("role") == "user"]
     assert result.output == "second done"
-    assert said == ["first", "second"]
+    assert user_messages == ["first", "second"]
 
 
 async def test_text_can_be_reported_as_it_is_written(api: Any, worker: Making) -> None:

@@ -36,8 +36,8 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A call for each file, then a text."""
-        asked = [(file, "make", {"path": file}) for file in files]
-        self.api.script = [self.api.calls(*asked)] if together else [self.api.calls(one) for one in asked]
+        calls = [(file, "make", {"path": file}) for file in files]
+        self.api.script = [self.api.calls(*calls)] if together else [self.api.calls(one) for one in calls]
         self.api.script.append(self.api.text("all of it"))
         return self._agent()
 

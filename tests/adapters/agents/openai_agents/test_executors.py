@@ -142,7 +142,7 @@ async def test_what_a_policy_denies_is_not_done_and_the_model_is_told(
 
 
 @pytest.mark.parametrize(
-    ("item", "asked"),
+    ("item", "tool_input"),
     [
         (
             shell("touch good"),
@@ -155,7 +155,7 @@ async def test_what_a_policy_denies_is_not_done_and_the_model_is_told(
     ids=["shell", "patch", "custom", "local shell"],
 )
 async def test_what_is_allowed_is_done_once_and_recorded_once(
-    api: Any, worker: Making, hands: Hands, item: dict[str, Any], asked: dict[str, Any] | None
+    api: Any, worker: Making, hands: Hands, item: dict[str, Any], tool_input: dict[str, Any] | None
 ) -> None:
     """With the input that was judged, under the model's own id."""
     result = await ran(api, worker, hands, [[item]], "tool_rules: []")
@@ -163,7 +163,7 @@ async def test_what_is_allowed_is_done_once_and_recorded_once(
 
     assert hands.made == ["good"]
     assert (started.tool_call_id, completed.tool_call_id, started.turn) == ("c1", "c1", 1)
-    assert started.tool_input == asked or started.tool_input["action"]["command"] == ["sh", "-c", "touch good"]
+    assert started.tool_input == tool_input or started.tool_input["action"]["command"] == ["sh", "-c", "touch good"]
     assert result.output == "all done"
 
 
@@ -181,9 +181,9 @@ async def test_a_command_waits_for_a_person(api: Any, worker: Making, hands: Han
     no = FakeApprover(False)
     rule = "tool_rules: [{deny: [bash], action: request_approval}]"
     result = await ran(api, worker, hands, [[shell("touch evil")]], rule, approver=no)
-    (asked,) = of(result, ToolApprovalRequested)
+    (request,) = of(result, ToolApprovalRequested)
 
-    assert asked.tool_input["action"]["commands"] == ["touch evil"]
+    assert request.tool_input["action"]["commands"] == ["touch evil"]
     assert hands.made == []
 
 

@@ -44,8 +44,8 @@ class Files(MCPServer):
         if tool_name == "broken":
             raise KeyError("lost")
         self.ran.append(tool_name)
-        said = [TextContent(type="text", text="so be it")]
-        return CallToolResult(content=list(said), is_error=tool_name == "sorry")
+        content = [TextContent(type="text", text="so be it")]
+        return CallToolResult(content=list(content), is_error=tool_name == "sorry")
 
     async def list_prompts(self) -> Any: ...
 

@@ -41,8 +41,8 @@ def made(directory: Path) -> list[str]:
 
 async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path, api: Any, worker: Making) -> None:
     """Its siblings run; the conversation stays paired; the caller's agent is as it was."""
-    asked = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}), ("3", "make", {"path": "b"}))
-    api.script = [asked, api.text("done")]
+    calls = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}), ("3", "make", {"path": "b"}))
+    api.script = [calls, api.text("done")]
     agent = worker()
 
     result = await run_once(OpenAIAgentsAdapter(agent), "go", policy=NO_RM)
@@ -164,9 +164,11 @@ async def test_a_tool_that_raises_has_failed_though_the_model_gets_a_text(api: A
 
     failed = [e.tool_name for e in result.events if isinstance(e, ToolCallFailed)]
     completed = [e.tool_name for e in result.events if isinstance(e, ToolCallCompleted)]
-    told = {i["call_id"]: i["output"] for i in api.bodies[1]["input"] if i.get("type") == "function_call_output"}
+    tool_outputs = {
+        i["call_id"]: i["output"] for i in api.bodies[1]["input"] if i.get("type") == "function_call_output"
+    }
     assert (sorted(failed), completed) == (["default", "late", "own"], ["fine"])
-    assert told["own"] == "never mind"
+    assert tool_outputs["own"] == "never mind"
 
 
 async def test_an_api_that_fails_is_the_runs_error(api: Any, worker: Making) -> None:

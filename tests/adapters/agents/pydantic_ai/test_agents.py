@@ -83,18 +83,18 @@ async def test_arguments_that_are_objects_are_judged_as_json(kit: Any) -> None:
 async def test_a_session_goes_on_with_what_was_said(tmp_path: Path, same_process: bool, kit: Any) -> None:
     """From the framework's own messages, or from the record."""
     store, seen = MemoryStore(), []  # type: ignore[var-annotated]
-    asked = ([kit.call("1", "make", path="a"), kit.call("2", "rm", path="a")], ["done"], ["again"])
-    adapter = PydanticAIAdapter(kit.worker(tmp_path, *asked, seen=seen))
+    script = ([kit.call("1", "make", path="a"), kit.call("2", "rm", path="a")], ["done"], ["again"])
+    adapter = PydanticAIAdapter(kit.worker(tmp_path, *script, seen=seen))
 
     await run_once(adapter, "first", policy=NO_RM, store=store, session_id="s")
     if not same_process:
-        adapter = PydanticAIAdapter(kit.worker(tmp_path, *asked, seen=seen))
+        adapter = PydanticAIAdapter(kit.worker(tmp_path, *script, seen=seen))
     result = await run_once(adapter, "second", policy=NO_RM, store=store, session_id="s")
 
-    said = [part.content for part in _parts(seen[-1], UserPromptPart)]
+    prompts = [part.content for part in _parts(seen[-1], UserPromptPart)]
     returned = {part.tool_call_id: part.content for part in _parts(seen[-1], ToolReturnPart)}
     assert result.output == "again"
-    assert said == ["first", "second"]
+    assert prompts == ["first", "second"]
     assert returned == {"1": "a", "2": "Tool 'rm' is not available in this context."}
 
 
@@ -191,8 +191,8 @@ async def test_on_trio_it_says_that_it_cannot_run(tmp_path: Path, kit: Any) -> N
 
 async def test_turns_are_counted(tmp_path: Path, kit: Any) -> None:
     """From 1, a response each; calls carry theirs."""
-    asked = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
-    result = await run_once(PydanticAIAdapter(kit.worker(tmp_path, *asked)), "go", policy=OPEN)
+    script = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
+    result = await run_once(PydanticAIAdapter(kit.worker(tmp_path, *script)), "go", policy=OPEN)
 
     assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2, 3]
     assert [e.turn for e in result.events if isinstance(e, ToolCallStarted)] == [1, 2]

@@ -47,13 +47,13 @@ class TestPydanticAIAdapter(AdapterConformance):
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A call for each file, then a text."""
-        asked = [_making(*files)] if together else [_making(file) for file in files]
-        return self._agent(*asked, _said("made"))
+        responses = [_making(*files)] if together else [_making(file) for file in files]
+        return self._agent(*responses, _text("made"))
 
     def delegating(self, file: str) -> Agent:
         """A tool that has another agent make it."""
-        inner = self._worker(_making(file), _said("made"))
-        outer = Framework(FunctionModel(playing(ModelResponse(parts=[ToolCallPart("delegate", {})]), _said("done"))))
+        inner = self._worker(_making(file), _text("made"))
+        outer = Framework(FunctionModel(playing(ModelResponse(parts=[ToolCallPart("delegate", {})]), _text("done"))))
 
         @outer.tool
         async def delegate(ctx: RunContext[object]) -> str:
@@ -108,5 +108,5 @@ def _making(*files: str) -> ModelResponse:
     return ModelResponse(parts=[ToolCallPart("make", {"path": file}, tool_call_id=file) for file in files])
 
 
-def _said(text: str) -> ModelResponse:
+def _text(text: str) -> ModelResponse:
     return ModelResponse(parts=[TextPart(text)])

@@ -42,8 +42,8 @@ class ChatAPI:
         reason = "tool_calls" if "tool_calls" in given else "stop"
         choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", **given}}
         used = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
-        told = {"id": "c", "object": "chat.completion", "created": 1, "model": body["model"]}
-        return 200, {**told, "choices": [choice], "usage": used}
+        completion = {"id": "c", "object": "chat.completion", "created": 1, "model": body["model"]}
+        return 200, {**completion, "choices": [choice], "usage": used}
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ async def test_a_run_over_http_is_gated_and_priced(api: ChatAPI, adapter: Pydant
 
     result = await run_once(adapter, "go", policy=policy)
 
-    told = [message["content"] for message in api.bodies[1]["messages"] if message["role"] == "tool"]
-    assert told == ["Tool 'make' is not available in this context."] * 2
+    tool_results = [message["content"] for message in api.bodies[1]["messages"] if message["role"] == "tool"]
+    assert tool_results == ["Tool 'make' is not available in this context."] * 2
     assert (result.output, result.usage.total_tokens) == ("done", 220)
     assert result.cost_usd > 0
     assert adapter.capabilities.model == "gpt-4o"

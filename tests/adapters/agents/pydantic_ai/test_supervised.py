@@ -38,8 +38,8 @@ Seen = list[list[ModelMessage]]
 async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path, kit: Any) -> None:
     """Its siblings run; the conversation stays paired."""
     seen: Seen = []
-    asked = [kit.call("1", "make", path="a"), kit.call("2", "rm", path="a"), kit.call("3", "make", path="b")]
-    agent = kit.worker(tmp_path, asked, ["done"], seen=seen)
+    script = [kit.call("1", "make", path="a"), kit.call("2", "rm", path="a"), kit.call("3", "make", path="b")]
+    agent = kit.worker(tmp_path, script, ["done"], seen=seen)
 
     result = await run_once(PydanticAIAdapter(agent), "go", policy=NO_RM)
 
@@ -69,11 +69,11 @@ async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(
     tmp_path: Path, limit: str, kit: Any
 ) -> None:
     """What a response used is judged before its calls are."""
-    asked = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
+    script = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
     policy = Policy(name="p", limits=Limits(**{limit: 15}))
 
     with pytest.raises(PolicyViolationError) as caught:
-        await run_once(PydanticAIAdapter(kit.worker(tmp_path, *asked)), "go", policy=policy)
+        await run_once(PydanticAIAdapter(kit.worker(tmp_path, *script)), "go", policy=policy)
 
     assert kit.made(tmp_path) == ["a"]
     assert [v.kind for v in caught.value.violations] == [limit]
@@ -82,12 +82,12 @@ async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(
 
 async def test_a_limit_of_turns_is_the_policys_finding(tmp_path: Path, kit: Any) -> None:
     """The framework holds it too, and what it refused is judged."""
-    asked = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
+    script = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
     policy = Policy(name="p", limits=Limits(max_turns=2))
     seen: Seen = []
 
     with pytest.raises(PolicyViolationError) as caught:
-        await run_once(PydanticAIAdapter(kit.worker(tmp_path, *asked, seen=seen)), "go", policy=policy)
+        await run_once(PydanticAIAdapter(kit.worker(tmp_path, *script, seen=seen)), "go", policy=policy)
 
     assert [v.kind for v in caught.value.violations] == ["max_turns"]
     assert len(seen) == 2
@@ -95,9 +95,9 @@ async def test_a_limit_of_turns_is_the_policys_finding(tmp_path: Path, kit: Any)
 
 async def test_a_policy_only_tightens_the_callers_limits(tmp_path: Path, kit: Any) -> None:
     """The caller's own limit holds when it is lower, and is the framework's error then."""
-    asked = ([kit.call("1", "make", path="a")], ["x"])
+    script = ([kit.call("1", "make", path="a")], ["x"])
     own = UsageLimits(request_limit=1)
-    adapter = PydanticAIAdapter(kit.worker(tmp_path, *asked), usage_limits=own)
+    adapter = PydanticAIAdapter(kit.worker(tmp_path, *script), usage_limits=own)
 
     with pytest.raises(ProviderError, match="request_limit of 1"):
         await run_once(adapter, "go", policy=Policy(name="p", limits=Limits(max_turns=5)))
@@ -116,13 +116,13 @@ async def test_a_cost_is_reported_where_the_framework_knows_the_price(tmp_path: 
         return ModelResponse(parts=[TextPart("x")], usage=used, model_name="gpt-4o", provider_name="openai")
 
     agent = Agent(FunctionModel(priced, model_name="gpt-4o"))
-    known = await run_once(PydanticAIAdapter(agent), "go", policy=OPEN)
+    with_price = await run_once(PydanticAIAdapter(agent), "go", policy=OPEN)
     unknown = await run_once(
         PydanticAIAdapter(kit.worker(tmp_path, ["x"])), "go", policy=Policy(name="p", limits=Limits(max_cost_usd=1))
     )
 
-    assert known.cost_usd > 1
-    assert any(isinstance(e, TokenUsageUpdated) and e.cost_usd == known.cost_usd for e in known.events)
+    assert with_price.cost_usd > 1
+    assert any(isinstance(e, TokenUsageUpdated) and e.cost_usd == with_price.cost_usd for e in with_price.events)
     assert unknown.cost_usd == 0
     assert "unpriced" in str(unknown.policy.metadata)
 

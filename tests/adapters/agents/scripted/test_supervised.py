@@ -79,8 +79,8 @@ async def test_streamed_pieces_make_up_the_text() -> None:
     done = await play(HELLO)
 
     pieces = "".join(event.delta for event in done.events if isinstance(event, MessageStreamed))
-    said = next(event for event in done.events if isinstance(event, MessageReceived))
-    assert pieces == said.content == "Looking at it."
+    message = next(event for event in done.events if isinstance(event, MessageReceived))
+    assert pieces == message.content == "Looking at it."
 
 
 @pytest.mark.anyio
