@@ -287,15 +287,15 @@ async def test_cancel_for_approval_of_what_does_not_run_is_an_error(permissive: 
 
 
 @pytest.mark.parametrize(
-    "request", [None, "bash", {"tool_name": "x"}, {"tool_call_id": "y", "tool_name": "x", "tool_input": 3}]
+    "wrong", [None, "bash", {"tool_name": "x"}, {"tool_call_id": "y", "tool_name": "x", "tool_input": 3}]
 )
-async def test_a_request_that_is_none_ends_no_run(permissive: Policy, request: Any) -> None:
+async def test_a_request_that_is_none_ends_no_run(permissive: Policy, wrong: Any) -> None:
     """What is to be approved is checked first."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
         with pytest.raises(UsageError, match="the request for approval"):
-            await cancel_for_approval(store, FakeAdapter(), handle.run_id, request)
+            await cancel_for_approval(store, FakeAdapter(), handle.run_id, wrong)
         assert not handle.done
         await handle.cancel()
 
