@@ -160,7 +160,7 @@ class Supervised(Twins):
         last = self._last(call)
         if last is not None and not self._is_new(call, last) and not last.lost and _same(last, call):
             self.world.calls.remove(call)
-            fields["turn"] = last.turn - self.offset  # a call is of the response that proposed it, and begins no other
+            fields["turn"] = last.turn - self.offset  # of the response that proposed it; begins no other
             if self.begun[0] <= before:
                 self.turn = before
             if last.denied is None or last.started is not None:
