@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from typing import Any
 
-from msgspec import structs
+import msgspec
 
 from proctor.policies.commands.parse import read_commands
 from proctor.policies.language.naming import ToolTable
@@ -57,10 +57,7 @@ def _command(call: ToolCall, table: ToolTable, acts: tuple[str, ...]) -> CallSho
     if not isinstance(line, str) or len(line) > MOST_TEXT:
         return CallShown(acts=acts, rest=call.input)
     found = read_commands(line)
-    parts = tuple(
-        CommandPart(name=part.name, argv=part.argv, command=part.command, exact=part.exact, reason=part.reason)
-        for part in found.parts
-    )
+    parts = msgspec.convert(found.parts, tuple[CommandPart, ...], from_attributes=True)
     shown = CommandLine(line=line, parts=parts, dynamic=found.dynamic)
     rest = {key: value for key, value in call.input.items() if key != "command"}
     return CallShown(acts=acts, commands=(shown,), rest=rest)
@@ -107,7 +104,7 @@ def _edit(item: dict[str, Any], path: str | None) -> tuple[Edit, set[str]] | Non
 
 
 def _with_rest(edit: Edit, used: set[str], item: dict[str, Any]) -> Edit:
-    return structs.replace(edit, rest={key: value for key, value in item.items() if key not in used})
+    return msgspec.structs.replace(edit, rest={key: value for key, value in item.items() if key not in used})
 
 
 def _key(item: dict[str, Any], names: Iterable[str]) -> str | None:

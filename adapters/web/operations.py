@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import reduce
 from operator import or_
 from types import NoneType
@@ -38,7 +38,7 @@ class ApiRequest(NamedTuple):
     http: Request
 
 
-Handle = Callable[[ApiRequest], Awaitable[View | Response]]
+Handle: TypeAlias = Callable[[ApiRequest], Coroutine[Any, Any, View | Response]]
 
 
 class Operation(NamedTuple):
@@ -60,6 +60,15 @@ class Operation(NamedTuple):
     media: str = "application/json"
     conflicts: bool = False
     status: int = 200
+
+
+def operation(method: str, path: str, answer: type[View], **more: Any) -> Callable[[Handle], Operation]:
+    """Makes an operation of what handles it: its name and its first line are the operation's."""
+
+    def made(handle: Handle) -> Operation:
+        return Operation(method, path, handle.__name__, handle.__doc__ or "", handle, answer, **more)
+
+    return made
 
 
 class TooLargeError(UsageError):

@@ -22,7 +22,6 @@ from proctor.supervisor.ports.adapters import (
     StoredApproval,
 )
 from proctor.supervisor.ports.facts import NOT_OVER
-from proctor.supervisor.ports.ledger import BudgetInfo
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.paging import closing
 from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
@@ -147,10 +146,6 @@ class WebRecords:
             while len(self._tools) > TABLES_KEPT:
                 self._tools.popitem(last=False)
         return self._tools[run_id]
-
-    async def budgets(self) -> list[BudgetInfo]:
-        """The budgets that runs share."""
-        return await self.store.budgets()
 
     async def cancel(self, run: RunInfo, *, reason: str, who: Identity) -> None:
         """End a run: one that goes on is told to, one whose owner is gone is ended here. Raises ConflictError for one

@@ -1,15 +1,10 @@
 """The operations, a file for each kind of thing."""
 
-from .about import OPERATIONS as _ABOUT
-from .approvals import OPERATIONS as _APPROVALS
-from .budgets import OPERATIONS as _BUDGETS
-from .decisions import OPERATIONS as _DECISIONS
-from .health import OPERATIONS as _HEALTH
-from .runs import OPERATIONS as _RUNS
-from .stopping import OPERATIONS as _STOPPING
-from .streams import OPERATIONS as _STREAMS
+from ..operations import Operation
+from . import about, approvals, budgets, decisions, health, runs, stopping, streams
 
-OPERATIONS = (*_ABOUT, *_HEALTH, *_RUNS, *_STREAMS, *_DECISIONS, *_APPROVALS, *_BUDGETS, *_STOPPING)
+_FILES = (about, health, runs, streams, decisions, approvals, budgets, stopping)
+OPERATIONS = tuple(found for file in _FILES for found in vars(file).values() if isinstance(found, Operation))
 """Everything the API can do."""
 
 ROOMS = (

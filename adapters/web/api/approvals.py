@@ -11,11 +11,12 @@ from proctor.policies.policy import SCOPES, ApprovalScope
 from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..call_shown import call_shown
-from ..operations import ApiRequest, Operation
+from ..operations import ApiRequest, operation
 from ..records import WebRecords
 from ..views import Answered, ApprovalList, ApprovalView
 from .runs import Limit
 
+_ONE = "/api/approvals/{approval_id}"
 Words = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
@@ -40,13 +41,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scope: ApprovalScope = "once"
 
 
-async def _approvals(request: ApiRequest) -> ApprovalList:
+@operation("GET", "/api/approvals", ApprovalList, query=ApprovalQuery)
+async def approvals(request: ApiRequest) -> ApprovalList:
+    """The calls that wait for a person, oldest first."""
     waiting = await request.records.waiting()
     shown = [await _view(request.records, held) for held in waiting[: request.query.limit]]
     return ApprovalList(approvals=tuple(shown), total=len(waiting))
 
 
-async def _approval(request: ApiRequest) -> ApprovalView:
+@operation("GET", _ONE, ApprovalView)
+async def approval(request: ApiRequest) -> ApprovalView:
+    """One approval, with its current state."""
     found = await request.records.approval(request.path["approval_id"])
     given = found.answer
     return structs.replace(
@@ -58,7 +63,9 @@ async def _approval(request: ApiRequest) -> ApprovalView:
     )
 
 
-async def _answer(request: ApiRequest) -> Answered:
+@operation("POST", f"{_ONE}/answer", Answered, role="answer", body=Answer, conflicts=True)
+async def answer(request: ApiRequest) -> Answered:
+    """Grant or deny a call that waits, in the name of the token's holder."""
     approval_id, body = request.path["approval_id"], request.body
     given = ApprovalAnswer(
         granted=body.answer == "grant",
@@ -97,29 +104,3 @@ async def _view(records: WebRecords, request: ApprovalRequest) -> ApprovalView:
         prompt=str(run.spec.get("prompt", "")),
         provider=run.provider,
     )
-
-
-_ONE = "/api/approvals/{approval_id}"
-OPERATIONS = (
-    Operation(
-        "GET",
-        "/api/approvals",
-        "approvals",
-        "The calls that wait for a person, oldest first.",
-        _approvals,
-        ApprovalList,
-        query=ApprovalQuery,
-    ),
-    Operation("GET", _ONE, "approval", "One approval, with its current state.", _approval, ApprovalView),
-    Operation(
-        "POST",
-        f"{_ONE}/answer",
-        "answer",
-        "Grant or deny a call that waits, in the name of the token's holder.",
-        _answer,
-        Answered,
-        role="answer",
-        body=Answer,
-        conflicts=True,
-    ),
-)

@@ -11,10 +11,13 @@ from proctor.adapters.kit.values.printable import printable_lines
 from proctor.policies.drawing import draw_mermaid
 
 from ..folds import Fold
-from ..operations import ApiRequest, Operation
+from ..operations import ApiRequest, operation
 from ..records import MissingError
 from ..views import DecisionList, DecisionView, LimitList, Policies, PolicyInForce
 from .runs import Seq
+
+_OF_A_CALL = ("action", "tool_call_id", "tool_name", "tell_model", "steps", "violations")
+_OF_RUN = "/api/runs/{run_id}"
 
 
 class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,36 +34,31 @@ async def _fold(request: ApiRequest) -> Fold:
     return fold
 
 
-async def _limits(request: ApiRequest) -> LimitList:
+@operation("GET", f"{_OF_RUN}/decisions", DecisionList, query=DecisionQuery)
+async def decisions(request: ApiRequest) -> DecisionList:
+    """What was decided in a run, and why, judged once more by the policies stored with it."""
+    fold = await _fold(request)
+    found = tuple(_view(step) for step in fold.decisions if step.seq > request.query.after)
+    return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
+
+
+def _view(step: Explained) -> DecisionView:
+    place = {"seq": step.seq, "event": step.event, "violations": step.violations}
+    decided = {} if step.decision is None else {name: getattr(step.decision, name) for name in _OF_A_CALL}
+    return DecisionView(**{**place, **decided})
+
+
+@operation("GET", f"{_OF_RUN}/limits", LimitList)
+async def limits(request: ApiRequest) -> LimitList:
+    """What is used of a run's limits."""
     fold = await _fold(request)
     unpriced = fold.refold().monitor.metadata.get("unpriced", ())
     return LimitList(limits=fold.limits(), unpriced=tuple(unpriced))
 
 
-async def _decisions(request: ApiRequest) -> DecisionList:
-    fold = await _fold(request)
-    found = tuple(decision_view(step) for step in fold.decisions if step.seq > request.query.after)
-    return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
-
-
-def decision_view(step: Explained) -> DecisionView:
-    """A decision as it is answered."""
-    if step.decision is None:
-        return DecisionView(seq=step.seq, event=step.event, violations=step.violations)
-    decision = step.decision
-    return DecisionView(
-        seq=step.seq,
-        event=step.event,
-        action=decision.action,
-        tool_call_id=decision.tool_call_id,
-        tool_name=decision.tool_name,
-        tell_model=decision.tell_model,
-        steps=decision.steps,
-        violations=decision.violations,
-    )
-
-
-async def _policies(request: ApiRequest) -> Policies:
+@operation("GET", f"{_OF_RUN}/policies", Policies)
+async def policies(request: ApiRequest) -> Policies:
+    """The policies a run is under, with their graph."""
     fold = await _fold(request)
     return await anyio.to_thread.run_sync(_drawn, fold)
 
@@ -78,26 +76,3 @@ def _drawn(fold: Fold) -> Policies:
         mermaid=printable_lines(draw_mermaid(stack, monitor)),
         svg=printable_lines(draw_svg(stack, monitor)),
     )
-
-
-_OF_RUN = "/api/runs/{run_id}"
-OPERATIONS = (
-    Operation(
-        "GET",
-        f"{_OF_RUN}/decisions",
-        "decisions",
-        "What was decided in a run, and why, judged once more by the policies stored with it.",
-        _decisions,
-        DecisionList,
-        query=DecisionQuery,
-    ),
-    Operation("GET", f"{_OF_RUN}/limits", "limits", "What is used of a run's limits.", _limits, LimitList),
-    Operation(
-        "GET",
-        f"{_OF_RUN}/policies",
-        "policies",
-        "The policies a run is under, with their graph.",
-        _policies,
-        Policies,
-    ),
-)

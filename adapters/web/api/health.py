@@ -10,7 +10,7 @@ from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.adapters import Store
 
 from ..guard import HEALTH, refused
-from ..operations import ApiRequest, Operation
+from ..operations import ApiRequest, operation
 from ..views import Healthy
 
 KEPT_S = 1.0
@@ -47,11 +47,10 @@ class StoreHealth:
         return True
 
 
-async def _health(request: ApiRequest) -> Healthy | Response:
-    health: StoreHealth = request.http.app.state.health
-    if await health.good():
+@operation("GET", HEALTH, Healthy, role=None)
+async def health(request: ApiRequest) -> Healthy | Response:
+    """Whether the store can be read."""
+    store: StoreHealth = request.http.app.state.health
+    if await store.good():
         return Healthy()
     return refused(503, "store_unreachable", "the store cannot be read now; the server's log says why")
-
-
-OPERATIONS = (Operation("GET", HEALTH, "health", "Whether the store can be read.", _health, Healthy, role=None),)

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.policies.stream.events import Event
 from proctor.supervisor.ports.adapters import RunFilter, RunInfo
 from proctor.supervisor.ports.facts import RunStatus
 
-from ..operations import ApiRequest, Operation
+from ..operations import ApiRequest, operation
 from ..views import EventList, RunLine, RunList
 
+_OF_RUN = "/api/runs/{run_id}"
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
 Label = Annotated[str, msgspec.Meta(pattern="^[^=]+=")]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -44,35 +44,14 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: Limit = 200
 
 
-def run_line(run: RunInfo, waiting: int = 0, last_seq: int | None = None) -> RunLine:
-    """A run as a list shows it."""
-    return RunLine(
-        run_id=run.run_id,
-        session_id=run.session_id,
-        provider=run.provider,
-        status=run.status,
-        prompt=str(run.spec.get("prompt", "")),
-        created_at=run.created_at,
-        started_at=run.started_at,
-        ended_at=run.ended_at,
-        duration_ms=run.duration_ms,
-        tenant=run.tenant,
-        labels=run.labels,
-        usage=run.usage,
-        calls=run.calls,
-        violations=run.violations,
-        waiting=waiting,
-        last_seq=last_seq,
-    )
+def _line(run: RunInfo, **more: Any) -> RunLine:
+    shown = msgspec.convert(run, RunLine, from_attributes=True)
+    return msgspec.structs.replace(shown, prompt=str(run.spec.get("prompt", "")), **more)
 
 
-def event_data(event: Event) -> dict[str, Any]:
-    """An event as JSON data, with its type."""
-    data: dict[str, Any] = msgspec.to_builtins(event, enc_hook=str)
-    return data
-
-
-async def _runs(request: ApiRequest) -> RunList:
+@operation("GET", "/api/runs", RunList, query=RunQuery)
+async def runs(request: ApiRequest) -> RunList:
+    """The runs of the store, newest first."""
     query: RunQuery = request.query
     name, _, value = (query.label or "").partition("=")
     where = RunFilter(
@@ -87,21 +66,28 @@ async def _runs(request: ApiRequest) -> RunList:
         where, session_id=query.session, words=query.q, before=query.before, limit=query.limit
     )
     waiting = Counter(held.run_id for held in await request.records.waiting())
-    return RunList(runs=tuple(run_line(run, waiting[run.run_id]) for run in found), next=following)
+    return RunList(runs=tuple(_line(run, waiting=waiting[run.run_id]) for run in found), next=following)
 
 
-async def _run(request: ApiRequest) -> RunLine:
-    run = await request.records.run(request.path["run_id"])
-    waiting = sum(held.run_id == run.run_id for held in await request.records.waiting())
-    return run_line(run, waiting, run.ended_seq or await request.records.store.last_seq(run.session_id))
+@operation("GET", _OF_RUN, RunLine)
+async def run(request: ApiRequest) -> RunLine:
+    """One run."""
+    found = await request.records.run(request.path["run_id"])
+    waiting = sum(held.run_id == found.run_id for held in await request.records.waiting())
+    last_seq = found.ended_seq or await request.records.store.last_seq(found.session_id)
+    return _line(found, waiting=waiting, last_seq=last_seq)
 
 
-async def _run_events(request: ApiRequest) -> EventList:
+@operation("GET", f"{_OF_RUN}/events", EventList, query=EventQuery)
+async def run_events(request: ApiRequest) -> EventList:
+    """The events of a run."""
     run = await request.records.run(request.path["run_id"])
     return await _events(request, run.session_id, run.run_id)
 
 
-async def _session_events(request: ApiRequest) -> EventList:
+@operation("GET", "/api/sessions/{session_id}/events", EventList, query=EventQuery)
+async def session_events(request: ApiRequest) -> EventList:
+    """The events of a session, of all its runs."""
     return await _events(request, request.path["session_id"], None)
 
 
@@ -109,23 +95,4 @@ async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> E
     query: EventQuery = request.query
     found = await request.records.events(session_id, run_id=run_id, after=query.after, limit=query.limit)
     following = found[-1].seq if len(found) == query.limit else None
-    return EventList(events=tuple(map(event_data, found)), next=following)
-
-
-_OF_RUN = "/api/runs/{run_id}"
-OPERATIONS = (
-    Operation("GET", "/api/runs", "runs", "The runs of the store, newest first.", _runs, RunList, query=RunQuery),
-    Operation("GET", _OF_RUN, "run", "One run.", _run, RunLine),
-    Operation(
-        "GET", f"{_OF_RUN}/events", "run_events", "The events of a run.", _run_events, EventList, query=EventQuery
-    ),
-    Operation(
-        "GET",
-        "/api/sessions/{session_id}/events",
-        "session_events",
-        "The events of a session, of all its runs.",
-        _session_events,
-        EventList,
-        query=EventQuery,
-    ),
-)
+    return EventList(events=tuple(msgspec.to_builtins(found, enc_hook=str)), next=following)

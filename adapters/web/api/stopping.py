@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.supervisor import Block, UsageError
+from proctor.supervisor import UsageError
 
-from ..operations import ApiRequest, Operation
+from ..operations import ApiRequest, operation
 from ..views import BlockView, Cancelled, Ended, Stopped, SwitchView
 
 Reason = Annotated[str, msgspec.Meta(max_length=2_000)]
@@ -56,69 +56,47 @@ class LiftOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which block is lifted: the one of this scope; with `everything` every one."""
 
 
-async def _cancel(request: ApiRequest) -> Cancelled:
+@operation("POST", "/api/runs/{run_id}/cancel", Cancelled, role="stop", body=CancelOrder, conflicts=True, status=202)
+async def cancel(request: ApiRequest) -> Cancelled:
+    """End a run in order, whatever process it is in."""
     run = await request.records.run(request.path["run_id"])
     reason = request.body.reason or f"ended by {request.who.name}"
     await request.records.cancel(run, reason=reason, who=request.who)
     return Cancelled(run_id=run.run_id)
 
 
-async def _switch(request: ApiRequest) -> SwitchView:
-    return SwitchView(blocks=tuple(map(_block, await request.records.switch.blocks())))
+@operation("GET", "/api/switch", SwitchView)
+async def switch(request: ApiRequest) -> SwitchView:
+    """What blocks starts now."""
+    return await _blocks(request)
 
 
-async def _stop(request: ApiRequest) -> Stopped:
+@operation("POST", "/api/switch", Stopped, role="stop", body=StopOrder)
+async def stop(request: ApiRequest) -> Stopped:
+    """End runs on every process, and let none start until that is lifted."""
     order: StopOrder = request.body
-    switch, by = request.records.switch, request.who.name
+    kill_switch, by = request.records.switch, request.who.name
     reason = order.reason or f"stopped by {by}"
     named: dict[str, Any] = order.named()
     outcomes: tuple[Ended, ...] = ()
     if order.end_runs:
-        found = await switch.kill(by=by, reason=reason, block_starts=order.block_starts, wait_s=order.wait_s, **named)
-        outcomes = tuple(
-            Ended(run_id=each.run_id, session_id=each.session_id, status=each.status, ended=each.ended)
-            for each in found
+        found = await kill_switch.kill(
+            by=by, reason=reason, block_starts=order.block_starts, wait_s=order.wait_s, **named
         )
+        outcomes = msgspec.convert(found, tuple[Ended, ...], from_attributes=True)
     elif order.block_starts:
-        await switch.block_starts(by=by, reason=reason, **named)
-    return Stopped(outcomes=outcomes, blocks=(await _switch(request)).blocks)
+        await kill_switch.block_starts(by=by, reason=reason, **named)
+    return Stopped(outcomes=outcomes, blocks=(await _blocks(request)).blocks)
 
 
-async def _lift(request: ApiRequest) -> SwitchView:
+@operation("POST", "/api/switch/lift", SwitchView, role="stop", body=LiftOrder)
+async def lift(request: ApiRequest) -> SwitchView:
+    """Let runs start again."""
     order: LiftOrder = request.body
     await request.records.switch.lift(by=request.who.name, reason=order.reason, **order.named())
-    return await _switch(request)
+    return await _blocks(request)
 
 
-def _block(block: Block) -> BlockView:
-    return BlockView(scope=block.scope, value=block.value, by=block.by, reason=block.reason, at=block.at)
-
-
-OPERATIONS = (
-    Operation(
-        "POST",
-        "/api/runs/{run_id}/cancel",
-        "cancel",
-        "End a run in order, whatever process it is in.",
-        _cancel,
-        Cancelled,
-        role="stop",
-        body=CancelOrder,
-        conflicts=True,
-        status=202,
-    ),
-    Operation("GET", "/api/switch", "switch", "What blocks starts now.", _switch, SwitchView),
-    Operation(
-        "POST",
-        "/api/switch",
-        "stop",
-        "End runs on every process, and let none start until that is lifted.",
-        _stop,
-        Stopped,
-        role="stop",
-        body=StopOrder,
-    ),
-    Operation(
-        "POST", "/api/switch/lift", "lift", "Let runs start again.", _lift, SwitchView, role="stop", body=LiftOrder
-    ),
-)
+async def _blocks(request: ApiRequest) -> SwitchView:
+    found = await request.records.switch.blocks()
+    return SwitchView(blocks=msgspec.convert(found, tuple[BlockView, ...], from_attributes=True))

@@ -16,7 +16,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.watch.subscriptions import Subscription
 
 from ..guard import refused
-from ..operations import ApiRequest, Operation
+from ..operations import ApiRequest, operation
 from ..views import View
 from .runs import Seq
 
@@ -44,27 +44,42 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     types: str = ""
 
 
+_MEDIA = "text/event-stream"
+
+
 class Stream(View, frozen=True, kw_only=True):
     """Server-sent events, each with `id` (its cursor), `event` (its type) and `data` (the event as JSON)."""
 
 
-async def _run_stream(request: ApiRequest) -> Any:
+@operation("GET", "/api/runs/{run_id}/stream", Stream, query=StreamQuery, media=_MEDIA)
+async def run_stream(request: ApiRequest) -> Any:
+    """The events of a run, then those to come; after its end, `end`."""
     run = await request.records.run(request.path["run_id"])
     return _stream(request, request.records.follow(run_id=run.run_id, after=_cursor(request)))
 
 
-async def _session_stream(request: ApiRequest) -> Any:
-    session_id = request.path["session_id"]
-    await request.records.events(session_id, run_id=None, after=0, limit=1)
-    return _stream(request, request.records.follow(session_id=session_id, after=_cursor(request)))
-
-
-async def _log_stream(request: ApiRequest) -> Any:
+@operation("GET", "/api/stream", Stream, query=LogQuery, media=_MEDIA)
+async def stream(request: ApiRequest) -> Any:
+    """The events of all runs, as they are stored, whatever process they are in."""
     query: LogQuery = request.query
     after = request.http.headers.get("last-event-id") or query.after
     async with request.records.follow(tenant=query.tenant, after=after or 0) as events:
         place = events.cursor  # one of another store is an error of the request
     return _stream(request, request.records.follow(tenant=query.tenant, after=place))
+
+
+@operation("GET", "/api/changes", Stream, media=_MEDIA)
+async def changes(request: ApiRequest) -> Any:
+    """Sends `changed` whenever something was stored: reload what is shown."""
+    return _streaming(request, _ticks(request))
+
+
+@operation("GET", "/api/sessions/{session_id}/stream", Stream, query=StreamQuery, media=_MEDIA)
+async def session_stream(request: ApiRequest) -> Any:
+    """The events of a session, then those to come."""
+    session_id = request.path["session_id"]
+    await request.records.events(session_id, run_id=None, after=0, limit=1)
+    return _stream(request, request.records.follow(session_id=session_id, after=_cursor(request)))
 
 
 def _cursor(request: ApiRequest) -> int:
@@ -128,52 +143,9 @@ async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGener
     yield ServerSentEvent(data="{}", event="end", sep="\n")
 
 
-async def _changes(request: ApiRequest) -> Any:
-    return _streaming(request, _ticks(request))
-
-
 async def _ticks(request: ApiRequest) -> AsyncGenerator[ServerSentEvent]:
     token = 0
     while True:
         seen, token = token, await request.records.store.wait(token, PING_S)
         if token != seen:
             yield ServerSentEvent(data="{}", event="changed", sep="\n")
-
-
-def _operation(path: str, name: str, summary: str, handle: Any) -> Operation:
-    return Operation("GET", path, name, summary, handle, Stream, query=StreamQuery, media="text/event-stream")
-
-
-OPERATIONS = (
-    _operation(
-        "/api/runs/{run_id}/stream",
-        "run_stream",
-        "The events of a run, then those to come; after its end, `end`.",
-        _run_stream,
-    ),
-    Operation(
-        "GET",
-        "/api/stream",
-        "stream",
-        "The events of all runs, as they are stored, whatever process they are in.",
-        _log_stream,
-        Stream,
-        query=LogQuery,
-        media="text/event-stream",
-    ),
-    Operation(
-        "GET",
-        "/api/changes",
-        "changes",
-        "Sends `changed` whenever something was stored: reload what is shown.",
-        _changes,
-        Stream,
-        media="text/event-stream",
-    ),
-    _operation(
-        "/api/sessions/{session_id}/stream",
-        "session_stream",
-        "The events of a session, then those to come.",
-        _session_stream,
-    ),
-)

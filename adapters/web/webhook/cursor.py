@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from proctor.supervisor.errors import UsageError
 
+from ...kit.whole_file import whole_file
+
 
 class CursorFile:
     """A place in the store's log, written whole or not at all."""
@@ -30,12 +32,8 @@ class CursorFile:
 
     def write(self, cursor: str) -> None:
         """Keep a place."""
-        new = self.path.with_name(self.path.name + ".new")
-        with new.open("w", encoding="ascii") as file:
-            file.write(cursor)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
+        with whole_file(self.path) as file:
+            file.write(cursor.encode("ascii"))
 
 
 @contextmanager
