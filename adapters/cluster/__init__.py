@@ -36,6 +36,7 @@ ROOMS = (
     "hosted",  # a worker in a thread of a Ray actor
     "handle",  # one such run, as whoever put it down holds it
     "worker",  # takes runs from the queue and supervises them
+    "starts",  # how a worker starts one
     "outcome",  # how a run ended, from its record
     "queue",  # runs that wait in the store for a worker
     "run_spec",  # a run as data

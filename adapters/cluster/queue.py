@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
@@ -67,35 +67,46 @@ def spec_of(run: RunInfo) -> RunSpec | None:
         raise UsageError(f"run `{run.run_id}` was put down by another version: {error}") from None
 
 
-def is_free(run: RunInfo) -> bool:
-    """Whether it waits for a worker."""
-    return run.status == "created" and FIELD in run.spec and (run.owner is None or run.owner.gone)
+def is_free(run: RunInfo, mine: int = 0) -> bool:
+    """Whether it waits for a worker, or for the one whose epoch is `mine`."""
+    if run.status != "created" or FIELD not in run.spec:
+        return False
+    return run.owner is None or run.owner.gone or run.owner.epoch == mine
 
 
-async def waiting(store: Store, *, most: int) -> list[RunInfo]:
+class Waiting(NamedTuple):
+    """A run that was seen to wait for a worker."""
+
+    run_id: str
+    session_id: str
+    attempts: int
+
+
+async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
     """The runs that a worker may take now, oldest first, and no more than so many: of each session the first, without
-    those whose start is blocked. Raises StoreError.
+    those whose start is blocked, unless it is claimed by the worker whose epoch is `mine`. Raises StoreError.
     """
     blocks = await store.blocks()
-    oldest: dict[str, RunInfo] = {}  # by session, newest first
-    async with closing(_waiting(store)) as runs:
+    oldest: dict[str, Waiting] = {}  # by session, newest first
+    async with closing(_waiting(store, mine)) as runs:
         async for run in runs:
             about = {"tenant": run.tenant, "labels": run.labels}
-            if any(block.covers(run_id=run.run_id, session_id=run.session_id, **about) for block in blocks):
+            blocked = any(block.covers(run_id=run.run_id, session_id=run.session_id, **about) for block in blocks)
+            if blocked and (run.owner is None or run.owner.epoch != mine):
                 continue
             oldest.pop(run.session_id, None)
-            oldest[run.session_id] = run
+            oldest[run.session_id] = Waiting(run.run_id, run.session_id, run.attempts)
             if len(oldest) > most:
                 del oldest[next(iter(oldest))]
     return list(oldest.values())[::-1]
 
 
-async def _waiting(store: Store) -> AsyncGenerator[RunInfo]:
+async def _waiting(store: Store, mine: int = 0) -> AsyncGenerator[RunInfo]:
     """All that wait for a worker, newest first."""
     before = None
     while page := await store.runs(limit=_PAGE, before=before, where=_CREATED):
         for run in page:
-            if is_free(run):
+            if is_free(run, mine):
                 yield run
         before = page[-1].run_id
 

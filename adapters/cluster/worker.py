@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import anyio
-import msgspec
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 
 from proctor.adapters.agents.registry import adapter_named
 from proctor.adapters.kit.processes.remains import end_remains
-from proctor.policies.policy import Policy
-from proctor.supervisor import RunHandle, RunInfo, StartsBlockedError, StoreError, Supervisor
+from proctor.supervisor import RunHandle, StoreError, Supervisor
 from proctor.supervisor.log import logger
 from proctor.supervisor.ports.adapters import Adapter, Store
-from proctor.supervisor.run.orphans import end_lost_runs, end_unowned, passing_owner
+from proctor.supervisor.run.orphans import end_lost_runs
 
-from .queue import is_free, spec_of, waiting
+from .queue import Waiting, waiting
+from .starts import Starts
 
 LOOK_S: Final = 2.0
 """How often a worker looks for lost runs, and for those that wait where the store tells it of nothing new."""
@@ -28,7 +27,6 @@ RETRY_S: Final = 1.0
 _SHARE: Final = 10
 """Reading the queue takes at most this part of a worker's time, one in so many, however long the queue is."""
 _AHEAD: Final = 2000
-_KEPT: Final = 256
 
 
 class Worker:
@@ -46,10 +44,10 @@ class Worker:
         self.max_running = max_running
         self.finished = 0
         self._store = store
-        self._adapter_named = adapters
-        self._prepared: dict[bytes, tuple[Adapter, list[Policy]]] = {}
+        self._starts = Starts(store, adapters)
         self._taken: dict[str, str] = {}  # the runs that are started or go on here, by session
-        self._ahead: deque[tuple[str, str]] = deque()  # the runs that were seen to wait, with their sessions
+        self._ahead: deque[Waiting] = deque()
+        self._starting = 0
         self._drained = False
         self._freed = False
         self._listening: anyio.CancelScope | None = None
@@ -98,65 +96,48 @@ class Worker:
             self._next_reap = now + LOOK_S
             await end_lost_runs(self._store, remains=end_remains)
         if self.running < self.max_running and not self._ahead and now >= self._next_read:
-            found = await waiting(self._store, most=_AHEAD)
-            self._ahead.extend((run.run_id, run.session_id) for run in found)
+            self._ahead.extend(await waiting(self._store, most=_AHEAD, mine=self._starts.epoch))
             self._next_read = anyio.current_time() + _SHARE * (anyio.current_time() - now)
         while self._ahead and self.running < self.max_running and not self._drained:
-            run_id, session_id = self._ahead.popleft()
-            if session_id not in self._taken:
-                self._taken[session_id] = run_id
-                tasks.start_soon(self._supervise, supervisor, run_id, session_id)
+            if self._ahead[0].attempts and self._starting:
+                return
+            run = self._ahead.popleft()
+            if run.session_id in self._taken:
+                continue
+            self._taken[run.session_id] = run.run_id
+            self._starting += 1
+            if run.attempts:  # alone: should this worker die of it, no other is to be counted with it
+                await tasks.start(self._supervise, supervisor, run)
+            else:
+                tasks.start_soon(self._supervise, supervisor, run)
 
-    async def _supervise(self, supervisor: Supervisor, run_id: str, session_id: str) -> None:
+    async def _supervise(
+        self,
+        supervisor: Supervisor,
+        run: Waiting,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Start a run and wait for its end; the task has started once the run has begun."""
         try:
-            handle = await self._start(supervisor, run_id)
+            handle = await self._begun(supervisor, run, task_status)
             if handle is not None:
                 await handle.wait_finished()
                 self.finished += 1
         except StoreError as error:
-            self._log.warning("worker.store", run_id=run_id, session_id=session_id, error=str(error))
+            self._log.warning("worker.store", run_id=run.run_id, session_id=run.session_id, error=str(error))
         finally:
-            del self._taken[session_id]
+            del self._taken[run.session_id]
             self._freed = True
             if self._listening is not None:
                 self._listening.cancel()
 
-    async def _start(self, supervisor: Supervisor, run_id: str) -> RunHandle | None:
-        """Start a run, unless another worker has it; one that can start nowhere is ended with the reason."""
-        run = await self._store.run(run_id)
-        if run is None or not is_free(run):
-            return None
+    async def _begun(self, supervisor: Supervisor, run: Waiting, task_status: TaskStatus[None]) -> RunHandle | None:
         try:
-            spec = spec_of(run)
-            assert spec is not None
-            adapter, policies = self._parts(spec.adapter, spec.options, spec.policies)
-            return await supervisor.execute(adapter, run_id, policies=policies, continuation=spec.continuation)
-        except StartsBlockedError:
-            return None  # it waits until that is lifted
-        except StoreError:
-            raise
-        except Exception as error:  # whatever an adapter's options do, no other run is to end of it
-            if not isinstance(error.__cause__, StoreError):  # else another worker has it, or its session
-                await self._refuse(run, error)
-            return None
-
-    async def _refuse(self, run: RunInfo, error: Exception) -> None:
-        self._log.error("run.not_started", run_id=run.run_id, session_id=run.session_id, error=str(error))
-        async with passing_owner(self._store) as owner:
-            await end_unowned(self._store, run, epoch=owner.epoch, reason=f"it could not be started: {error}")
-
-    def _parts(
-        self, name: str, options: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]
-    ) -> tuple[Adapter, list[Policy]]:
-        """The adapter and the policies of a spec, shared by runs with the same: one plan is made for all of them."""
-        from proctor.policies import parse_policies
-
-        key = msgspec.json.encode([name, options, policies])
-        if key not in self._prepared:
-            if len(self._prepared) >= _KEPT:
-                self._prepared.clear()
-            self._prepared[key] = (
-                self._adapter_named(name, **options),
-                list(parse_policies({"policies": list(policies)})),
-            )
-        return self._prepared[key]
+            handle = await self._starts.start(supervisor, run)
+            if handle is not None and run.attempts:
+                await self._starts.begun(handle)
+        finally:
+            self._starting -= 1
+            task_status.started()
+        return handle

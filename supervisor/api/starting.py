@@ -12,9 +12,9 @@ import msgspec
 from ..control.commands import CommandReader
 from ..control.ownership import Ownership
 from ..errors import PolicyViolationError, StoreError
-from ..launch.claiming import claimed
+from ..launch.claiming import claim_created, claimed
 from ..launch.launch import Order
-from ..ports.adapters import RunInfo, Store
+from ..ports.adapters import Remains, RunInfo, Store
 from ..run.foreign.apart import spawn
 from ..run.orphans import remains_of
 from ..run.services import Services
@@ -81,6 +81,11 @@ class Starting:
             if isinstance(error, StoreError):
                 self._check_open()  # a store refuses the claim of an owner that has left
             raise
+
+    async def claim(self, info: RunInfo, remains: Remains | None) -> RunInfo:
+        """Make a created run the supervisor's before it is started."""
+        owner = await self._ownership.owner()
+        return await claim_created(self._store, info, epoch=owner.epoch, remains=remains)
 
     async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:
         with self._reader.gathering() as ordered:

@@ -24,8 +24,8 @@ from ..launch.history import Continuation, check_continuation
 from ..launch.launch import Order, run_info
 from ..launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
 from ..log import logger
-from ..ports.adapters import Adapter, Approver, Publisher, Store
-from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner
+from ..ports.adapters import Adapter, Approver, Publisher, Remains, Store
+from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.clock import Clock
 from ..run.services import Services
@@ -193,15 +193,19 @@ class Supervisor:
         """
         self._check_open()
         check_adapter(adapter)
-        info = await self._store.run(run_id)
-        if info is None:
-            raise UsageError(f"there is no run `{run_id}`; create it first")
-        if info.status != "created":
-            raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
+        info = await self._created(run_id)
         with refusals_told(self._log, info):
             plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
             order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
             return await self._start(order, created=True)
+
+    async def claim(self, run_id: str, *, remains: Remains | None = None) -> RunInfo:
+        """Make a run that was created this supervisor's, so that no other starts it; `execute` does.
+
+        `remains` ends what a lost run of its session left running on this machine. Raises as `execute` does.
+        """
+        self._check_open()
+        return await self._starting.claim(await self._created(run_id), remains)
 
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
@@ -262,6 +266,14 @@ class Supervisor:
     def _check_open(self) -> None:
         if self._services is None or self._closing:
             raise UsageError("the supervisor is not open; use `async with`")
+
+    async def _created(self, run_id: str) -> RunInfo:
+        info = await self._store.run(run_id)
+        if info is None:
+            raise UsageError(f"there is no run `{run_id}`; create it first")
+        if info.status != "created":
+            raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
+        return info
 
     async def _start(self, order: Order, *, created: bool) -> RunHandle:
         assert self._services is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +13,7 @@ import msgspec
 
 from ..errors import StartsBlockedError, StoreError, UsageError
 from ..machine.boundary.inputs import Begin
-from ..ports.adapters import Store
+from ..ports.adapters import Remains, Store
 from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
@@ -45,7 +46,7 @@ async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIt
     store = services.store
     actor, begin = await launched(order, services)
     await _check_unblocked(store, order, begin)
-    info = await _claim_free(order, services, created=created)
+    info = await _claim(order, services, created=created)
     try:
         await _check_unblocked(store, order, begin)  # an order given from here on finds this run
         for _ in range(_TRIES):
@@ -70,28 +71,38 @@ async def _check_unblocked(store: Store, order: Order, begin: Begin) -> None:
             raise StartsBlockedError(block)
 
 
-async def _claim_free(order: Order, services: Services, *, created: bool) -> RunInfo:
-    """Claim the run; lost runs of its session are ended first. Raises UsageError when another owner has it."""
+async def claim_created(store: Store, info: RunInfo, *, epoch: int, remains: Remains | None = None) -> RunInfo:
+    """Claim a created run, unless this owner has it; lost runs of its session are ended first. Raises UsageError when
+    another owner has it, or its session.
+    """
+    if info.owner is not None and info.owner.epoch == epoch:
+        return info
+    return await _when_free(partial(store.claim_run, info.run_id, epoch=epoch), store, info.session_id, remains)
+
+
+async def _when_free(
+    claim: Callable[[], Awaitable[RunInfo]], store: Store, session_id: str, remains: Remains | None
+) -> RunInfo:
     for _ in range(_TRIES):
         try:
-            return await _claim(order, services, created=created)
+            return await claim()
         except StoreError as error:
             if error.kind not in _NOT_FREE:
                 raise
-            if error.kind != "session_busy" or not await _freed(order, services.store):
+            if error.kind != "session_busy" or not await _freed(store, session_id, remains):
                 raise UsageError(str(error)) from error
             busy = error
     raise UsageError(str(busy)) from busy
 
 
-async def _freed(order: Order, store: Store) -> bool:
+async def _freed(store: Store, session_id: str, remains: Remains | None) -> bool:
     """Whether the session is free: a lost run of it is ended here, or by another owner, which is awaited."""
-    session_id, token = order.info.session_id, 0
+    token = 0
     with anyio.move_on_after(ENDED_S):
         while owners := await _keepers(store, session_id):
             if not all(owner.gone or owner.is_ending for owner in owners):
                 return False
-            if not await end_lost_runs(store, remains=remains_of(order.adapter), session_id=session_id):
+            if not await end_lost_runs(store, remains=remains, session_id=session_id):
                 token = await store.wait(token, LOOK_AGAIN_S)
         return True
     return False
@@ -104,9 +115,10 @@ async def _keepers(store: Store, session_id: str) -> list[Owner]:
 
 
 async def _claim(order: Order, services: Services, *, created: bool) -> RunInfo:
+    store, remains = services.store, remains_of(order.adapter)
     if created:
-        return await services.store.claim_run(order.info.run_id, epoch=order.epoch)
-    return await _create(services, order)
+        return await claim_created(store, order.info, epoch=order.epoch, remains=remains)
+    return await _when_free(partial(_create, services, order), store, order.info.session_id, remains)
 
 
 async def _create(services: Services, order: Order) -> RunInfo:

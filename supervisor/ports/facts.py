@@ -103,6 +103,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         ended_seq: The seq of its end; 0 before.
         calls: How many calls ran.
         violations: How many violations were recorded.
+        attempts: How many owners have claimed it to start it, of a run that was created before.
         usage: Tokens and USD reported so far and, once it has ended, what its end states.
     """
 
@@ -122,6 +123,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_seq: int = 0
     calls: int = 0
     violations: int = 0
+    attempts: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
 
     @property
@@ -130,6 +132,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         if self.started_at is None or self.ended_at is None:
             return None
         return round((self.ended_at - self.started_at).total_seconds() * 1000)
+
+    def attempts_with(self, epoch: int, *, lost: bool) -> int:
+        """Its `attempts` once the owner of that epoch claims it, to start it or, where it was `lost`, to end it."""
+        return self.attempts + (not lost and (self.owner is None or self.owner.epoch != epoch))
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,7 +76,8 @@ class Store(Protocol):
 
         One conditional write. To be started, a run that never was: one that nobody has claimed, or whose owner is
         gone, or that is this owner's. With `lost`, to be ended, one that was started and whose owner is gone, or
-        that nobody claimed. Whoever had it is fenced from then on. Raises StoreError: `no_run`; `run_over`;
+        that nobody claimed. Whoever had it is fenced from then on. Each owner that claims it to start it is counted
+        in its `attempts`. Raises StoreError: `no_run`; `run_over`;
         `started`, it is not one to be started any more; `claimed`, an owner that is there has it; `session_busy`,
         another claimed run of its session is not over; `fenced`, no owner has the epoch.
         """

@@ -118,6 +118,12 @@ async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> No
     await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller"))
 
 
+async def fail_untried(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
+    """End a claimed run as failed instead of trying it again, unless another owner has it. Raises StoreError."""
+    error = OwnerLostError(reason, details={"attempts": run.attempts})
+    await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=error))
+
+
 async def _ended(store: Store, run: RunInfo, epoch: int, cause: inputs.CancelAsked | inputs.OwnerLost) -> bool:
     events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
     identity = RunIdentity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)

@@ -43,7 +43,7 @@ async def latest(store: Store, run: RunInfo) -> RunInfo:
 async def create_next(store: Store, run: RunInfo) -> None:
     """Create what goes on with a lost run, once, unless somebody ordered that the run ends. Raises StoreError."""
     following = next_of(run)
-    if following is None or await _ordered_to_end(store, run):
+    if following is None or await ordered_to_end(store, run):
         return
     try:
         created = await store.create_run(following)
@@ -54,7 +54,7 @@ async def create_next(store: Store, run: RunInfo) -> None:
         if stored is None:
             return  # another run has the name
         created = stored
-    order = await _ordered_to_end(store, run)
+    order = await ordered_to_end(store, run)
     if order is not None and order.number <= created.after:  # it came too early to concern the new run
         await store.instruct(Cancel(scope="run", value=created.run_id, by=order.by, reason=order.reason, at=order.at))
 
@@ -67,7 +67,7 @@ async def _stored_next(store: Store, run: RunInfo) -> RunInfo | None:
     return stored if stored.spec.get(AGAIN) == following.spec[AGAIN] else None
 
 
-async def _ordered_to_end(store: Store, run: RunInfo) -> Cancel | None:
+async def ordered_to_end(store: Store, run: RunInfo) -> Cancel | None:
     """Somebody's order that a run ends, given since it was created."""
     for order in await store.instructions(after=run.after):
         if isinstance(order, Cancel) and order.covers(

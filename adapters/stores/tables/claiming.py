@@ -64,9 +64,11 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
         raise refusals.claimed(run_id, owner)
     if run.status != "created" and not lost:
         raise refusals.started(run_id)
+    attempts = run.attempts_with(epoch, lost=lost)
     owner = _take_session(recorder, run_id, run.session_id, epoch)
-    recorder.write("UPDATE runs SET epoch = ? WHERE run_id = ?", (epoch, run_id), runs=[run_id])
-    return replace(run, owner=owner, status="running" if run.status == "lost" else run.status)
+    sql = "UPDATE runs SET epoch = ?, attempts = ? WHERE run_id = ?"
+    recorder.write(sql, (epoch, attempts, run_id), runs=[run_id])
+    return replace(run, owner=owner, status="running" if run.status == "lost" else run.status, attempts=attempts)
 
 
 def _found(recorder: Transaction, run_id: str) -> RunInfo:

@@ -98,7 +98,10 @@ def session_info(tables: Tables, session_id: str) -> SessionInfo | None:
 
 
 _PLAIN_COLUMNS = ("run_id", "session_id", "runs.provider", "status", "created_at", "spec", "after")
-_LINE_COLUMNS = ("tenant", "labels", "started_ms", "ended_ms", "started_seq", "ended_seq", "calls", "violations")
+_LINE_COLUMNS = (
+    *("tenant", "labels", "started_ms", "ended_ms", "started_seq", "ended_seq", "calls", "violations"),
+    "attempts",
+)
 
 
 @cache
@@ -168,7 +171,7 @@ def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
     """The run of a row."""
     run_id, session_id, provider, status, created_at, spec, after = row[:7]
     owner = owner_of(dialect, row[7:14])
-    tenant, labels, started, ended, started_seq, ended_seq, calls, violations, *tokens, cost_usd = row[14:]
+    tenant, labels, started, ended, started_seq, ended_seq, calls, violations, attempts, *tokens, cost_usd = row[14:]
     if status == "running" and owner is not None and owner.gone:
         status = "lost"
     return RunInfo(
@@ -188,5 +191,6 @@ def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
         ended_seq=ended_seq or 0,
         calls=calls,
         violations=violations,
+        attempts=attempts,
         usage=Usage(**dict(zip(FIGURES, (*map(int, tokens), cost_usd), strict=True))),
     )

@@ -121,7 +121,9 @@ class MemoryStore:
         if run is None:
             raise refusals.no_run(run_id)
         self._claims.check(run, epoch, lost=lost)
+        attempts = self._claims.shown(run).attempts_with(epoch, lost=lost)
         self._claims.claim(run, epoch)
+        self._runs[run_id] = run = msgspec.structs.replace(run, attempts=attempts)
         self._wakeups.ring()
         return self._claims.shown(run)
 

@@ -59,6 +59,25 @@ class ClaimingChecks(StoreChecks):
 
             assert sorted(refusals, key=str) == [None, *["claimed"] * 9]
 
+    async def test_each_owner_that_claims_a_run_to_start_it_is_counted(self) -> None:
+        """The same owner once, and not one that claims it to end it."""
+        async with self.open_store() as store:
+            counts = [(await store.create_run(RunInfo(run_id="r", session_id="s"))).attempts]
+            for name in ("a", "b"):
+                epoch = await owner(store, name)
+                counts += [(await store.claim_run("r", epoch=epoch)).attempts for _ in range(2)]
+                await store.release(epoch)
+            last = await owner(store, "c")
+            await store.claim_run("r", epoch=last)
+            await store.append([started("r")], epoch=last)
+            await store.release(last)
+            ended = await store.claim_run("r", epoch=await owner(store, "d"), lost=True)
+            run = await store.run("r")
+
+            assert counts == [0, 1, 1, 2, 2]
+            assert (ended.attempts, run and run.attempts) == (3, 3)
+            assert [one.attempts for one in await store.runs()] == [3]
+
     async def test_what_cannot_be_claimed_is_told_apart(self) -> None:
         """A run there is not, one that is over, one without an owner to claim it."""
         async with self.open_store() as store:

@@ -8,25 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
 
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.cluster import Fleet, RunSpec, Worker
-from proctor.adapters.cluster.queue import enqueue
+from proctor.adapters.cluster.queue import enqueue, waiting
+from proctor.adapters.cluster.starts import Starts
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Check, Policy
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import RunStarted, ToolCallStarted
 from proctor.supervisor import (
     ApprovalAnswer,
+    Block,
     KillSwitch,
+    MemoryStore,
+    Owner,
     PolicyViolationError,
+    RunInfo,
     StoreError,
+    Supervisor,
     UsageError,
     answer,
 )
 from proctor.supervisor.store.take_over import next_of
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -180,6 +188,64 @@ async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(store: SQL
         await switch.lift(by="ana", tenant="acme")
         assert (await over(store, blocked.run_id)).status == "completed"
         worker.drain()
+
+
+class BlockedBetween(MemoryStore):
+    """Starts are blocked just when a worker has claimed the first run."""
+
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+        """As ever; then nothing starts."""
+        run = await super().claim_run(run_id, epoch=epoch, lost=lost)
+        if run.attempts == 1 and not await self.blocks():
+            await self.instruct(Block(scope="all", value="", by="ana"))
+        return run
+
+
+async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_when_that_is_lifted() -> None:
+    """By the same worker: nobody else may take it."""
+    store = BlockedBetween()
+    run = await enqueue(store, spec())
+    worker = Worker(store)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        with anyio.fail_after(PATIENCE_S):
+            while not await store.blocks():
+                await store.wait(0, 1.0)
+                await anyio.lowlevel.checkpoint()
+        await KillSwitch(store).lift(by="ana", everything=True)
+        assert (await over(store, run.run_id)).status == "completed"
+        worker.drain()
+
+
+async def test_a_run_that_its_worker_holds_while_starts_are_blocked_ends_when_that_is_ordered() -> None:
+    """Its worker hears it, though the run never began."""
+    store = BlockedBetween()
+    run = await enqueue(store, spec())
+    worker = Worker(store)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        [outcome] = await KillSwitch(store).kill(by="ana", run_id=run.run_id, wait_s=PATIENCE_S)
+        worker.drain()
+
+    assert (outcome.status, outcome.ended) == ("cancelled", True)
+
+
+async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() -> None:
+    """What was seen to wait is started only as it was seen: how often it was tried decides how it is tried."""
+    store = MemoryStore()
+    run = await enqueue(store, spec())
+    [seen] = await waiting(store, most=1)
+    other = await store.register(Owner(owner_id="other"), lease_s=60)
+    await store.claim_run(run.run_id, epoch=other.epoch)
+    await store.release(other.epoch)
+
+    async with Supervisor(store) as supervisor:
+        assert await Starts(store).start(supervisor, seen) is None
+        [again] = await waiting(store, most=1)
+        handle = await Starts(store).start(supervisor, again)
+        assert handle is not None
+        assert (await handle.wait()).status == "completed"
+    assert (seen.attempts, again.attempts) == (0, 1)
 
 
 async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:

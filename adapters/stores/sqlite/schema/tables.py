@@ -166,6 +166,10 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
             "CREATE INDEX budget_shares_by_run ON budget_shares(run_id)",
         ),
     ),
+    (
+        "how often owners took a run up to start it",
+        ("ALTER TABLE runs ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0",),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
