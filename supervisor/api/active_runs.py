@@ -9,7 +9,6 @@ import anyio
 import msgspec
 
 from ..control.approvals import requested_at
-from ..control.commands import concerns
 from ..launch.claiming import Claimed
 from ..machine.boundary.inputs import CancelAsked
 from ..ports.facts import ApprovalAnswer, ApprovalRequest
@@ -70,10 +69,12 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(instruction, AnswerGiven):
             if instruction.run_id == self.run_id:
                 self.actor.answer(instruction.approval_id, instruction.answer)
-        elif isinstance(instruction, Cancel) and concerns(
-            instruction, run_id=self.run_id, session_id=self.session_id, context=self.context, after=self.after
-        ):
+        elif isinstance(instruction, Cancel) and instruction.number > self.after and self._is_covered(instruction):
             self.cancel(instruction.reason or "cancelled", instruction.approval, instruction.by)
+
+    def _is_covered(self, order: Cancel) -> bool:
+        about = {"tenant": self.context.get("tenant"), "labels": self.context.get("labels")}
+        return order.covers(run_id=self.run_id, session_id=self.session_id, **about)
 
 
 class ActiveRuns:

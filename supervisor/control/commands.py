@@ -10,7 +10,7 @@ import anyio
 
 from ..errors import StoreError
 from ..ports.adapters import Store
-from ..ports.orders import Cancel, Instruction
+from ..ports.orders import Instruction
 from ..run.foreign.isolation import contained
 
 LONGEST_WAIT_S = 60.0
@@ -68,14 +68,3 @@ class CommandReader:
                 self._deliver(instruction)
             except Exception as error:  # whoever wrote it, it must not end any run of this process
                 self._log.error("instruction.undeliverable", number=instruction.number, error=str(error))
-
-
-def concerns(order: Cancel, *, run_id: str, session_id: str, context: dict[str, Any], after: int) -> bool:
-    """Whether an order is for a run: one of its scope that was created before it.
-
-    `context` is the run's, as JSON has it, and `after` the number of the latest instruction when it was created.
-    """
-    if order.number <= after:
-        return False
-    labels = context.get("labels")
-    return order.covers(run_id=run_id, session_id=session_id, tenant=context.get("tenant"), labels=labels)

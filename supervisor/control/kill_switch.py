@@ -16,6 +16,7 @@ from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
 from ..ports.orders import Block, Cancel, Lift
 from ..redaction import Redactor
 from ..run.orphans import end_lost, end_unowned, passing_owner
+from ..store.paging import all_runs
 from ..store.take_over import latest
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
@@ -23,7 +24,6 @@ Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 LOOK_AGAIN_S = 0.5
 PAUSE_S = 0.05
 """The least time between two looks at runs that are to end."""
-_PAGE = 500
 
 
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,11 +151,7 @@ class KillSwitch:
             labels={name: text} if scope == "label" else {},
         )
         session_id = value if scope == "session" else None
-        found: list[RunInfo] = []
-        before = None
-        while page := await self.store.runs(limit=_PAGE, session_id=session_id, before=before, where=where):
-            found += page
-            before = page[-1].run_id
+        found = [run async for run in all_runs(self.store, session_id=session_id, where=where)]
         return {run.run_id: run for run in reversed(found)}
 
     async def _awaited(

@@ -8,9 +8,9 @@ from ..errors import UsageError
 from ..ports.adapters import Remains, Store
 from ..ports.facts import RunFilter, RunInfo, RunStatus
 from ..run.orphans import end_lost, end_lost_runs, end_unowned, passing_owner
+from ..store.paging import all_runs
 
 _CREATED: frozenset[RunStatus] = frozenset(("created",))
-_PAGE = 500
 
 
 async def reap(store: Store, *, remains: Remains | None = None) -> list[RunInfo]:
@@ -42,24 +42,15 @@ async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime
     """
     if not isinstance(older_than, timedelta) or older_than < timedelta(0):
         raise UsageError("`older_than` is a time, for example `timedelta(days=1)`")
-    found = await _created_before(store, (now or datetime.now(UTC)) - older_than)
+    where = RunFilter(status=_CREATED, until=(now or datetime.now(UTC)) - older_than)
+    # Without the moment of its creation a run is left alone.
+    found = [run async for run in all_runs(store, where=where) if run.created_at is not None]
     if not found:
         return []
     ended = []
     async with passing_owner(store) as owner:
-        for run in found:
+        for run in reversed(found):
             reason = f"it was created {run.created_at:%Y-%m-%d %H:%M} UTC and never started"
             if await end_unowned(store, run, epoch=owner.epoch, reason=reason):
                 ended.append(run)
     return ended
-
-
-async def _created_before(store: Store, moment: datetime) -> list[RunInfo]:
-    """What waits to be started since then, oldest first; without the moment of its creation it is left alone."""
-    where = RunFilter(status=_CREATED, until=moment)
-    found: list[RunInfo] = []
-    before = None
-    while page := await store.runs(limit=_PAGE, before=before, where=where):
-        found += [run for run in page if run.created_at is not None]
-        before = page[-1].run_id
-    return found[::-1]

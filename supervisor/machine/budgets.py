@@ -7,6 +7,7 @@ says, as of any other fact.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from proctor.policies.budget import BudgetClaim
 from proctor.policies.stream.events import BudgetReserved, BudgetWarned
@@ -23,6 +24,7 @@ RESPONSES = ("cost_usd", "total_tokens")
 """What responses of the model use: how much is known when they are over."""
 
 
+@dataclass(slots=True, eq=False)
 class _Line:
     """One budget of the run, as far as it is used and as far as the store knows.
 
@@ -30,16 +32,13 @@ class _Line:
     `held`: what it has set aside for the run. `open`: whether it granted anything; None before its first answer.
     """
 
-    __slots__ = ("claim", "held", "largest", "open", "recorded", "requested", "seen")
-
-    def __init__(self, claim: BudgetClaim) -> None:
-        self.claim = claim
-        self.requested = 0.0
-        self.recorded = 0.0
-        self.held = 0.0
-        self.seen = 0.0
-        self.largest = 0.0
-        self.open: bool | None = None
+    claim: BudgetClaim
+    requested: float = 0.0
+    recorded: float = 0.0
+    held: float = 0.0
+    seen: float = 0.0
+    largest: float = 0.0
+    open: bool | None = None
 
     def see(self, used: float) -> None:
         """So much has been used."""
@@ -171,13 +170,12 @@ class Budgets:
                 go_on()
         self.look()
 
-    def settle(self) -> bool:
-        """The run is over: have the store told, if it was asked before; whether an answer is to be awaited."""
+    def settle(self) -> None:
+        """The run is over: have the store told, once it has answered what it was asked."""
         if not self._settled and not self._awaiting:
             self._see()
             self._settled = True
             self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
-        return True
 
     def settled(self, drawn: Sequence[Drawn]) -> None:
         """The store knows all that was used."""

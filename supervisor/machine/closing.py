@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from .provider_events import ProviderEvents
 from .run_state import Cause, RunState
 
 
+@dataclass(slots=True, eq=False)
 class Closing:
     """Sees a run to its end, and its record.
 
@@ -36,44 +38,22 @@ class Closing:
     # written only when the store has refused the one before.
     """
 
-    __slots__ = (
-        "_budgets",
-        "_end",
-        "_error",
-        "_gate",
-        "_lacking",
-        "_notes",
-        "_outcome",
-        "_replaced",
-        "_reports",
-        "_state",
-        "_stopping",
-    )
-
-    def __init__(
-        self,
-        state: RunState,
-        gate: GateKeeper,
-        reports: ProviderEvents,
-        budgets: Budgets | None,
-        notes: Mapping[str, Any],
-    ) -> None:
-        self._state = state
-        self._gate = gate
-        self._reports = reports
-        self._budgets = budgets
-        self._notes = notes
-        self._stopping = False
-        self._end: Event | None = None
-        self._outcome: Outcome | None = None
-        self._error: Exception | None = None
-        self._lacking: Exception | None = None
-        self._replaced = False
+    _state: RunState
+    _gate: GateKeeper
+    _reports: ProviderEvents
+    _budgets: Budgets | None
+    _notes: Mapping[str, Any]
+    _stopping: bool = False
+    _end: Event | None = None
+    _outcome: Outcome | None = None
+    _error: Exception | None = None
+    _lacking: Exception | None = None
+    _replaced: bool = False
 
     def cancel_asked(self, input: CancelAsked) -> None:
         """Somebody orders the run to end; the order changes nothing where the run is ending already."""
         state = self._state
-        if state.ended or state.ending is not None or self._reports.end is not None or state.cause is not None:
+        if state.ending is not None or self._reports.end is not None or state.cause is not None:
             return
         if input.approval is not None:
             request = msgspec.structs.replace(input.approval, held=False, requested_at=state.at)
@@ -111,14 +91,14 @@ class Closing:
         if self._state.ending is None:
             self._state.ending = input
             self._gate.refuse_open("the run has ended", decision="run_ended")
-            if self._budgets is None or not self._budgets.settle():
+            if self._budgets is None:
                 self._conclude(input)
+            else:
+                self._budgets.settle()
 
     def reserved(self, input: Reserved) -> None:
         """The store has answered a draw on shared budgets."""
         assert self._budgets is not None
-        if self._state.ended:
-            return
         self._budgets.reserved(input.drawn, input.error)
         if self._state.ending is not None:
             self._budgets.settle()
@@ -126,7 +106,7 @@ class Closing:
     def settled(self, input: Settled) -> None:
         """What the last response used is known to the store, as far as that answers."""
         assert self._budgets is not None
-        if self._state.ending is not None and not self._state.ended:
+        if self._state.ending is not None:
             self._budgets.settled(input.drawn)
             self._conclude(self._state.ending)
 

@@ -136,7 +136,7 @@ class RunMachine:
             if type(input) is inputs.Reported:  # almost always
                 if state.ending is None:
                     self._reports.take(input.event)
-            else:
+            elif not (state.ended and isinstance(input, _NOT_AFTER_THE_END)):
                 _HANDLERS[type(input)](self, input)
             if self._budgets is not None:
                 self._budgets.look()
@@ -245,15 +245,11 @@ class RunMachine:
             self._reports.ran_otherwise(input.event)
 
     def _answered(self, input: inputs.ApprovalAnswered) -> None:
-        if self._state.ended:
-            return
         self._gate.expire()
         self._gate.answered(input.approval_id, input.answer, input.tool_input)
 
     def _ticked(self, input: inputs.Ticked) -> None:
         self._deadline = None  # the alarm has rung
-        if self._state.ended:
-            return
         self._gate.expire()
         self._state.follow(self._state.judge.tick(input.now_ms))
 
@@ -261,6 +257,15 @@ class RunMachine:
 _LEAVES_DEADLINES = frozenset(
     (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
 )
+_NOT_AFTER_THE_END = (
+    inputs.ApprovalAnswered,
+    inputs.Ticked,
+    inputs.CancelAsked,
+    inputs.NetsChanged,
+    inputs.Reserved,
+    inputs.Settled,
+)
+"""What a run that has ended takes no more."""
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Begin: RunMachine._begin,
     inputs.RanOtherwise: RunMachine._ran_otherwise,
@@ -271,7 +276,7 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: lambda on, input: on._closing.cancel_asked(input),
     inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
-    inputs.NetsChanged: lambda on, input: on._state.record_if_live(input.event),
+    inputs.NetsChanged: lambda on, input: on._state.record(input.event),
     inputs.Reserved: lambda on, input: on._closing.reserved(input),
     inputs.Settled: lambda on, input: on._closing.settled(input),
     inputs.AdapterEnded: lambda on, input: on._closing.adapter_ended(input),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from proctor.policies.stream.events import Event
@@ -15,6 +16,7 @@ Late: TypeAlias = Callable[[], Command | None]
 """Makes a command when it is due, or None when it is not wanted any more."""
 
 
+@dataclass(slots=True, eq=False)
 class Outbox:
     """Collects what one input leads to. `unwritten` are the events nobody has taken away to store them, exact until
     then; what is taken has its secrets redacted.
@@ -23,28 +25,15 @@ class Outbox:
     # durable, or when the store has failed.
     """
 
-    __slots__ = (
-        "_lines",
-        "_ready",
-        "_redactor",
-        "_stored",
-        "_taken",
-        "_waiting",
-        "broken",
-        "unwritten",
-        "unwritten_bytes",
-    )
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self.broken = False
-        self.unwritten: list[Event] = []
-        self.unwritten_bytes = 0
-        self._lines: list[bytes] = []
-        self._ready: list[Command] = []
-        self._waiting: deque[tuple[int, Late]] | None = None
-        self._taken = 0
-        self._stored = 0
+    _redactor: Redactor
+    broken: bool = False
+    unwritten: list[Event] = field(default_factory=list)
+    unwritten_bytes: int = 0
+    _lines: list[bytes] = field(default_factory=list)
+    _ready: list[Command] = field(default_factory=list)
+    _waiting: deque[tuple[int, Late]] | None = None
+    _taken: int = 0
+    _stored: int = 0
 
     def take_record(self) -> list[Event]:
         """The events to store next."""

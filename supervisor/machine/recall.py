@@ -30,6 +30,7 @@ from proctor.policies.stream.events import (
 from ..store.approvals import shown
 from .boundary.inputs import AdapterEnded
 from .budgets import Budgets
+from .events.enforcement import RECORDED
 from .events.past import Past
 from .gate import GateKeeper
 from .open_calls import OpenCall, Stage
@@ -106,8 +107,7 @@ class _Recollection:
             self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
 
     def _violated(self, event: PolicyViolated) -> None:
-        fields = {name: getattr(event, name) for name in Violation.__struct_fields__ if hasattr(event, name)}
-        violation = msgspec.convert(fields, Violation)
+        violation = msgspec.convert({name: getattr(event, name) for name in RECORDED}, Violation)
         self._state.findings.append(violation)
         if event.action == "cancel" or event.escalated:
             self._state.refuse_run(violation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
@@ -34,6 +35,7 @@ from .outbox import Outbox
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
 
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 SIGNALS_KEPT = 1024
 """How many of a run's latest signals for approval can be answered while it goes on."""
 
@@ -75,6 +77,7 @@ def because(violation: Violation) -> str:
     return f"policy `{violation.policy}`: {violation.message or violation.kind}{wanted}"
 
 
+@dataclass(slots=True, eq=False)
 class RunState:
     """The record, the findings and the one cause of cancelling of a run. `faulted`: the judge has raised
     and is asked no more. `ending` is how the adapter ended, once it has.
@@ -83,42 +86,26 @@ class RunState:
     # record again gives the same state. Secrets are the one difference: judged as they are, stored as placeholders.
     """
 
-    __slots__ = (
-        "_approvals",
-        "_seq",
-        "at",
-        "begun",
-        "cause",
-        "ended",
-        "ending",
-        "faulted",
-        "findings",
-        "identity",
-        "judge",
-        "now_ms",
-        "outbox",
-        "redactor",
-        "refusal",
-        "signals",
-    )
+    identity: RunIdentity
+    judge: Judge
+    redactor: Redactor
+    outbox: Outbox = field(init=False)
+    findings: list[Violation] = field(default_factory=list)
+    cause: Cause | None = None
+    faulted: bool = False
+    refusal: Violation | None = None
+    begun: bool = False
+    ended: bool = False
+    ending: AdapterEnded | None = None
+    now_ms: int = 0
+    at: datetime = _EPOCH
+    signals: dict[str, ApprovalRequest] = field(default_factory=dict)
+    _approvals: int = 0
+    _seq: int = field(init=False)
 
-    def __init__(self, identity: RunIdentity, judge: Judge, redactor: Redactor) -> None:
-        self.identity = identity
-        self.judge = judge
-        self.redactor = redactor
-        self.outbox = Outbox(redactor)
-        self.findings: list[Violation] = []
-        self.cause: Cause | None = None
-        self.faulted = False
-        self.refusal: Violation | None = None
-        self.begun = False
-        self.ended = False
-        self.ending: AdapterEnded | None = None
-        self.now_ms = 0
-        self.at = datetime.fromtimestamp(0, UTC)
-        self.signals: dict[str, ApprovalRequest] = {}
-        self._approvals = 0
-        self._seq = identity.events_before
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.redactor)
+        self._seq = self.identity.events_before
 
     def tell_time(self, now_ms: int) -> None:
         """Time never goes backwards within a run."""
@@ -156,11 +143,6 @@ class RunState:
         found = () if self.faulted else self.judge.observe(stamped)
         if found:
             self.follow(found, stamped)
-
-    def record_if_live(self, event: Event) -> None:
-        """Record what may come at any time before the end of the run; nothing after it."""
-        if not self.ended:
-            self.record(event)
 
     def follow(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
         """Record violations of what already happened and enforce them as far as that goes.

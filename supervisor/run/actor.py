@@ -256,9 +256,9 @@ class RunActor:
         """Made when a run first asks somebody: most are idle, and never do."""
         if self._questions is None:
             self._questions = Questions(
-                self._services,
-                self._launch.run_id,
-                self._epoch,
+                services=self._services,
+                run_id=self._launch.run_id,
+                epoch=self._epoch,
                 within_s=ANSWER_S,
                 start=self._errands.start,
                 feed=self._feed,

@@ -21,6 +21,12 @@ from proctor.policies.stream.events import (
 
 from ..ports.facts import ApprovalAnswer, ApprovalRequest, ApprovalState, StoredApproval
 
+_SAME = {*ApprovalRequest.__struct_fields__} & {*ToolApprovalRequested.__struct_fields__} - {
+    "input_digest",
+    "violations",
+}
+"""What a request and its record have under one name, the same in both."""
+
 
 def state_after(event: ApprovalEvent) -> ApprovalState:
     """What an event makes of its approval."""
@@ -76,22 +82,11 @@ def same_input(request: ApprovalRequest, digest: str | None) -> bool:
 def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
     """What an approver is shown of a recorded request, `call` where more of it is known than the request says."""
     return ApprovalRequest(
-        approval_id=event.approval_id,
-        run_id=event.run_id,
-        session_id=event.session_id,
+        **{name: getattr(event, name) for name in _SAME},
         call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
         input_digest=event.input_digest or input_digest(event.tool_input),
-        policy_name=event.policy_name,
-        violation_kind=event.violation_kind,
-        reason=event.reason,
         violations=_violations(event),
         requested_at=event.at,
-        expires_at=event.expires_at,
-        held=event.held,
-        ran=event.ran,
-        approvers=event.approvers,
-        started_by=event.started_by,
-        scope=event.scope,
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from ..ports.adapters import RunInfo, Store
+from ..ports.adapters import Store
+from ..ports.facts import ANY_RUN, RunFilter, RunInfo
 
 T = TypeVar("T")
 _PAGE = 500
@@ -24,13 +25,16 @@ async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
             await found.aclose()
 
 
-async def all_runs(store: Store, *, session_id: str | None = None) -> AsyncGenerator[RunInfo, None]:
-    """The runs of `store`, or of one session (`session_id`), newest first; those that come meanwhile are left out.
+async def all_runs(
+    store: Store, *, session_id: str | None = None, where: RunFilter = ANY_RUN
+) -> AsyncGenerator[RunInfo, None]:
+    """The runs of `store`, or of one session (`session_id`), that meet all of `where`, newest first; those that come
+    meanwhile are left out.
 
     Close it where you stop before the end: see `contextlib.aclosing`.
     """
     before: str | None = None
-    while page := await store.runs(limit=_PAGE, session_id=session_id, before=before):
+    while page := await store.runs(limit=_PAGE, session_id=session_id, before=before, where=where):
         for run in page:
             yield run
         before = page[-1].run_id

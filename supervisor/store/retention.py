@@ -76,12 +76,8 @@ async def prune(
 
 async def _candidates(store: Store, cutoff: datetime) -> list[str]:
     """The sessions with a run that began before that moment and is over."""
-    found: dict[str, None] = {}
-    before: str | None = None
     where = RunFilter(until=cutoff, status=_ENDED)  # type: ignore[arg-type]
-    while page := await store.runs(limit=500, before=before, where=where):
-        found |= dict.fromkeys(run.session_id for run in page)
-        before = page[-1].run_id
+    found = dict.fromkeys([run.session_id async for run in all_runs(store, where=where)])
     return list(found)[::-1]
 
 
@@ -100,8 +96,7 @@ class _Pruning:
         last = await _latest(self._store, session_id)
         if last is None or last.at is None or last.at >= self._cutoff:
             return
-        async with closing(all_runs(self._store, session_id=session_id)) as every:
-            runs = [run async for run in every]
+        runs = [run async for run in all_runs(self._store, session_id=session_id)]
         if any(run.status not in _ENDED for run in runs):
             self.report.kept_going_on += 1
         elif self._keep_violations and any(run.violations for run in runs):

@@ -77,8 +77,7 @@ async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncG
     redactor = Redactor()
     place = await store.place()
     yield _encode(_Head(format=FORMAT, store=str(place))) + b"\n"
-    async with closing(all_runs(store, session_id=session_id)) as newest_first:
-        run_ids = [run.run_id async for run in newest_first]
+    run_ids = [run.run_id async for run in all_runs(store, session_id=session_id)]
     for run_id in reversed(run_ids):
         run = await store.run(run_id)
         if run is not None:

@@ -59,10 +59,6 @@ class Subscriptions:
             track = SessionTrack(self._store, session_id, run_id, after)
         return Subscription(self._feed, track, tenant, room)
 
-    def listen(self, size: int = ROOM) -> Subscription:
-        """All events of the store from the moment it is entered, in the order in which they are stored."""
-        return self.subscribe(room=size)
-
 
 class Subscription:
     """Events for one subscriber. `async with` gives them, and closes what they come from however it is left.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
 
 from proctor.policies.stream.events import TERMINAL, Event
 
@@ -21,63 +23,73 @@ Placed: TypeAlias = tuple[int, Event]
 """An event, with its place on the track."""
 
 
-class Track(Protocol):
-    """What is followed, and how far it has been handed over."""
+class Track(ABC):
+    """What is followed, and how far it has been handed over: `place` is that of the last event."""
 
-    @property
-    def session_id(self) -> str | None: ...
+    session_id: str | None = None
+    run_id: str | None = None
 
-    @property
-    def run_id(self) -> str | None: ...
-
-    @property
-    def cursor(self) -> int | str: ...
-
-    async def begin(self) -> None:
-        """Find where to begin. Raises UsageError for a run or a place there is not."""
-        ...
-
-    async def page(self) -> list[Placed]:
-        """The next stored events; none where there are no more."""
-        ...
-
-    def taken(self, entry: LogEntry) -> Placed | None:
-        """What an entry of the log is here; None for what was handed over before."""
-        ...
-
-    def passed(self, place: int) -> None:
-        """So far has been handed over."""
-        ...
-
-    async def ended(self) -> bool:
-        """Whether nothing more is to come."""
-        ...
-
-    def ends_with(self, event: Event) -> bool:
-        """Whether nothing comes after this event."""
-        ...
-
-
-class SessionTrack:
-    """One session, or one run of it until its end."""
-
-    def __init__(self, store: Store, session_id: str | None, run_id: str | None, after: object) -> None:
-        self.session_id = session_id
-        self.run_id = run_id
+    def __init__(self, store: Store, after: object) -> None:
         self._store = store
         self._after = after
-        self._seq = 0
+        self._place = 0
 
     @property
     def cursor(self) -> int | str:
-        """The `seq` of the last event."""
-        return self._seq
+        """The place of the last event, as `after` takes it."""
+        return self._place
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Find where to begin. Raises UsageError for a run or a place there is not."""
+
+    @abstractmethod
+    def _stored(self) -> AsyncIterator[Any]:
+        """What is stored beyond the place."""
+
+    @abstractmethod
+    def _placed(self, stored: Any) -> Placed:
+        """Something stored, with its place here."""
+
+    @abstractmethod
+    def taken(self, entry: LogEntry) -> Placed | None:
+        """What an entry of the log is here; None for what was handed over before."""
+
+    async def page(self) -> list[Placed]:
+        """The next stored events; none where there are no more."""
+        found: list[Placed] = []
+        async with closing(self._stored()) as stored:
+            async for one in stored:
+                found.append(self._placed(one))
+                if len(found) == _PAGE:
+                    break
+        return found
+
+    def passed(self, place: int) -> None:
+        """So far has been handed over."""
+        self._place = place
+
+    async def ended(self) -> bool:
+        """Whether nothing more is to come."""
+        return False
+
+    def ends_with(self, event: Event) -> bool:
+        """Whether nothing comes after this event."""
+        return False
+
+
+class SessionTrack(Track):
+    """One session, or one run of it until its end."""
+
+    def __init__(self, store: Store, session_id: str | None, run_id: str | None, after: object) -> None:
+        super().__init__(store, after)
+        self.session_id = session_id
+        self.run_id = run_id
 
     async def begin(self) -> None:
-        """See `Track.begin`."""
         check_cursor(self._after)
         assert isinstance(self._after, int)
-        self._seq = self._after
+        self._place = self._after
         if self.run_id is None:
             return
         run = await self._store.run(self.run_id)
@@ -86,84 +98,50 @@ class SessionTrack:
             raise UsageError(f"there is no run `{self.run_id}`{where}")
         self.session_id = run.session_id
 
-    async def page(self) -> list[Placed]:
-        """See `Track.page`."""
+    def _stored(self) -> AsyncIterator[Event]:
         assert self.session_id is not None
-        found: list[Placed] = []
-        async with closing(self._store.read(self.session_id, after=self._seq, run_id=self.run_id)) as events:
-            async for event in events:
-                found.append((event.seq, event))
-                if len(found) == _PAGE:
-                    break
-        return found
+        return self._store.read(self.session_id, after=self._place, run_id=self.run_id)
+
+    def _placed(self, stored: Event) -> Placed:
+        return stored.seq, stored
 
     def taken(self, entry: LogEntry) -> Placed | None:
-        """See `Track.taken`."""
-        return (entry.seq, event_of(entry)) if entry.seq > self._seq else None
-
-    def passed(self, place: int) -> None:
-        """See `Track.passed`."""
-        self._seq = place
+        return self._placed(event_of(entry)) if entry.seq > self._place else None
 
     async def ended(self) -> bool:
-        """A run that is over, or not there any more."""
         if self.run_id is None:
             return False
         run = await self._store.run(self.run_id)
         return run is None or run.status not in GOING_ON
 
     def ends_with(self, event: Event) -> bool:
-        """A run's terminal event."""
         return self.run_id is not None and isinstance(event, TERMINAL)
 
 
-class LogTrack:
-    """Everything in the store, or all of one tenant."""
-
-    session_id: str | None = None
-    run_id: str | None = None
+class LogTrack(Track):
+    """Everything in the store, or all of one tenant: it goes on for ever."""
 
     def __init__(self, store: Store, tenant: str | None, after: object) -> None:
-        self._store = store
+        super().__init__(store, after)
         self._tenant = tenant
-        self._after = after
-        self._place = Place(store_id="", position=0)
+        self._store_id = ""
 
     @property
     def cursor(self) -> int | str:
-        """The place of the last event, as text."""
-        return str(self._place)
+        return str(Place(store_id=self._store_id, position=self._place))
 
     async def begin(self) -> None:
-        """See `Track.begin`."""
         now = await self._store.place()
-        self._place = Place(store_id=now.store_id, position=_position(self._after, now))
+        self._store_id, self._place = now.store_id, _position(self._after, now)
 
-    async def page(self) -> list[Placed]:
-        """See `Track.page`."""
-        found: list[Placed] = []
-        async with closing(self._store.log(after=self._place.position, tenant=self._tenant)) as entries:
-            async for entry in entries:
-                found.append((entry.position, event_of(entry)))
-                if len(found) == _PAGE:
-                    break
-        return found
+    def _stored(self) -> AsyncIterator[LogEntry]:
+        return self._store.log(after=self._place, tenant=self._tenant)
+
+    def _placed(self, stored: LogEntry) -> Placed:
+        return stored.position, event_of(stored)
 
     def taken(self, entry: LogEntry) -> Placed | None:
-        """See `Track.taken`."""
-        return (entry.position, event_of(entry)) if entry.position > self._place.position else None
-
-    def passed(self, place: int) -> None:
-        """See `Track.passed`."""
-        self._place = Place(store_id=self._place.store_id, position=place)
-
-    async def ended(self) -> bool:
-        """It goes on for ever."""
-        return False
-
-    def ends_with(self, event: Event) -> bool:
-        """It goes on for ever."""
-        return False
+        return self._placed(entry) if entry.position > self._place else None
 
 
 def _position(after: object, now: Place) -> int:

@@ -134,7 +134,7 @@ async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permiss
     go_on = anyio.Event()
 
     async def watch() -> None:
-        async for event in hub.listen(size=4):
+        async for event in hub.subscribe(room=4):
             seen.append(event)
             if len(seen) == 1:
                 await go_on.wait()
@@ -173,7 +173,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
     may_read = anyio.Semaphore(0)
 
     async def listen() -> None:
-        async for event in hub.listen(size=2):
+        async for event in hub.subscribe(room=2):
             seen.append((event.session_id, event.seq))
             await may_read.acquire()
 

@@ -20,6 +20,9 @@ LIMITS = frozenset(Limits.__struct_fields__)
 REFUSES_LATER = LIMITS | {"budget", "circuit_breaker"}
 """Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
+RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
+"""What of a violation its record has."""
+
 SUPERVISION = "supervision"
 """Stands for a policy in a rule that holds without one: what was judged is what runs."""
 
@@ -48,21 +51,7 @@ def labelled(violation: Violation, enforcement: Enforcement) -> Violation:
 
 def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated:
     """The record of a violation."""
-    return PolicyViolated(
-        policy=violation.policy,
-        stack=violation.stack,
-        rule=violation.rule,
-        kind=violation.kind,
-        action=violation.action,
-        enforcement=violation.enforcement,
-        details=violation.details,
-        message=violation.message,
-        reason=violation.reason,
-        tool_call_id=violation.tool_call_id,
-        tool_name=violation.tool_name,
-        escalated=escalated,
-        at_end=violation.at_end,
-    )
+    return PolicyViolated(**{name: getattr(violation, name) for name in RECORDED}, escalated=escalated)
 
 
 def requested(call: ToolCall) -> ToolCallRequested:

@@ -2,7 +2,6 @@
 
 ROOMS = (
     "questions",  # what the machine of a run asks others
-    "reserving",  # the store, asked about shared budgets
     "callouts",  # checks and approvers, asked
     "stored",  # whether a store gave back what it was given
     "apart",  # code of others, in a task that may be left behind

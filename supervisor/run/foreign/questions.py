@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
+
+import anyio
 
 from ...log import RunLog
 from ...machine.boundary import inputs
 from ...machine.boundary.commands import AskApproval, DropApproval, Reserve, RunChecks, Settle
-from ...ports.adapters import ApprovalRequest
+from ...ports.facts import ApprovalRequest
+from ...ports.ledger import Drawn
+from ..latch import Latch
 from ..services import Services
 from .callouts import Approvals, ask_checks
-from .reserving import Reserving
+from .isolation import contained, silence
 
 Question: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
 """The commands that somebody else answers, or is asked no more."""
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Questions:
     """Asks for one run, and feeds the answers to its machine.
 
@@ -32,83 +38,72 @@ class Questions:
         log: is told of requests and of errors.
     """
 
-    __slots__ = (
-        "_approvals",
-        "_epoch",
-        "_feed",
-        "_log",
-        "_now_ms",
-        "_reserving",
-        "_run_id",
-        "_start",
-        "_store",
-        "_within_s",
-    )
+    services: Services
+    run_id: str
+    epoch: int
+    within_s: float
+    start: Callable[[Callable[[], Awaitable[None]]], None]
+    feed: Callable[[inputs.Input], None]
+    now_ms: Callable[[], int]
+    log: RunLog
+    _approvals: Approvals | None = None
+    _first_draw: Latch | None = None
 
-    def __init__(
-        self,
-        services: Services,
-        run_id: str,
-        epoch: int,
-        *,
-        within_s: float,
-        start: Callable[[Callable[[], Awaitable[None]]], None],
-        feed: Callable[[inputs.Input], None],
-        now_ms: Callable[[], int],
-        log: RunLog,
-    ) -> None:
-        self._store = services.store
-        self._approvals = Approvals(services.approver, log.failed) if services.approver is not None else None
-        self._reserving: Reserving | None = None
-        self._run_id = run_id
-        self._epoch = epoch
-        self._within_s = within_s
-        self._start = start
-        self._feed = feed
-        self._now_ms = now_ms
-        self._log = log
+    def __post_init__(self) -> None:
+        if self.services.approver is not None:
+            self._approvals = Approvals(self.services.approver, self.log.failed)
 
     def carry_out(self, command: Question) -> None:
         """Ask, and do not wait for the answer."""
         match command:
             case Reserve():
-                self._start(partial(self._budgets().reserve, command))
+                answered = self._first_draw = self._first_draw or Latch()
+                self.start(partial(self._reserve, command, answered))
             case Settle():
-                self._start(partial(self._budgets().settle, command))
+                self.start(partial(self._settle, command))
             case RunChecks():
-                self._start(partial(self._check, command))
+                self.start(partial(self._check, command))
             case AskApproval():
-                self._log.tell("info", "approval.requested", command.request.call, id=command.request.approval_id)
+                self.log.tell("info", "approval.requested", command.request.call, id=command.request.approval_id)
                 if self._approvals is not None:
-                    self._start(partial(self._ask, command.request, self._approvals))
+                    self.start(partial(self._ask, command.request, self._approvals))
             case DropApproval():
                 if self._approvals is not None:
                     self._approvals.drop(command.approval_id)
 
     async def drawn(self) -> None:
         """Wait until the store has answered the first draw on a shared budget, if there was one."""
-        if self._reserving is not None:
-            await self._reserving.answered()
+        if self._first_draw is not None:
+            await self._first_draw.wait()
 
-    def _budgets(self) -> Reserving:
-        """Made when a run first draws on a shared budget."""
-        if self._reserving is None:
-            self._reserving = Reserving(
-                self._store,
-                self._run_id,
-                self._epoch,
-                within_s=self._within_s,
-                feed=self._feed,
-                now_ms=self._now_ms,
-                failed=self._log.failed,
-            )
-        return self._reserving
+    async def _reserve(self, command: Reserve, answered: Latch) -> None:
+        store = self.services.store
+        drawn, error = await self._answer(lambda: store.reserve(self.run_id, command.draws, epoch=self.epoch))
+        try:
+            self.feed(inputs.Reserved(now_ms=self.now_ms(), drawn=drawn, error=error))
+        finally:
+            answered.set()
+
+    async def _settle(self, command: Settle) -> None:
+        store = self.services.store
+        drawn, error = await self._answer(lambda: store.settle(self.run_id, command.used, epoch=self.epoch))
+        self.feed(inputs.Settled(now_ms=self.now_ms(), drawn=drawn, error=error))
+
+    async def _answer(self, ask: Callable[[], Awaitable[list[Drawn]]]) -> tuple[tuple[Drawn, ...], Exception | None]:
+        """What the store answers, or how it failed to."""
+        with anyio.move_on_after(self.within_s):
+            try:
+                return tuple(await contained(ask)), None
+            except Exception as error:
+                self.log.failed("budgets.failed", error)
+                return (), error
+        return (), silence(self.within_s)
 
     async def _check(self, command: RunChecks) -> None:
         answers = await ask_checks(command.checks, command.call)
-        self._feed(inputs.Checked(now_ms=self._now_ms(), key=command.key, answers=answers))
+        self.feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
 
     async def _ask(self, request: ApprovalRequest, approvals: Approvals) -> None:
         answer = await approvals.ask(request)
         if answer is not None:
-            self._feed(inputs.ApprovalAnswered(now_ms=self._now_ms(), approval_id=request.approval_id, answer=answer))
+            self.feed(inputs.ApprovalAnswered(now_ms=self.now_ms(), approval_id=request.approval_id, answer=answer))
