@@ -38,11 +38,11 @@ class Closing:
     # written only when the store has refused the one before.
     """
 
-    _state: RunState
-    _gate: GateKeeper
-    _reports: ProviderEvents
-    _budgets: Budgets | None
-    _notes: Mapping[str, Any]
+    state: RunState
+    gate: GateKeeper
+    reports: ProviderEvents
+    budgets: Budgets | None
+    notes: Mapping[str, Any]
     _stopping: bool = False
     _end: Event | None = None
     _outcome: Outcome | None = None
@@ -52,8 +52,8 @@ class Closing:
 
     def cancel_asked(self, input: CancelAsked) -> None:
         """Somebody orders the run to end; the order changes nothing where the run is ending already."""
-        state = self._state
-        if state.ending is not None or self._reports.end is not None or state.cause is not None:
+        state = self.state
+        if state.ending is not None or self.reports.end is not None or state.cause is not None:
             return
         if input.approval is not None:
             request = msgspec.structs.replace(input.approval, held=False, requested_at=state.at)
@@ -63,52 +63,52 @@ class Closing:
     def fault(self, raised: BaseException) -> None:
         """Judging has failed, and so has the run; the judge is not called again."""
         error = as_error(raised)
-        self._state.faulted = True
-        self._state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
-        if self._state.ending is not None and not self._state.ended:
-            self._conclude(self._state.ending)
+        self.state.faulted = True
+        self.state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
+        if self.state.ending is not None and not self.state.ended:
+            self._conclude(self.state.ending)
 
     def store_failed(self, error: Exception) -> None:
         """The record cannot be written: what waits for it is let go, and the run is cancelled."""
-        self._state.outbox.broken = True
+        self.state.outbox.broken = True
         self._error = self._error or error
-        if not self._state.ended:
+        if not self.state.ended:
             reason = f"the record cannot be written: {error}"
-            self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
+            self.state.order_cancel(Cause(kind="store", reason=reason, error=error))
 
     def stop_once(self, cause: Cause) -> None:
         """Tell the agent to stop, once, as soon as the reason is on record."""
         if self._stopping:
             return
         self._stopping = True
-        self._gate.refuse_open(cause.reason, decision="cancel")
-        state = self._state
+        self.gate.refuse_open(cause.reason, decision="cancel")
+        state = self.state
         state.outbox.at_once(HurryRecord())
         state.outbox.after_record(lambda: None if state.ending else CancelAdapter(reason=cause.reason))
 
     def adapter_ended(self, input: AdapterEnded) -> None:
         """The agent is gone: the run ends, once the store knows what it used of shared budgets."""
-        if self._state.ending is None:
-            self._state.ending = input
-            self._gate.refuse_open("the run has ended", decision="run_ended")
-            if self._budgets is None:
+        if self.state.ending is None:
+            self.state.ending = input
+            self.gate.refuse_open("the run has ended", decision="run_ended")
+            if self.budgets is None:
                 self._conclude(input)
             else:
-                self._budgets.settle()
+                self.budgets.settle()
 
     def reserved(self, input: Reserved) -> None:
         """The store has answered a draw on shared budgets."""
-        assert self._budgets is not None
-        self._budgets.reserved(input.drawn, input.error)
-        if self._state.ending is not None:
-            self._budgets.settle()
+        assert self.budgets is not None
+        self.budgets.reserved(input.drawn, input.error)
+        if self.state.ending is not None:
+            self.budgets.settle()
 
     def settled(self, input: Settled) -> None:
         """What the last response used is known to the store, as far as that answers."""
-        assert self._budgets is not None
-        if self._state.ending is not None:
-            self._budgets.settled(input.drawn)
-            self._conclude(self._state.ending)
+        assert self.budgets is not None
+        if self.state.ending is not None:
+            self.budgets.settled(input.drawn)
+            self._conclude(self.state.ending)
 
     def retried(self, retry: Retried) -> None:
         """The store was asked once more for what it lacked."""
@@ -119,23 +119,23 @@ class Closing:
             return
         failed = retry.refused or retry.error
         self._error = failed and (self._error or failed)
-        self._state.outbox.at_once(self._finished())
+        self.state.outbox.at_once(self._finished())
 
     def _conclude(self, input: AdapterEnded) -> None:
         """Write the end of the run, and have the caller told when it is stored."""
-        self._state.hand_over_warnings()
-        end, outcome = ended(self._state, self._reports, input, self._notes)
+        self.state.hand_over_warnings()
+        end, outcome = ended(self.state, self.reports, input, self.notes)
         self._end, self._outcome = end, outcome
-        outbox = self._state.outbox
+        outbox = self.state.outbox
         outbox.put(*sized(end))
         outbox.at_once(HurryRecord())
         outbox.after_record(lambda: RetryRecord(end=end) if outbox.broken else self._finished())
 
     def _rewrite(self, end: Event) -> None:
         self._replaced = end is not self._end
-        self._end = self._state.stamp(end)
-        self._state.outbox.put(*sized(self._end))
-        self._state.outbox.at_once(RetryRecord(end=self._end))
+        self._end = self.state.stamp(end)
+        self.state.outbox.put(*sized(self._end))
+        self.state.outbox.at_once(RetryRecord(end=self._end))
 
     def _finished(self) -> Finish:
         assert self._outcome is not None
