@@ -13,11 +13,11 @@ import pytest
 
 from proctor.adapters.agents.claude import ClaudeAdapter
 from proctor.adapters.kit.processes import guardian
-from proctor.adapters.kit.processes.tree import RUN_MARK
+from proctor.adapters.kit.processes.process_tree import RUN_MARK
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event
 from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch
-from proctor.supervisor.testing import wire
+from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 
@@ -68,8 +68,8 @@ class Bench:
         return next(one for one in below if one.pid in marked and guardian.__file__ not in one.cmdline())
 
     def stand_in(self, behind: Callable[[list[str]], list[str]]) -> str:
-        """The real client behind a program that does something to its pipes: see supervisor.testing.wire."""
-        return str(wire.as_program(self.cwd.parent / "client", behind([real_client()])))
+        """The real client behind a program that does something to its pipes: see `damaged_output`."""
+        return str(damaged_output.as_program(self.cwd.parent / "client", behind([real_client()])))
 
 
 def real_client() -> str:

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.codex import CodexAdapter, session
-from proctor.adapters.kit.processes.tree import RUN_MARK
+from proctor.adapters.kit.processes.process_tree import RUN_MARK
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, RunCompleted, TurnStarted
 from proctor.supervisor.errors import ProviderError

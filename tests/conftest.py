@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from proctor.adapters.matrix import Shown, read_record, write_record
-from proctor.adapters.matrix.record import settled
+from proctor.adapters.matrix.evidence import settled
 from proctor.supervisor.testing.adapters.evidence import Evidence
 
 WRITE = os.environ.get("PROCTOR_MATRIX") == "write"

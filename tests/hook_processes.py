@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from proctor.adapters.claude_hook.knock import RESIDENT
-from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.session_record import store_id
 from proctor.adapters.claude_hook.settings import command
 from proctor.policies import RunContext
 

@@ -12,7 +12,7 @@ ROOMS = (
     "session",  # the machine of a session's latest run, and what carries out its commands
     "judge",  # a monitor for a client that asks its person itself
     "rules",  # policy files, read again when they change
-    "record",  # the store, one session's record at a time
+    "session_record",  # the store, one session's record at a time
     "settings",  # the client's settings file
     "messages",  # what the client tells and is told, and the usage in its log
     "knock",  # one hook as the client starts it; imports nothing of this package

@@ -30,8 +30,8 @@ from .messages import usage
 from .messages.answers import HookAnswer
 from .messages.input import CAN_STOP, GATING, HookInput
 from .messages.usage import UsageLog
-from .record import HookRecord
 from .session import HookedSession, Outcome
+from .session_record import HookRecord
 
 BY = "claude-code"
 USAGE_NOTE = "usage"

@@ -17,9 +17,9 @@ from proctor.supervisor.ports.processes import is_gone
 from .hook import Hook
 from .messages.answers import HookAnswer
 from .messages.input import HookInput, read_input
-from .record import LEASE_S, HookRecord, HookStore
 from .rules import RuleFiles
 from .session import HookedSession
+from .session_record import LEASE_S, HookRecord, HookStore
 
 KEPT_S = 900.0
 """A session that says nothing for so many seconds is read from its record when it goes on."""

@@ -32,8 +32,8 @@ from proctor.supervisor.run.orphans import lost_error
 
 from ..kit.processes.environment import home_of
 from .judge import AskingJudge
-from .record import HookRecord
 from .rules import Rules
+from .session_record import HookRecord
 
 Outcome: TypeAlias = tuple[list[Event], list[commands.Command]]
 """What the machine recorded, and what it wants done."""

@@ -30,8 +30,8 @@ ROOMS = (
     "moments",  # moments as people type them, times as they read them
     "output_file",  # `-o FILE`
     "own_tree",  # who asks: a person, or a supervised run
-    "places",  # where the store is
+    "store_place",  # where the store is
     "problems",  # problems in a policy text, with the line they are in
-    "stored",  # runs in a store, found by what people type
+    "run_lookup",  # runs in a store, found by what people type
 )
 """Top first: each imports only those below it."""

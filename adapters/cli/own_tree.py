@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 def check_outside_runs(what: str) -> None:
     """Raises UsageError when this process, or one it descends from, belongs to a supervised run."""
-    from proctor.adapters.kit.processes.tree import RUN_MARK
+    from proctor.adapters.kit.processes.process_tree import RUN_MARK
     from proctor.supervisor.errors import UsageError
 
     for environment in _environments():

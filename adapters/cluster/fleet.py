@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from proctor.adapters.stores.naming import is_url, open_store
+from proctor.adapters.stores.store_names import is_url, open_store
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalRequest,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import anyio
 
-from proctor.adapters.stores.naming import open_store
+from proctor.adapters.stores.store_names import open_store
 from proctor.supervisor.log import logger
 
 from .worker import Worker

@@ -2,13 +2,13 @@
 
 from .diff import CallChange, SessionChange, compare_sessions
 from .judge import judge_session, judge_sessions
-from .records import DecisionRecord, SessionReport, ViolationRecord
 from .reports.diff_report import DiffTally, diff_json_line, diff_table
 from .reports.failure import failure_reports
 from .reports.jsonl import json_line
 from .reports.junit import JUnitReport
 from .reports.sarif import SarifReport
 from .reports.table import summary_table
+from .results import DecisionRecord, SessionReport, ViolationRecord
 from .tally import Tally
 
 __all__ = [
@@ -40,7 +40,7 @@ ROOMS = (
     "judge",  # sessions to records
     "calls",  # calls and inputs as a line of text shows them
     "tally",  # records of many sessions summed up by rule
-    "records",  # what is found of one session
+    "results",  # what is found of one session
     "whose",  # whose session it is, as its record says
 )
 """Top first: each imports only those below it."""

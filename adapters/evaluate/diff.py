@@ -13,7 +13,7 @@ from proctor.policies.stream.calls import STRICTNESS, RunContext
 
 from .calls import CallLine, call_lines
 from .judge import judge_session
-from .records import SessionReport
+from .results import SessionReport
 from .whose import whose
 
 Change: TypeAlias = Literal["newly_refused", "newly_allowed", "other_action", "other_rules"]

@@ -26,7 +26,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
 )
 
-from .records import DecisionRecord, SessionReport, ViolationRecord
+from .results import DecisionRecord, SessionReport, ViolationRecord
 from .whose import whose
 
 _EARLIER_CONCLUSIONS = (PolicyViolated, BudgetWarned)

@@ -29,8 +29,8 @@ from proctor.policies.stream.events import (
 from .calls import call_lines
 from .expectations import ExpectedCall, PolicyTest
 from .judge import judge_session
-from .records import DecisionRecord, SessionReport
 from .reports.failure import append_call, append_field, append_gap
+from .results import DecisionRecord, SessionReport
 
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 """When a session begins; only what passes from there matters."""

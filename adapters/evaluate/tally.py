@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from .records import FailOn, SessionReport, fails
+from .results import FailOn, SessionReport, fails
 from .whose import in_words
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .log import run_logger, trace_of
     from .processes.client import ClientProcess, start_client
     from .processes.commands import CommandResult, Subprocesses
+    from .processes.process_tree import ProcessTree, marked_environment, process_rungs
     from .processes.rpc_client import RpcClient
-    from .processes.tree import ProcessTree, marked_environment, process_rungs
     from .task_provider import TaskProvider, at_work, provider_error
     from .tasks import helpers
     from .transcript import conversation, retold, text_of
@@ -83,7 +83,7 @@ __getattr__, __dir__ = lazily(
         "launch_options": "allow_lists denied options_for policy_parts run_limits",
         "log": "run_logger trace_of",
         "values.named_object": "named_object",
-        "processes.tree": "ProcessTree marked_environment process_rungs",
+        "processes.process_tree": "ProcessTree marked_environment process_rungs",
         "processes.rpc_client": "RpcClient",
         "processes.commands": "CommandResult Subprocesses",
         "task_provider": "TaskProvider at_work provider_error",

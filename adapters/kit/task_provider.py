@@ -17,7 +17,7 @@ from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 from .event_stream import EventStream
 from .gate import GateLink
 from .processes.commands import Subprocesses
-from .processes.tree import process_rungs
+from .processes.process_tree import process_rungs
 from .tasks import helpers
 
 INTERRUPT_S = 5.0

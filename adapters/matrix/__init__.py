@@ -1,7 +1,7 @@
 """What each adapter can do: said by its capabilities, shown by the conformance suite."""
 
+from .evidence import Shown, read_record, write_record
 from .installed import missing
-from .record import Shown, read_record, write_record
 from .rows import Row, matrix
 from .tables import markdown
 
@@ -14,7 +14,7 @@ ROOMS = (
     "page",  # the table in the documentation, between its markers
     "tables",  # rows -> Markdown, rows -> lines
     "rows",  # one row for each adapter
-    "record",  # what the suite has shown, as it is kept in `record.yaml`
+    "evidence",  # what the suite has shown, as it is kept in `record.yaml`
     "subjects",  # the adapters by name: what each needs
 )
 """Top first: each imports only those below it."""

@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.policies.stream.calls import Capabilities
 
-from .record import Shown, read_record, settled
+from .evidence import Shown, read_record, settled
 from .subjects import SUBJECTS, AdapterSubject
 
 

@@ -15,6 +15,6 @@ ROOMS = (
     "names",  # what a tool is called in a policy; annotations
     "upstream",  # where the server is
     "visibility",  # which tools could be called now
-    "wire",  # messages, and what the proxy answers itself
+    "messages",  # messages, and what the proxy answers itself
 )
 """Top first: each imports only those below it."""

@@ -12,7 +12,7 @@ from mcp.types import JSONRPCRequest
 
 from proctor.policies.stream.calls import ToolCall
 
-from .wire import RequestId
+from .messages import RequestId
 
 
 class PendingRequest:

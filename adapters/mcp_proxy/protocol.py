@@ -16,7 +16,7 @@ import msgspec
 from proctor.policies.policy import Policy, members_of
 from proctor.policies.values.paths import keys_of
 
-from .wire import printable
+from .messages import printable
 
 TOOL_CALL: Final = "tools/call"
 

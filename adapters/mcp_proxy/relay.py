@@ -19,7 +19,7 @@ from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFai
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapters import Gate
 
-from . import protocol, wire
+from . import messages, protocol
 from .names import Naming
 from .pending import Handshake, Listing, Pending, PendingCall, PendingRequest, about, asked_for, progress_token
 from .tool_list import ToolList
@@ -55,14 +55,14 @@ class Relay:
     def __init__(
         self,
         desk: SharedByConnections,
-        client: tuple[wire.Incoming, wire.Outgoing],
-        server: tuple[wire.Incoming, wire.Outgoing],
+        client: tuple[messages.Incoming, messages.Outgoing],
+        server: tuple[messages.Incoming, messages.Outgoing],
     ) -> None:
         self._desk = desk
         self._from_client, self._to_client = client
         self._from_server, self._to_server = server
         self._pending = Pending()
-        self._asked_by_server: set[wire.RequestId] = set()
+        self._asked_by_server: set[messages.RequestId] = set()
         self._tools = ToolList(desk.naming, desk.visibility)
         self._version: str | None = None
         self._lost = False
@@ -85,7 +85,7 @@ class Relay:
         for request in self._pending:
             self._pending.drop(request)
             if isinstance(request, PendingCall) and not request.withdrawn:
-                await self._tell(wire.refusal(request.id, tell_model_default(request.call.name)))
+                await self._tell(messages.refusal(request.id, tell_model_default(request.call.name)))
 
     async def answer_for_the_server(self, why: str) -> None:
         """Answer every open request with an error, as the server will not."""
@@ -97,14 +97,14 @@ class Relay:
                 else:
                     request.scope.cancel()
                 if not request.withdrawn:
-                    await self._tell(wire.refusal(request.id, why))
+                    await self._tell(messages.refusal(request.id, why))
             elif not request.withdrawn:
-                await self._tell(wire.failure(request.id, wire.INTERNAL_ERROR, why))
+                await self._tell(messages.failure(request.id, messages.INTERNAL_ERROR, why))
 
     async def _serve_client(self, tasks: TaskGroup) -> None:
         async for item in self._from_client:
             if isinstance(item, Exception):
-                await self._tell(wire.failure(None, wire.PARSE_ERROR, "not a JSON-RPC message"))
+                await self._tell(messages.failure(None, messages.PARSE_ERROR, "not a JSON-RPC message"))
                 continue
             message = item.message
             if isinstance(message, JSONRPCRequest):
@@ -124,25 +124,27 @@ class Relay:
         elif message.method in protocol.NOTICES:
             await self._pass_on(message)
         else:  # also a request whose id is none: null, a float, a boolean, an object, a list
-            self._desk.warn(f"the client sent `{wire.printable(message.method)}` without a usable id; it is dropped")
+            self._desk.warn(
+                f"the client sent `{messages.printable(message.method)}` without a usable id; it is dropped"
+            )
             why = f"`{message.method}` is not a notification; a request needs an id that is a string or an integer"
-            await self._tell(wire.failure(None, wire.INVALID_REQUEST, why))
+            await self._tell(messages.failure(None, messages.INVALID_REQUEST, why))
 
     async def _take_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         if self._pending.has(message.id):
             why = f"the request id `{message.id}` is in use"
-            await self._tell(wire.failure(message.id, wire.INVALID_REQUEST, why))
+            await self._tell(messages.failure(message.id, messages.INVALID_REQUEST, why))
         elif message.method == protocol.TOOL_CALL:
             await self._called(message, tasks)
         elif message.method == "server/discover":
             # Without the handshake there would be no stream for the notice that the tools changed.
             why = "this proxy speaks the protocol versions that begin with `initialize`"
-            await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, why))
+            await self._tell(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
         elif message.method not in protocol.REQUESTS:
             why = (
                 f"this proxy passes on no `{message.method}`: the protocol does not define it, or it evades the gate"
             )
-            await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, why))
+            await self._tell(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
         else:
             request = asked_for(message)
             self._pending.add(request)
@@ -159,7 +161,7 @@ class Relay:
         params = message.params or {}
         problem = protocol.call_problem(params, self._desk.keys)
         if problem is not None:
-            await self._tell(wire.failure(message.id, wire.INVALID_PARAMS, problem))
+            await self._tell(messages.failure(message.id, messages.INVALID_PARAMS, problem))
             return
         judged = self._desk.naming.judged(params["name"])
         call = ToolCall(id=self._desk.new_id(), name=judged, input=params.get("arguments") or {})
@@ -184,11 +186,11 @@ class Relay:
         call = pending.call
         if not self._desk.visibility.knows(call.name):
             self._desk.warn(f"refused `{call.name}`: it was not offered when its server's annotations were read")
-            return wire.refusal(message.id, tell_model_default(call.name))
+            return messages.refusal(message.id, tell_model_default(call.name))
         answer = await self._desk.gate(call)
         self._desk.visibility.touch()
         if not answer.allowed:
-            return wire.refusal(message.id, answer.tell_model or tell_model_default(call.name))
+            return messages.refusal(message.id, answer.tell_model or tell_model_default(call.name))
         if answer.input is not None:
             params = {**(message.params or {}), "arguments": answer.input}
             message = message.model_copy(update={"params": params})
@@ -220,14 +222,14 @@ class Relay:
     async def _pass_on(self, message: Any) -> None:
         headers = {"mcp-protocol-version": self._version} if self._version else None
         try:
-            await self._to_server.send(wire.outgoing(message, ClientMessageMetadata(headers=headers)))
+            await self._to_server.send(messages.outgoing(message, ClientMessageMetadata(headers=headers)))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the server's end is dealt with where its messages are read
 
     async def _serve_server(self, tasks: TaskGroup) -> None:
         async for item in self._from_server:
             if isinstance(item, Exception):
-                self._desk.warn(f"the MCP server wrote something that is not a message: {wire.unread(item)}")
+                self._desk.warn(f"the MCP server wrote something that is not a message: {messages.unread(item)}")
                 continue
             answer = await self._take_answer(item)
             if answer is not None:
@@ -249,7 +251,7 @@ class Relay:
             await self._outcome(request, message)
         if isinstance(message, JSONRPCResponse):
             message = message.model_copy(update={"result": self._result(request, message.result)})
-        return None if request.withdrawn else wire.outgoing(message.model_copy(update={"id": request.id}))
+        return None if request.withdrawn else messages.outgoing(message.model_copy(update={"id": request.id}))
 
     async def _take_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
         """What the client is told of what the server asks or announces: only what the protocol defines."""
@@ -257,36 +259,36 @@ class Relay:
         if message.method in (protocol.SERVER_REQUESTS if is_request else protocol.SERVER_NOTICES):
             if isinstance(message, JSONRPCRequest):
                 self._asked_by_server.add(message.id)
-            return wire.outgoing(message, about(message, self._pending))
+            return messages.outgoing(message, about(message, self._pending))
         self._desk.warn(
-            f"the MCP server sent `{wire.printable(message.method)}`, which no server sends; it is dropped"
+            f"the MCP server sent `{messages.printable(message.method)}`, which no server sends; it is dropped"
         )
         if isinstance(message, JSONRPCRequest):
             why = f"this proxy passes no `{message.method}` on to a client"
-            await self._pass_on(wire.failure(message.id, wire.METHOD_NOT_FOUND, why).message)
+            await self._pass_on(messages.failure(message.id, messages.METHOD_NOT_FOUND, why).message)
         return None
 
     def _result(self, request: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
         """What a server returned, as its client gets it."""
         if isinstance(request, Handshake):
             self._version = result.get("protocolVersion")
-            return wire.greeting(result)
+            return messages.greeting(result)
         return self._tools.page(result, first=request.first) if isinstance(request, Listing) else result
 
     async def _announce(self) -> None:
         seen = 0
         while True:
             seen = await self._tools.changed(seen)
-            await self._tell(wire.tools_changed())
+            await self._tell(messages.tools_changed())
 
     async def _outcome(self, request: PendingCall, message: JSONRPCResponse | JSONRPCError) -> None:
         call = request.call
         if isinstance(message, JSONRPCError):
             await self._failed(request, {"code": message.error.code, "message": message.error.message})
         elif message.result.get("isError") is True:
-            await self._failed(request, wire.output_of(message.result))
+            await self._failed(request, messages.output_of(message.result))
         else:
-            output = wire.output_of(message.result)
+            output = messages.output_of(message.result)
             await self._report(ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output))
 
     async def _failed(self, request: PendingCall, error: Any) -> None:

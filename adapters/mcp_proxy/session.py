@@ -14,13 +14,13 @@ from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapters import Launch, Rung
 
 from ..kit.event_stream import EventStream
-from ..kit.processes.tree import ProcessTree, process_rungs
+from ..kit.processes.process_tree import ProcessTree, process_rungs
 from .downstream.connections import Downstream
+from .messages import Incoming, Outgoing
 from .names import Naming
 from .relay import Relay, SharedByConnections
 from .upstream import Upstream
 from .visibility import Visibility
-from .wire import Incoming, Outgoing
 
 INTERRUPT_S = 3.0
 KEYS = "keys"

@@ -16,8 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
-from ..kit.processes.tree import marked_environment
-from .wire import Incoming, Outgoing
+from ..kit.processes.process_tree import marked_environment
+from .messages import Incoming, Outgoing
 
 PROBE_S = 30.0
 _MOST_PAGES = 100

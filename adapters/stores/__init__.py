@@ -15,9 +15,9 @@ from proctor.supervisor.lazily import lazily
 if TYPE_CHECKING:
     from proctor.supervisor.store.memory.store import MemoryStore
 
-    from .naming import open_store
     from .postgres import PostgresStore
     from .sqlite import SQLiteStore
+    from .store_names import open_store
 
 __all__ = ["MemoryStore", "PostgresStore", "SQLiteStore", "open_store"]
 
@@ -25,7 +25,7 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "..supervisor.store.memory.store": "MemoryStore",
-        "naming": "open_store",
+        "store_names": "open_store",
         "postgres": "PostgresStore",
         "sqlite": "SQLiteStore",
     },
@@ -33,7 +33,7 @@ __getattr__, __dir__ = lazily(
 
 ROOMS = (
     "audit",  # whether a record is what was written, and all of it
-    "naming",  # a store by the name that people give it
+    "store_names",  # a store by the name that people give it
     "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
     "tables",  # what stores do alike in the tables of every database

@@ -8,7 +8,7 @@ ROOMS = (
     "api",  # the operations, a file for each kind of thing
     "operations",  # an operation: who may ask, what is read, what is answered
     "guard",  # who may ask from where, and what browsers are told
-    "records",  # what is asked of the store
+    "queries",  # what is asked of the store
     "folds",  # recorded runs judged once more, remembered
     "call_shown",  # a call as a person reads it: commands taken apart, edits as lines
     "views",  # what is answered

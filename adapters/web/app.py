@@ -24,7 +24,7 @@ from .guard import ASSETS, Guard, refused
 from .identities import AccessTokens
 from .openapi import openapi
 from .operations import Endpoint, endpoint
-from .records import WebRecords
+from .queries import WebRecords
 
 PAGE = files(__package__).joinpath("page")
 

@@ -17,7 +17,7 @@ from proctor.supervisor.errors import ApprovalError, ProctorError, StoreError, U
 
 from .guard import MOST_BODY, refused
 from .identities import Identity, Role
-from .records import ConflictError, MissingError, WebRecords
+from .queries import ConflictError, MissingError, WebRecords
 from .views import View
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode

@@ -15,8 +15,8 @@ from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, T
 from ..ports.adapters import ApprovalAnswer, ApprovalRequest, GateAnswer
 from .boundary.commands import AnswerGate, Command, RunChecks
 from .budgets import Budgets
-from .events.checks import NO_CALL, flaw_in
 from .events.enforcement import denied, labelled, requested, started
+from .events.field_types import NO_CALL, flaw_in
 from .held_calls import HeldCalls
 from .open_calls import OpenCall, OpenCalls, Proposal
 from .run_state import RunState

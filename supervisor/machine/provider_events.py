@@ -27,8 +27,8 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 
-from .events.checks import flaw_in, flaw_in_usage
 from .events.enforcement import input_changed
+from .events.field_types import flaw_in, flaw_in_usage
 from .open_calls import OpenCalls
 from .run_state import RunState
 from .trust import believed

@@ -8,7 +8,7 @@ from typing import Any
 from proctor.policies.stream.calls import ToolCall, tell_model_default
 
 from ..machine.boundary import inputs
-from ..machine.events.checks import NO_CALL
+from ..machine.events.field_types import NO_CALL
 from ..ports.adapters import GateAnswer
 from .latch import Latch
 

@@ -26,5 +26,5 @@ ROOMS = (
     "stores",  # the conformance suite of stores
     "patience",  # how long a test waits before it counts as hanging
     "twins",  # an approver and a publisher in memory
-    "wire",  # garbles or cuts what a client writes
+    "damaged_output",  # garbles or cuts what a client writes
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hook_processes import HookProcesses, end_residents
 
-from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.session_record import store_id
 
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
 MARK = "open({mark!r}, 'a').write(__name__ + '\\n')\n"

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import psutil
 
-from proctor.adapters.kit.processes.tree import marked_environment
+from proctor.adapters.kit.processes.process_tree import marked_environment
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import RunInfo
 

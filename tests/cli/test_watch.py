@@ -19,7 +19,7 @@ from typing import Any
 import pyte
 import pytest
 
-from proctor.adapters.kit.processes.tree import RUN_MARK
+from proctor.adapters.kit.processes.process_tree import RUN_MARK
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 Cli = Any

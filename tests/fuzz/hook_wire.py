@@ -19,7 +19,7 @@ from typing import Any, Final
 from proctor.adapters.claude_hook import knock
 from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
 from proctor.adapters.claude_hook.messages.answers import output_of
-from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.session_record import store_id
 
 from .ledger import Share
 

@@ -28,7 +28,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
-from proctor.supervisor.machine.events.checks import flaw_in, flaw_in_usage
+from proctor.supervisor.machine.events.field_types import flaw_in, flaw_in_usage
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -22,7 +22,7 @@ from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
 from ...kit.processes.client import LEAVE_S
-from ...kit.processes.tree import process_rungs
+from ...kit.processes.process_tree import process_rungs
 from ...kit.transcript import retold
 from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from . import permissions

@@ -13,7 +13,7 @@ from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
 from ...kit.processes.client import ClientProcess
-from ...kit.processes.tree import process_rungs
+from ...kit.processes.process_tree import process_rungs
 from ...kit.wire.byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from .translation import AmpTranslation
 

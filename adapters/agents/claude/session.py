@@ -24,8 +24,8 @@ from ...kit.gate import GateLink
 from ...kit.log import run_logger
 from ...kit.processes.environment import bash_for_commands
 from ...kit.processes.guarded import GUARDS
+from ...kit.processes.process_tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.processes.trace_context import trace_environment
-from ...kit.processes.tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.tasks import helpers
 from ...kit.transcript import retold
 from .calls import CallBook, ClaudeCall, started

@@ -15,7 +15,7 @@ from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapters import Launch, Rung
 
 from ...kit.event_stream import EventStream
-from ...kit.processes.tree import process_rungs
+from ...kit.processes.process_tree import process_rungs
 from ...kit.transcript import retold
 from .approvals import CANCEL, ClientRequests
 from .client import CodexConnection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proctor.policies.policy import Limits
 
-from ..records import ViolationRecord
+from ..results import ViolationRecord
 
 _OTHERWISE = "change the call, or allow it in the rule"
 

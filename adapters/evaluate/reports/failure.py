@@ -10,7 +10,7 @@ from proctor.adapters.kit.values.printable import printable
 from proctor.adapters.traces import TraceSession
 
 from ..calls import CallLine, call_lines
-from ..records import FailOn, SessionReport, ViolationRecord, fails
+from ..results import FailOn, SessionReport, ViolationRecord, fails
 from ..whose import in_words, whose
 from .advice import actual, expected, is_limit, suggestion
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ..records import SessionReport
+from ..results import SessionReport
 
 _encoder = msgspec.json.Encoder()
 

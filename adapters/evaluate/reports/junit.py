@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from proctor.adapters.traces import TraceSession
 
-from ..records import FailOn, SessionReport, ViolationRecord, fails
+from ..results import FailOn, SessionReport, ViolationRecord, fails
 from .advice import actual, expected, place, suggestion
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

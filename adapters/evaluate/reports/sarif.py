@@ -11,7 +11,7 @@ import msgspec
 from proctor.adapters.traces import TraceSession
 from proctor.policies.stream.calls import rule_name
 
-from ..records import SessionReport, ViolationRecord
+from ..results import SessionReport, ViolationRecord
 from .advice import actual, expected, suggestion
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"

@@ -5,7 +5,7 @@ ROOMS = (
     "client",  # a provider's client: a process on three pipes, ended with everything it started
     "remains",  # what a lost run left running
     "commands",  # shell commands that really run, bounded
-    "tree",  # ends whole process trees; the last rungs of the cancel ladder
+    "process_tree",  # ends whole process trees; the last rungs of the cancel ladder
     "signals",  # one process: whether it runs, what it is, and the signals it is sent
     "trace_context",  # the trace context given to a run's processes
     "guarded",  # commands below a guardian, so that nothing they start can leave

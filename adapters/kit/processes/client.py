@@ -19,7 +19,7 @@ from ..wire.byte_lines import BROKEN
 from ..wire.output_pipe import OutputPipe
 from .environment import bash_for_commands
 from .guarded import guarded
-from .tree import ProcessTree, marked_environment
+from .process_tree import ProcessTree, marked_environment
 
 LEAVE_S: Final = 1.0
 """Seconds a client has to leave by itself, once it has said its last or its input is closed."""

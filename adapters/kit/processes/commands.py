@@ -12,7 +12,7 @@ import anyio.abc
 import msgspec
 
 from .guarded import guarded
-from .tree import ProcessTree, marked_environment
+from .process_tree import ProcessTree, marked_environment
 
 OUTPUT_LIMIT = 64 * 1024
 GRACE_S = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .tree import ProcessTree
+from .process_tree import ProcessTree
 
 
 async def end_remains(run_id: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
-from ..wire import Incoming, Outgoing
+from ..messages import Incoming, Outgoing
 from .stdio import StdioClient
 
 Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ..naming import is_url, shown
 from ..postgres import check_installed
+from ..store_names import is_url, shown
 from .heads import Heads
 from .listing import Lists
 from .orders import Orders

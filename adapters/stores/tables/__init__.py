@@ -6,7 +6,7 @@ ROOMS = (
     "pruning",  # a session's record removed
     "budgets",  # budgets that runs share
     "claiming",  # who owns a run
-    "desk",  # what people answer and order
+    "approvals_and_orders",  # what people answer and order
     "queries",  # what is asked of a store
     "recording",  # what one transaction writes
     "row_state",  # what a transaction knows of sessions and runs

@@ -25,8 +25,8 @@ from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
 from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
 from ..wakeups import Bell
+from . import approvals_and_orders, claiming, pruning, queries
 from . import budgets as shared
-from . import claiming, desk, pruning, queries
 from .batch import Batch
 from .writing import Writer
 
@@ -154,35 +154,37 @@ class TableStore(ABC):
         limit: int = 100,
     ) -> list[StoredApproval]:
         """Approvals, in the order they were requested; see `Store.approvals`."""
-        of = partial(desk.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
+        of = partial(approvals_and_orders.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
         return await self._readers.ask(partial(of, after=after, limit=limit))
 
     async def approval(self, approval_id: str) -> StoredApproval | None:
         """An approval, or None."""
-        return await self._readers.ask(lambda connection: desk.find_approval(connection, approval_id))
+        return await self._readers.ask(lambda connection: approvals_and_orders.find_approval(connection, approval_id))
 
     async def answer(
         self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
     ) -> StoredApproval:
         """Answer an approval, if nobody has; see `Store.answer`."""
         batch = None if event is None else Batch([event])
-        return await self._writer.do(lambda recorder, _: desk.answer(recorder, approval_id, given, at, batch))
+        return await self._writer.do(
+            lambda recorder, _: approvals_and_orders.answer(recorder, approval_id, given, at, batch)
+        )
 
     async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs; returns its number."""
-        return await self._writer.do(lambda recorder, _: desk.keep(recorder, instruction))
+        return await self._writer.do(lambda recorder, _: approvals_and_orders.keep(recorder, instruction))
 
     async def blocks(self) -> list[Block]:
         """What blocks starts and was not lifted, oldest first."""
-        return await self._readers.ask(desk.blocks)
+        return await self._readers.ask(approvals_and_orders.blocks)
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
         """Orders and answers with a number > after, in order."""
-        return await self._readers.ask(lambda connection: desk.instructions_after(connection, after))
+        return await self._readers.ask(lambda connection: approvals_and_orders.instructions_after(connection, after))
 
     async def last_instruction(self) -> int:
         """The number of the latest, 0 when there is none."""
-        return await self._readers.ask(desk.last_instruction)
+        return await self._readers.ask(approvals_and_orders.last_instruction)
 
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets; see `Store.reserve`."""

@@ -3,6 +3,6 @@
 ROOMS = (
     "log",  # Claude Code session logs
     "files",  # which files make up one Claude Code session
-    "records",  # the lines of a Claude Code session log
+    "log_lines",  # the lines of a Claude Code session log
 )
 """Top first: each imports only those below it."""

@@ -22,7 +22,7 @@ from ..lines import TraceLines, open_lines
 from ..session import EventLog, TraceSession
 from ..values import message_kind, text_of, tool_input
 from .files import subagent_logs
-from .records import LoggedUsage, LogRecord, Message, as_proposed, records
+from .log_lines import LoggedUsage, LogRecord, Message, as_proposed, records
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _REFUSED_BY_USER = "User rejected tool use"

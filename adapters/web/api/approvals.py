@@ -12,7 +12,7 @@ from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..call_shown import call_shown
 from ..operations import ApiRequest, operation
-from ..records import WebRecords
+from ..queries import WebRecords
 from ..views import Answered, ApprovalList, ApprovalView
 from .runs import Limit
 

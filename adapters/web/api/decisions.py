@@ -12,7 +12,7 @@ from proctor.policies.drawing import draw_mermaid
 
 from ..folds import Fold
 from ..operations import ApiRequest, operation
-from ..records import MissingError
+from ..queries import MissingError
 from ..views import DecisionList, DecisionView, LimitList, Policies, PolicyInForce
 from .runs import Seq
 

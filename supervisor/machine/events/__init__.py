@@ -1,7 +1,7 @@
 """Events as the machine checks, sizes and makes them."""
 
 ROOMS = (
-    "checks",  # what adapters hand over, checked
+    "field_types",  # what adapters hand over, checked
     "approvals",  # the records of an approval
     "past",  # what a session's past counts for in its next run
     "enforcement",  # what follows from a judgement, and its records

@@ -3,7 +3,7 @@
 ROOMS = (
     "store",  # a store in memory
     "ledger",  # budgets that runs share
-    "desk",  # what people answer and order
+    "approvals_and_orders",  # what people answer and order
     "records",  # events, and the lines of sessions and runs that follow from them
     "claims",  # who owns what
     "wakeups",  # wakes waiters when something is stored

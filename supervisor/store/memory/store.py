@@ -32,8 +32,8 @@ from .. import refusals
 from ..codec import from_record
 from ..selection import meets
 from ..tally import owners
+from .approvals_and_orders import Desk
 from .claims import Claims
-from .desk import Desk
 from .ledger import Ledger
 from .records import Records, places
 from .wakeups import Wakeups

@@ -14,7 +14,7 @@ from hook_processes import HookProcesses, end_residents
 from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
 from proctor.adapters.claude_hook.messages import usage
 from proctor.adapters.claude_hook.messages.answers import HookAnswer
-from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.session_record import store_id
 from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext

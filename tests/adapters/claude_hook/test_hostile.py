@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.session_record import store_id
 
 REFUSED = "This could not be checked against the policy, so it is refused."
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}

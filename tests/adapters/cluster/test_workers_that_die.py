@@ -14,7 +14,7 @@ from stopping import stop_between_writes
 
 from proctor.adapters.cluster import Fleet
 from proctor.adapters.stores import open_store
-from proctor.adapters.stores.naming import is_url
+from proctor.adapters.stores.store_names import is_url
 from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
 from proctor.supervisor import ApprovalError, KillSwitch
 from proctor.supervisor.control.reaping import reap

@@ -11,7 +11,7 @@ from functools import cache
 import anyio
 
 from proctor.adapters.cluster import Worker
-from proctor.adapters.stores.naming import open_store
+from proctor.adapters.stores.store_names import open_store
 from proctor.supervisor.control import ownership
 from proctor.supervisor.ports import processes
 

@@ -15,8 +15,8 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
 from proctor.adapters.mcp_proxy.downstream.stdio import StdioClient
+from proctor.adapters.mcp_proxy.messages import output_of
 from proctor.adapters.mcp_proxy.upstream import UrlUpstream
-from proctor.adapters.mcp_proxy.wire import output_of
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.testing.patience import PATIENCE_S
 

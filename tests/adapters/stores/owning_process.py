@@ -23,7 +23,7 @@ import anyio.lowlevel
 import trio  # noqa: F401 loaded once, before the first fork
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
-from proctor.adapters.stores.naming import is_url
+from proctor.adapters.stores.store_names import is_url
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor import ProctorError, RunFilter, Supervisor, execute_run

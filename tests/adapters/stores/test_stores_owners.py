@@ -21,7 +21,7 @@ from stopping import stop_between_writes
 
 from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.auditing import audited
-from proctor.adapters.stores.naming import is_url
+from proctor.adapters.stores.store_names import is_url
 from proctor.policies.stream.events import TERMINAL, Event, RunCompleted, RunFailed
 from proctor.supervisor import RunInfo, Store, StoreError, create_run
 from proctor.supervisor.control.reaping import reap

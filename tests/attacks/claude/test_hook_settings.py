@@ -17,7 +17,7 @@ import pytest
 from claude_bench import real_client
 from hook_processes import end_residents
 
-from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.session_record import store_id
 from proctor.adapters.claude_hook.settings import hooks, installed, managed
 from proctor.policies import RunContext
 

@@ -101,13 +101,13 @@ def hooks_put(path: Path, changed: bool) -> str:
 
 def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> dict[str, Any]:
     """The hooks, once the policies are known to be good and the store to be one."""
-    from proctor.adapters.claude_hook.record import store_id
+    from proctor.adapters.claude_hook.session_record import store_id
     from proctor.adapters.claude_hook.settings import hooks
     from proctor.policies import Capabilities, merge_policies, preflight
     from proctor.supervisor.errors import UsageError
 
     from ...inputs import read_context, read_policies
-    from ...places import store_named
+    from ...store_place import store_named
 
     if "-" in policies:
         raise UsageError("a hook reads its policies each time; name files")

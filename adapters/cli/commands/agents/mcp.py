@@ -45,7 +45,7 @@ def mcp(
     if bool(command) == bool(url):
         raise click.UsageError("use either `-- COMMAND...` or `--url URL`")
     from ...inputs import check_standard_input, read_context, read_policies
-    from ...places import opened
+    from ...store_place import opened
 
     check_standard_input(*policies, None if listen else "-")
     say = _say_as_json if as_json else _say

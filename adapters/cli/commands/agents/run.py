@@ -16,7 +16,7 @@ from ...exits import FAILED, FINE, VIOLATED, report
 from ...terminal.output import note
 
 if TYPE_CHECKING:
-    from proctor.adapters.evaluate.records import FailOn
+    from proctor.adapters.evaluate.results import FailOn
     from proctor.policies import Policy
     from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult, Supervisor
     from proctor.supervisor.launch.history import Continuation
@@ -209,7 +209,7 @@ async def _supervisor(
     """A supervisor on the store, with a person at the terminal where it `asks`."""
     from proctor.supervisor import Supervisor
 
-    from ...places import opened
+    from ...store_place import opened
     from ...terminal.prompt_approver import PromptApprover
 
     async with opened(store) as kept:
@@ -229,7 +229,7 @@ async def _end(handle: RunHandle) -> None:
 
 async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: FailOn, refusing_fails: bool) -> int:
     """Show how it ended and give the exit code; `refusing_fails`: the agent fails when a call is refused."""
-    from proctor.adapters.evaluate.records import fails
+    from proctor.adapters.evaluate.results import fails
     from proctor.supervisor import PolicyViolationError, ProctorError
 
     from ...terminal.live import summary

@@ -81,8 +81,8 @@ def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_j
     from proctor.supervisor.control.approvals import answer
     from proctor.supervisor.ports.adapters import ApprovalAnswer, StoredApproval
 
-    from ...places import opened
-    from ...stored import approval_named
+    from ...run_lookup import approval_named
+    from ...store_place import opened
 
     given = ApprovalAnswer(**{**fields, "by": fields["by"] or login_name()})
 

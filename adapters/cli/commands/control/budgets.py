@@ -31,7 +31,7 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
     """List the budgets that runs share: whose each is, what is used of it in this window, what is set aside for runs
     that go on (`+`), what is left, and when it starts again.
     """
-    from ...places import is_there_or_said, opened
+    from ...store_place import is_there_or_said, opened
 
     async def listed() -> list[BudgetInfo]:
         async with opened(store, must_exist=True) as opened_store:

@@ -71,7 +71,7 @@ def up(
 
     from proctor.adapters.cluster import Fleet
 
-    from ...places import store_named
+    from ...store_place import store_named
 
     async def done() -> list[WorkerStatus]:
         async with Fleet(store_named(store), name=name, address=address) as fleet:

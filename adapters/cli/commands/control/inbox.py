@@ -35,7 +35,7 @@ def approvals(limit: int, watch: bool, store: str | None, output: str | None, as
 
 
 def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
-    from ...places import is_there_or_said, opened
+    from ...store_place import is_there_or_said, opened
 
     inbox = _Inbox(as_json=as_json)
 

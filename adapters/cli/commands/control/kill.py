@@ -121,7 +121,7 @@ def _lifted(
 
 
 def _with_switch(use: Callable[[KillSwitch], Awaitable[Any]], store: str | None) -> Any:
-    from ...places import opened
+    from ...store_place import opened
 
     async def used() -> Any:
         from proctor.adapters.kit.processes.remains import end_remains
@@ -138,7 +138,7 @@ async def _full_id(switch: KillSwitch, run: str) -> str:
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.ports.facts import NOT_OVER
 
-    from ...stored import run_named
+    from ...run_lookup import run_named
 
     named = await run_named(switch.store, run)
     if named.status not in NOT_OVER:

@@ -36,7 +36,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     from proctor.supervisor.control.reaping import withdraw_created
     from proctor.supervisor.run.orphans import whose
 
-    from ...places import is_there_or_said, opened
+    from ...store_place import is_there_or_said, opened
 
     async def ended() -> tuple[list[RunInfo], list[RunInfo]]:
         async with opened(store, must_exist=True) as opened_store:

@@ -40,7 +40,7 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
     from proctor.adapters.stores.audit.heads import encode
     from proctor.adapters.stores.audit.signing import signed
 
-    from ...places import store_named
+    from ...store_place import store_named
 
     report = audited(store_named(store))
     if report.findings:
@@ -67,7 +67,7 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
     from proctor.adapters.stores.audit.heads import read_heads
     from proctor.adapters.stores.audit.signing import check_signature
 
-    from ...places import store_named
+    from ...store_place import store_named
 
     if key is not None and anchor is None:
         raise click.UsageError("`--key` is for the signature of an `--anchor`")

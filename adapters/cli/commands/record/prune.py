@@ -35,7 +35,7 @@ def prune(
     from proctor.supervisor.store.retention import prune
 
     from ...own_tree import check_outside_runs
-    from ...places import is_there_or_said, opened
+    from ...store_place import is_there_or_said, opened
 
     check_outside_runs("prune")
     if not is_there_or_said(store):

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 @json_option
 def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
     """Say where the store is, how much it holds and how much room it takes."""
-    from proctor.adapters.stores.naming import shown
+    from proctor.adapters.stores.store_names import shown
 
-    from ...places import is_there, opened, store_named
+    from ...store_place import is_there, opened, store_named
 
     if backup is not None:
         _copy(store, backup, as_json=as_json)
@@ -60,7 +60,7 @@ def _copy(store: str | None, target: str, *, as_json: bool) -> None:
 
     from proctor.adapters.stores.sqlite.file.copying import copy_store
 
-    from ...places import existing_file
+    from ...store_place import existing_file
 
     size = copy_store(existing_file(store), Path(target))
     if as_json:

@@ -27,7 +27,7 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
     from proctor.supervisor.store.paging import closing
     from proctor.supervisor.store.transfer import export_lines
 
-    from ...places import opened
+    from ...store_place import opened
 
     async def exported(file: IO[bytes]) -> int:
         count = -1
@@ -62,7 +62,7 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     from proctor.supervisor.store.transfer import import_lines
 
     from ...own_tree import check_outside_runs
-    from ...places import opened
+    from ...store_place import opened
 
     check_outside_runs("import")
 

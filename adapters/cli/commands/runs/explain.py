@@ -81,8 +81,8 @@ def _from_file(file: str) -> list[Event]:
 
 async def _from_store(run_id: str, path: str | None) -> list[Event]:
     """The events of the run's session up to the run's end: what came before is part of its state."""
-    from ...places import opened
-    from ...stored import run_named
+    from ...run_lookup import run_named
+    from ...store_place import opened
 
     async with opened(path, must_exist=True) as store:
         run = await run_named(store, run_id)

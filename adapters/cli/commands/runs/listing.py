@@ -91,8 +91,8 @@ def _found(
     store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int
 ) -> tuple[list[RunInfo], bool]:
     """The runs, and whether there are more."""
-    from ...places import is_there_or_said, opened
-    from ...stored import run_named
+    from ...run_lookup import run_named
+    from ...store_place import is_there_or_said, opened
 
     async def listed() -> list[RunInfo]:
         async with opened(store, must_exist=True) as opened_store:

@@ -114,7 +114,7 @@ async def _served(
 ) -> None:
     import anyio
 
-    from ...places import VARIABLE, opened
+    from ...store_place import VARIABLE, opened
 
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
         sending = _sending(kept, target, store, stack)
@@ -141,7 +141,7 @@ def _sending(
         return None
     from proctor.adapters.web.webhook import cursor_of, send
 
-    from ...places import beside
+    from ...store_place import beside
 
     cursor = stack.enter_context(cursor_of(beside(store), target.url))
     return partial(send, kept, target, cursor)

@@ -23,8 +23,8 @@ def show(run: str, store: str | None, as_json: bool) -> None:
     """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""
     from proctor.supervisor.store.paging import closing
 
-    from ...places import opened
-    from ...stored import run_named
+    from ...run_lookup import run_named
+    from ...store_place import opened
     from ...terminal.live import Live
 
     live = Live(as_json=as_json, numbered=True)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @json_option
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
     """Show the latest events of all runs, whatever process they are in, under the run they are of."""
-    from ...places import is_there_or_said, opened
+    from ...store_place import is_there_or_said, opened
     from ...terminal.live import Live
 
     live = Live(as_json=as_json, clock=True, named=run is None)
@@ -53,7 +53,7 @@ def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: 
 async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follow: bool) -> None:
     from proctor.supervisor.store.paging import closing
 
-    from ...stored import run_named
+    from ...run_lookup import run_named
     from ...terminal.latest import Latest, following
 
     run = await run_named(store, name) if name else None

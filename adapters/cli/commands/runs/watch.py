@@ -43,7 +43,7 @@ async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
 
     from proctor.adapters.web.folds import Folds
 
-    from ...places import is_there, opened
+    from ...store_place import is_there, opened
     from ...terminal.board.board import NOTHING, read_board
     from ...terminal.board.live import live_board
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from proctor.adapters.evaluate import SessionReport
-    from proctor.adapters.evaluate.records import FailOn
+    from proctor.adapters.evaluate.results import FailOn
     from proctor.adapters.traces import TraceSession
 
 _HEAD = re.compile(r"  [a-z]+: +|  [> ] *\d+\. ")

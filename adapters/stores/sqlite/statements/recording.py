@@ -14,7 +14,7 @@ from proctor.supervisor.ports.orders import Block, Instruction, Lift
 from proctor.supervisor.store import chain
 from proctor.supervisor.store.codec import from_record
 
-from ...tables import desk
+from ...tables import approvals_and_orders
 from ...tables.batch import Batch
 from ...tables.recording import Transaction
 from ...tables.row_state import RUN_COLUMNS, KnownRun, KnownSession, append_new, run_columns
@@ -127,7 +127,7 @@ class Recorder(Transaction):
     @property
     def last_instruction(self) -> int:
         """The number of the latest."""
-        return desk.last_instruction(self)
+        return approvals_and_orders.last_instruction(self)
 
     def instruct(self, instruction: Instruction) -> None:
         """Write an instruction. Raises StaleError."""
@@ -135,7 +135,7 @@ class Recorder(Transaction):
         if isinstance(instruction, Block):
             self.execute("INSERT INTO blocks (number) VALUES (?)", (number,))
         elif isinstance(instruction, Lift):
-            lifted = [(block.number,) for block in desk.blocks(self) if instruction.lifts(block)]
+            lifted = [(block.number,) for block in approvals_and_orders.blocks(self) if instruction.lifts(block)]
             self._connection.executemany("DELETE FROM blocks WHERE number = ?", lifted)
 
     def instructed(self) -> int:

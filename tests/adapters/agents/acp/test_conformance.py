@@ -12,7 +12,7 @@ import pytest
 
 from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
 from proctor.policies.stream.calls import Usage
-from proctor.supervisor.testing import wire
+from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapters.checks import AdapterChecks
 from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
 from proctor.supervisor.testing.adapters.gating import GatingChecks
@@ -59,11 +59,11 @@ class ScriptedAgent(AdapterChecks):
 
     def garbling(self, *files: str) -> Agent:
         """Noise before the first message."""
-        return self._agent(self._commands(*files), wire.garbled(COMMAND))
+        return self._agent(self._commands(*files), damaged_output.garbled(COMMAND))
 
     def truncating(self, *, lives: bool = False) -> Agent:
         """The output ends within the first call."""
-        return self._agent(self._commands("alpha"), wire.cut(COMMAND, "tool_call", lives=lives))
+        return self._agent(self._commands("alpha"), damaged_output.cut(COMMAND, "tool_call", lives=lives))
 
     def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
         calls: list[dict[str, Any]] = [{"call": file, "run": f"touch {file}"} for file in files]

@@ -13,7 +13,7 @@ import pytest
 
 from proctor.adapters.agents.amp import AmpAdapter
 from proctor.policies.stream.calls import Usage
-from proctor.supervisor.testing import wire
+from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
 
 STAY = "trap '' TERM HUP; setsid sleep 73003 & (setsid sleep 73003 &); touch up; sleep 73003"
@@ -78,11 +78,11 @@ class TestAmpAdapter(AdapterConformance):
 
     def garbling(self, *files: str) -> Agent:
         """Noise before the first record."""
-        return self._agent(self._commands(*files), wire.garbled([str(STAND_IN)]))
+        return self._agent(self._commands(*files), damaged_output.garbled([str(STAND_IN)]))
 
     def truncating(self, *, lives: bool = False) -> Agent:
         """The output ends within the first call."""
-        return self._agent(self._commands("alpha"), wire.cut([str(STAND_IN)], "tool_use", lives=lives))
+        return self._agent(self._commands("alpha"), damaged_output.cut([str(STAND_IN)], "tool_use", lives=lives))
 
     def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
         same = {"message": "m"} if together else {}
@@ -94,6 +94,6 @@ class TestAmpAdapter(AdapterConformance):
     def _agent(self, steps: list[dict[str, Any]], client: Sequence[str] = (str(STAND_IN),)) -> Agent:
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         env = {"PATH": path, "AMP_API_KEY": "none", "STAND_IN_KEPT": str(self.scratch / "kept.json")}
-        program = wire.as_program(self.scratch / "amp", client)
+        program = damaged_output.as_program(self.scratch / "amp", client)
         script = ["--script", json.dumps(steps)]
         return Agent(AmpAdapter(amp_path=program, cwd=self.workspace, env=env, arguments=script))

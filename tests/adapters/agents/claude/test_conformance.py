@@ -12,7 +12,7 @@ import pytest
 from scenes import Scenes
 
 from proctor.policies.stream.calls import Usage
-from proctor.supervisor.testing import wire
+from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapters.cancelling import CancellingChecks
 from proctor.supervisor.testing.adapters.checks import AdapterChecks
 from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
@@ -94,11 +94,11 @@ class Claude(AdapterChecks):
 
     def garbling(self, *files: str) -> Agent:
         """Noise before the first message."""
-        return self._agent(self._commands(*files), cli_path=self.bench.stand_in(wire.garbled))
+        return self._agent(self._commands(*files), cli_path=self.bench.stand_in(damaged_output.garbled))
 
     def truncating(self, *, lives: bool = False) -> Agent:
         """The output ends within the first call."""
-        cut = partial(wire.cut, mark="tool_use", lives=lives)
+        cut = partial(damaged_output.cut, mark="tool_use", lives=lives)
         return self._agent(self._commands("alpha"), cli_path=self.bench.stand_in(cut))
 
     def _commands(self, *files: str, together: bool = False) -> Replies:

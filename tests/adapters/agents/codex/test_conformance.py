@@ -13,7 +13,7 @@ import pytest
 from scenes import Scenes
 
 from proctor.policies.stream.calls import Capabilities, Usage
-from proctor.supervisor.testing import wire
+from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapters.cancelling import CancellingChecks
 from proctor.supervisor.testing.adapters.checks import AdapterChecks
 from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
@@ -130,11 +130,11 @@ class Codex(AdapterChecks):
 
     def garbling(self, *files: str) -> Agent:
         """Noise before the first message."""
-        return self._agent(self._commands(*files), codex_path=self._program(wire.garbled([real_client()])))
+        return self._agent(self._commands(*files), codex_path=self._program(damaged_output.garbled([real_client()])))
 
     def truncating(self, *, lives: bool = False) -> Agent:
         """The output ends as the turn begins."""
-        cut = wire.cut([real_client()], "turn/started", lives=lives)
+        cut = damaged_output.cut([real_client()], "turn/started", lives=lives)
         return self._agent(self._commands("alpha"), codex_path=self._program(cut))
 
     def _commands(self, *files: str, together: bool = False) -> Script:
@@ -148,7 +148,7 @@ class Codex(AdapterChecks):
         return Agent(self.bench.adapter(config=own_default, **options), self.scenes.add(script))
 
     def _program(self, command: list[str]) -> str:
-        return str(wire.as_program(self.scratch / "client", command))
+        return str(damaged_output.as_program(self.scratch / "client", command))
 
 
 def _asking(call: dict[str, Any]) -> Callable[[], Reply]:

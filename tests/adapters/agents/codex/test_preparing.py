@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.codex import CodexAdapter, client
-from proctor.adapters.matrix.record import settled
+from proctor.adapters.matrix.evidence import settled
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Allow, Deny, Limits, Policy

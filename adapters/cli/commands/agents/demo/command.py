@@ -83,7 +83,7 @@ async def _supervised(
     """The run; it is ended by a policy, as is meant. Raises what else it may raise."""
     from proctor.supervisor import PolicyViolationError, run_once
 
-    from ....places import opened
+    from ....store_place import opened
     from ....terminal.live import Live, summary
 
     live = Live(as_json=as_json)

@@ -18,7 +18,7 @@ VARIABLE = "PROCTOR_STORE"
 
 def store_named(given: str | None) -> Path | str:
     """The file of the store, or the URL of its database. Raises UsageError for what can be neither."""
-    from proctor.adapters.stores.naming import check_name, is_url
+    from proctor.adapters.stores.store_names import check_name, is_url
 
     named = given or os.environ.get(VARIABLE)
     if named:
@@ -47,7 +47,7 @@ def beside(given: str | None) -> Path:
     """The path that files of this machine about the store begin with."""
     from hashlib import sha256
 
-    from proctor.adapters.stores.naming import shown
+    from proctor.adapters.stores.store_names import shown
 
     named = store_named(given)
     if isinstance(named, Path):

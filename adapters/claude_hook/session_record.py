@@ -26,8 +26,8 @@ from ..stores.sqlite.file.failures import store_error
 from ..stores.sqlite.file.opening import open_for_writing
 from ..stores.sqlite.statements.recording import Recorder
 from ..stores.tables import budgets, claiming
+from ..stores.tables.approvals_and_orders import blocks
 from ..stores.tables.batch import Batch
-from ..stores.tables.desk import blocks
 from ..stores.tables.queries import events_page, run_info, session_info
 
 BUSY_S = 10.0
