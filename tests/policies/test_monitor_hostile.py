@@ -105,8 +105,8 @@ VALUES = {
     "a number of many digits": [10**5000, -(10**400)],
     "not a number": [float("nan"), float("inf")],
     "no JSON": [object(), b"\xff", {None: 1}, {1, 2}],
-    "many values": list(range(20_000)),
-    "many keys": {str(n): n for n in range(20_000)},
+    "many values": list(range(BOUND + 1_000)),
+    "many keys": {str(n): n for n in range(BOUND + 1_000)},
     "a number as text": "9" * 5000,
 }
 

@@ -28,7 +28,7 @@ from proctor.policies.stream.calls import STRICTNESS
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Examples of each property in a long run; 0 for the usual number."""
 
-checked = settings(max_examples=LONG or 80, suppress_health_check=list(HealthCheck))
+checked = settings(max_examples=LONG or 50, suppress_health_check=list(HealthCheck))
 
 any_rule = st.one_of(*FAMILIES.values())
 any_policy = policies(

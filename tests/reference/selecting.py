@@ -6,6 +6,7 @@ import fnmatch
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from .trace import Call, World
@@ -29,10 +30,15 @@ def scalars(value: Any) -> list[Any]:
     return [value]
 
 
+@lru_cache(maxsize=1000)
+def _steps(path: str) -> list[tuple[str, str]]:
+    return re.findall(r"\.(\w+)|(\[\*\])", path)
+
+
 def at(path: str, document: Any) -> list[Any]:
     """The values at a path of `.key` and `[*]` steps."""
     found = [document]
-    for key, wild in re.findall(r"\.(\w+)|(\[\*\])", path):
+    for key, wild in _steps(path):
         if wild:
             found = [
                 i
@@ -79,6 +85,7 @@ def names(call: Call, world: World) -> list[str]:
     return [call.tool, *virtual_names(call, world)]
 
 
+@lru_cache(maxsize=10_000)
 def globbed(pattern: str, name: str) -> bool:
     """Whether a whole name matches a glob, without regard to case."""
     return fnmatch.fnmatchcase(name.lower(), pattern.lower())
@@ -96,8 +103,10 @@ def meets(selector: Any, call: Call, world: World, *, permits: bool, of: list[st
 
 
 def _spelt_out(tools: Any, world: World) -> list[str]:
-    aliases = {name.lower(): members for name, members in world.policy.get("aliases", {}).items()}
     listed = [tools] if isinstance(tools, str) else tools
+    if not (written := world.policy.get("aliases")):
+        return listed
+    aliases = {name.lower(): members for name, members in written.items()}
     return [name for tool in listed for name in aliases.get(tool.lower(), [tool])]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Rule: TypeAlias = Mapping[str, Any]
@@ -64,8 +64,8 @@ class World:
 
     def only(self, calls: list[Call]) -> World:
         """The same session with some of its calls."""
-        return replace(self, calls=calls)
+        return World(self.policy, calls, self.user_texts, self.clock)
 
     def under(self, policy: Rule) -> World:
         """The same session under another policy's names."""
-        return replace(self, policy=policy)
+        return World(policy, self.calls, self.user_texts, self.clock)

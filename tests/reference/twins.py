@@ -92,10 +92,18 @@ class Twins:
         """All the steps, and the end. Raises AssertionError where the two differ."""
         self._begin_run()
         for step in steps:
-            if self.over is not None:
-                self._begin_run()
-            getattr(self, f"_{step.do}")(step)
-            self._again()
+            self.take(step)
+        self.settle()
+
+    def take(self, step: Step) -> None:
+        """One step. Raises AssertionError where the two differ."""
+        if self.over is not None:
+            self._begin_run()
+        getattr(self, f"_{step.do}")(step)
+        self._again()
+
+    def settle(self) -> None:
+        """The end, if it came now; the session may go on. Raises AssertionError where the two differ."""
         report = self.monitor.finish()
         statuses = {id: rule.status for id, rule in report.rules.items()}
         self.seen.update(statuses.values())

@@ -56,7 +56,7 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored(permissive
     class Steps:
         def __iter__(self) -> Iterator[Step]:
             nonlocal taken
-            while taken < 200:
+            while taken < 70:
                 taken += 1
                 yield ToolCallCompleted(tool_call_id="c", tool_output=MB)
 

@@ -144,7 +144,7 @@ SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(patterns.s
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.DataObject) -> None:
     """As text, as JSON, and as JSON inside JSON: else a secret would pass unseen."""
