@@ -159,19 +159,8 @@ class _Judge:
             if rule in broken:
                 return
             broken.add(rule)
-        self._found.append(
-            ViolationRecord(
-                rule=violation.rule,
-                policy=violation.policy,
-                kind=violation.kind,
-                action=violation.action,
-                seq=self._seq,
-                tool_call_id=violation.tool_call_id,
-                tool_name=violation.tool_name,
-                message=violation.message,
-                details=violation.details,
-            )
-        )
+        fields = msgspec.structs.asdict(violation)
+        self._found.append(msgspec.convert({**fields, "seq": self._seq}, ViolationRecord))
 
 
 def _never_ran(session: TraceSession) -> set[int]:

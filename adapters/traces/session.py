@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.events import Event, ToolCallRequested, ToolCallStarted, TurnStarted
+from proctor.policies.stream.events import (
+    Event,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    TurnStarted,
+)
 
 
 class TraceSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +57,31 @@ class EventLog:
             self.turn = turn
             self.add(TurnStarted, at=at, turn=turn)
 
-    def never_ran(self) -> frozenset[str]:
+    def end_call(
+        self, call_id: str, name: str, output: Any, *, at: datetime | None = None, failed: Any, refused: bool = False
+    ) -> None:
+        """Add how a call ended: `output` is what it gave, or its error where it failed."""
+        named: dict[str, Any] = {"at": at, "tool_call_id": call_id, "tool_name": name}
+        if refused:
+            self.add(ToolCallDenied, **named)
+        elif failed:
+            self.add(ToolCallFailed, **named, error=output)
+        else:
+            self.add(ToolCallCompleted, **named, tool_output=output)
+
+    def session(self, source: str, format: str, metadata: dict[str, Any], *, complete: bool = True) -> TraceSession:
+        """The session of these events, with what is known of `metadata`."""
+        return TraceSession(
+            id=self.session_id,
+            source=source,
+            format=format,
+            events=self.events,
+            complete=complete,
+            never_ran=self._never_ran(),
+            metadata={name: value for name, value in metadata.items() if value is not None},
+        )
+
+    def _never_ran(self) -> frozenset[str]:
         """The calls that were asked for and did not start, in a record that is known to have every start."""
         started = {event.tool_call_id for event in self.events if isinstance(event, ToolCallStarted)}
         requested = {event.tool_call_id for event in self.events if isinstance(event, ToolCallRequested)}

@@ -5,15 +5,14 @@ What a call was asked with is its `arguments` or `input`, what it gave is its `c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from proctor.policies.stream.events import (
     TokenUsageUpdated,
     ToolCallCompleted,
-    ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
     Unrecognized,
@@ -59,30 +58,22 @@ class _Result(_Item, tag="tool_result"):
     is_error: bool | None = False
 
 
+ItemT = TypeVar("ItemT")
 _Known: TypeAlias = _Message | _Usage | _Call | _Result
 _KNOWN = ("message", "usage", "tool_call", "tool_result")
 
 
-class _Line(msgspec.Struct, kw_only=True):
+class _Line(msgspec.Struct, Generic[ItemT], kw_only=True):
     id: str
-    events: list[_Known]
+    events: list[ItemT]
     source: Any = None
     model: str | None = None
     task: Any = None
     outcome: Any = None
 
 
-class _Loose(msgspec.Struct, kw_only=True):
-    id: str
-    events: list[dict[str, Any]]
-    source: Any = None
-    model: str | None = None
-    task: Any = None
-    outcome: Any = None
-
-
-_strict = msgspec.json.Decoder(_Line)
-_loose = msgspec.json.Decoder(_Loose)
+_strict = msgspec.json.Decoder(_Line[_Known])
+_loose = msgspec.json.Decoder(_Line[dict[str, Any]])
 
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
@@ -91,22 +82,11 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
         record, items = _decode(lines, line)
         log = EventLog(record.id)
         _fill(log, items, record.model)
-        metadata = {
-            name: value
-            for name in ("source", "model", "task", "outcome")
-            if (value := getattr(record, name)) is not None
-        }
-        yield TraceSession(
-            id=record.id,
-            source=lines.name,
-            format="sessions",
-            events=log.events,
-            never_ran=log.never_ran(),
-            metadata=metadata,
-        )
+        about = {name: getattr(record, name) for name in ("source", "model", "task", "outcome")}
+        yield log.session(lines.name, "sessions", about)
 
 
-def _decode(lines: TraceLines, line: bytes) -> tuple[_Line | _Loose, list[_Known | dict[str, Any]]]:
+def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | dict[str, Any]]]:
     """A line with its items; those of a type not known here stay as they came."""
     try:
         strict = _strict.decode(line)
@@ -146,7 +126,8 @@ def _fill(log: EventLog, items: list[_Known | dict[str, Any]], model: str | None
                 names[item.id] = item.name
                 _call(log, item, answered)
             case _Result():
-                _result(log.add, item, names.get(item.id, ""))
+                output = item.content if item.content is not None else item.output
+                log.end_call(item.id, names.get(item.id, ""), output, failed=item.is_error)
 
 
 def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
@@ -164,15 +145,6 @@ def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
     )
     if not answered:
         log.add(ToolCallCompleted, **fields)
-
-
-def _result(add: Callable[..., None], result: _Result, name: str) -> None:
-    fields: dict[str, Any] = {"tool_call_id": result.id, "tool_name": name}
-    found = result.content if result.content is not None else result.output
-    if result.is_error:
-        add(ToolCallFailed, **fields, error=found)
-    else:
-        add(ToolCallCompleted, **fields, tool_output=found)
 
 
 def _usage(log: EventLog, usage: _Usage, model: str | None) -> None:

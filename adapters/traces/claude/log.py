@@ -8,15 +8,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from proctor.policies.stream.events import (
-    TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    Unrecognized,
-)
+from proctor.policies.stream.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized
 
 from ..lines import TraceLines, open_lines
 from ..session import EventLog, TraceSession
@@ -66,14 +58,7 @@ def _session(found: list[LogRecord], source: str) -> TraceSession:
     models = (record.message.model for record in found if record.message and record.message.model)
     model = next((name for name in models if name != _NOT_A_MODEL), None)
     folder = next((record.envelope.cwd for record in found if record.envelope.cwd), None)
-    return TraceSession(
-        id=session_id,
-        source=source,
-        format="claude",
-        events=reader.log.events,
-        never_ran=reader.log.never_ran(),
-        metadata={name: value for name, value in (("model", model), ("workspace", folder)) if value},
-    )
+    return reader.log.session(source, "claude", {"model": model, "workspace": folder})
 
 
 class _Reader:
@@ -179,15 +164,10 @@ class _Reader:
     def _result(self, record: LogRecord, block: dict[str, Any]) -> None:
         call_id = str(block.get("tool_use_id", ""))
         name, _ = self._calls.get(call_id, ("", 0))
-        fields: dict[str, Any] = {"at": record.at, "tool_call_id": call_id, "tool_name": name}
-        content = text_of(block.get("content"))
         self._answers[call_id] += 1
-        if self._was_refused(call_id, self._answers[call_id]):
-            self.log.add(ToolCallDenied, **fields)
-        elif block.get("is_error"):
-            self.log.add(ToolCallFailed, **fields, error=content)
-        else:
-            self.log.add(ToolCallCompleted, **fields, tool_output=content)
+        refused = self._was_refused(call_id, self._answers[call_id])
+        output, failed = text_of(block.get("content")), block.get("is_error")
+        self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused)
 
     def _was_refused(self, call_id: str, time: int) -> bool:
         """Whether the call was not permitted, the so many-th time that its id was used."""

@@ -18,8 +18,6 @@ from proctor.policies.stream.events import (
     Scope,
     TokenUsageUpdated,
     ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
     Unrecognized,
@@ -68,19 +66,9 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
     for line in found:
         reader.take(line)
     ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
-    yield TraceSession(
-        id=session_id,
-        source=lines.name,
-        format="codex",
-        events=reader.finished(ends),
-        never_ran=reader.log.never_ran(),
-        complete=not ends or ends[-1] not in _STARTED,
-        metadata=_present(model=reader.model, workspace=_folder(found)),
-    )
-
-
-def _present(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
+    reader.finish(ends)
+    about = {"model": reader.model, "workspace": _folder(found) or None}
+    yield reader.log.session(lines.name, "codex", about, complete=not ends or ends[-1] not in _STARTED)
 
 
 def _folder(found: list[_Line]) -> str | None:
@@ -128,13 +116,12 @@ class _Reader:
         else:
             self.log.add(Unrecognized, at=line.timestamp, raw=msgspec.to_builtins(line))
 
-    def finished(self, ends: list[str]) -> list[Any]:
-        """All events, with the one that says how the last task ended."""
+    def finish(self, ends: list[str]) -> None:
+        """Add how the last task ended."""
         if ends and ends[-1] in _COMPLETED:
             self.log.add(RunCompleted)
         elif ends and ends[-1] == _ABORTED:
             self.log.add(RunCancelled, reason="turn_aborted")
-        return self.log.events
 
     def _respond(self, line: _Line) -> None:
         if self._between:
@@ -171,14 +158,8 @@ class _Reader:
         self._between = True
         call_id = _call_id(line)
         output = self._outputs[call_id]
-        name = self._names.get(call_id, "")
-        fields: dict[str, Any] = {"at": line.timestamp, "tool_call_id": call_id, "tool_name": name}
-        if output.refused:
-            self.log.add(ToolCallDenied, **fields)
-        elif output.failed:
-            self.log.add(ToolCallFailed, **fields, error=output.value)
-        else:
-            self.log.add(ToolCallCompleted, **fields, tool_output=output.value)
+        name, failed, refused = self._names.get(call_id, ""), output.failed, output.refused
+        self.log.end_call(call_id, name, output.value, at=line.timestamp, failed=failed, refused=refused)
 
     def _usage(self, line: _Line) -> None:
         """Each response's own usage, or the running total; the same total again is none."""

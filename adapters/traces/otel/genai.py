@@ -81,14 +81,7 @@ def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:
     if roots and roots[-1].error is not None:
         log.add(RunFailed, at=at(roots[-1].end), error=roots[-1].error)
     model = next((model for span in spans if (model := span.first(*_MODEL))), None)
-    return TraceSession(
-        id=session_id,
-        source=source,
-        format="otel",
-        events=log.events,
-        never_ran=log.never_ran(),
-        metadata={"model": model} if model else {},
-    )
+    return log.session(source, "otel", {"model": model})
 
 
 class _Reader:
