@@ -13,7 +13,6 @@ import anyio.lowlevel
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities, ToolCall
 from proctor.policies.stream.codec import decode_event
 from proctor.policies.stream.events import (
@@ -36,9 +35,9 @@ from proctor.policies.stream.events import (
 )
 from proctor.policies.stream.marks import same_input
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch, LaunchOptions, Provider, Rung
+from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch, Provider, Rung
 
-from ..kit.launch_options import policy_parts
+from ..kit.launch_options import NoLaunchOptions
 from ..kit.tool_names import offering, recorded_tools
 from ..traces.errors import TraceError
 from ..traces.lines import open_lines
@@ -58,7 +57,7 @@ SUPERVISORS_OWN = (
 """Events of a recording that the supervisor wrote: a provider's stream has none of them."""
 
 
-class ReplayAdapter:
+class ReplayAdapter(NoLaunchOptions):
     """Replays a recording. Nothing runs: outcomes, usage and texts are the recorded ones.
 
     Args:
@@ -71,6 +70,8 @@ class ReplayAdapter:
         TraceError: the recording cannot be read; names the file and line.
         UsageError: an argument makes no sense.
     """
+
+    name = "replay"
 
     def __init__(self, recording: Iterable[Event] | str | Path, *, gated: bool = True, pace: Pace = "flat") -> None:
         self._speed = _speed(pace)
@@ -86,11 +87,6 @@ class ReplayAdapter:
         self._output = next((e.output for e in reversed(events) if isinstance(e, RunCompleted)), None)
 
     @property
-    def name(self) -> str:
-        """What the adapter is called in records: `replay`."""
-        return "replay"
-
-    @property
     def capabilities(self) -> Capabilities:
         """What a recording can be held to; its model and tools are those recorded."""
         return Capabilities(
@@ -101,13 +97,6 @@ class ReplayAdapter:
             model=self._model,
             **self._offering,
         )
-
-    async def prepare(self) -> None:
-        """Nothing is needed: the recording was read when the adapter was made."""
-
-    def compile(self, policy: Policy) -> LaunchOptions:
-        """Nothing: a recording has no launch options; the gate and the events hold the whole policy."""
-        return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:

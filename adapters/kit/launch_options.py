@@ -52,6 +52,24 @@ def options_for(policy: Policy, options: Mapping[str, Any], held: Collection[str
     )
 
 
+def limit_options(policy: Policy, names: Mapping[str, str]) -> LaunchOptions:
+    """The lowest of each limit that cancels a run, by the client's name for it."""
+    lowest, held = run_limits(policy)
+    options = {theirs: int(lowest[ours]) for ours, theirs in names.items() if ours in lowest}
+    return options_for(policy, options, held.intersection(names))
+
+
+class NoLaunchOptions:
+    """What an adapter does that has none, and needs nothing: the gate and the events hold the whole policy."""
+
+    async def prepare(self) -> None:
+        """Nothing is needed."""
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Nothing becomes an option."""
+        return LaunchOptions(unexpressed=policy_parts(policy))
+
+
 def _binding(policy: Policy) -> Iterator[Clause]:
     return (each for each in clauses_of(policy) if isinstance(each.record, Allow | Deny) and each.binds)
 

@@ -222,15 +222,9 @@ def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _added(more: Mapping[str, int], model: Any) -> Iterator[Event]:
-    counts = {name: max(0, value) for name, value in more.items()}
+    counts: dict[str, Any] = {name: max(0, value) for name, value in more.items()}
     if any(counts.values()):
-        yield TokenUsageUpdated(
-            input_tokens=counts["input_tokens"],
-            output_tokens=counts["output_tokens"],
-            cache_read_tokens=counts["cache_read_tokens"],
-            cache_write_tokens=counts["cache_write_tokens"],
-            model=model if isinstance(model, str) else None,
-        )
+        yield TokenUsageUpdated(model=model if isinstance(model, str) else None, **counts)
 
 
 def _kept(record: dict[str, Any]) -> Iterator[Event]:

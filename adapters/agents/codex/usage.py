@@ -69,8 +69,8 @@ class UsageCount:
         self._seen = now
         self._totals.add(tuple(now.values()))
         check_growth(seen, now)
-        used = {name: now[name] - seen[name] for name in now}
-        return _delta(used, model) if any(used.values()) else None
+        used: dict[str, Any] = {name: now[name] - seen[name] for name in now}
+        return TokenUsageUpdated(scope="delta", model=model, **used) if any(used.values()) else None
 
     def _is_late(self, now: dict[str, int]) -> bool:
         if tuple(now.values()) in self._totals:
@@ -80,15 +80,3 @@ class UsageCount:
 
 def _read(breakdown: dict[str, Any]) -> dict[str, int]:
     return {name: tokens(breakdown, theirs) for name, theirs in _FIELDS.items()}
-
-
-def _delta(used: dict[str, int], model: str | None) -> TokenUsageUpdated:
-    return TokenUsageUpdated(
-        scope="delta",
-        input_tokens=used["input_tokens"],
-        output_tokens=used["output_tokens"],
-        cache_read_tokens=used["cache_read_tokens"],
-        cache_write_tokens=used["cache_write_tokens"],
-        reasoning_tokens=used["reasoning_tokens"],
-        model=model,
-    )

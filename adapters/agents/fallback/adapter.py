@@ -33,6 +33,8 @@ class FallbackAdapter:
         UsageError: an argument makes no sense, or two agents mean different things by one tool.
     """
 
+    name = "fallback"
+
     def __init__(self, adapters: Sequence[Adapter], *, failures: int = 3, rest_s: float = 60.0) -> None:
         if len(adapters) < 2:
             raise UsageError("a fallback needs two adapters at least, in the order in which they are tried")
@@ -44,11 +46,6 @@ class FallbackAdapter:
         ]
         self._remains = [found for one in adapters if (found := getattr(one, "end_remains", None)) is not None]
         weakest([one.capabilities for one in adapters])
-
-    @property
-    def name(self) -> str:
-        """What the adapter is called in records: `fallback`."""
-        return "fallback"
 
     @property
     def capabilities(self) -> Capabilities:

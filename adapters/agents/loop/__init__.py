@@ -8,6 +8,7 @@ from .supervision import Supervised, supervise
 __all__ = ["FunctionAdapter", "LoopGate", "Supervised", "ToolRefused", "supervise"]
 
 ROOMS = (
+    "framework",  # agents of frameworks, by what their adapters do alike
     "histories",  # the exact conversations of sessions that ran in this process
     "supervision",  # supervise: a loop that is a block of code
     "adapter",  # FunctionAdapter: a loop that is a function

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
-from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.policies.stream.tools import Tool
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, Provider
 
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import NoLaunchOptions
 from ...kit.processes.environment import home_of
 from ...kit.tool_names import KNOWN
 from ...kit.tool_names.frameworks import MOSTLY
@@ -26,7 +25,7 @@ Loop: TypeAlias = Callable[[LoopGate, str], Awaitable[Any]]
 NAME: Final = "function"
 
 
-class FunctionAdapter:
+class FunctionAdapter(NoLaunchOptions):
     """Runs prompts with a loop of one's own: `async def loop(gate, prompt)`, whose result is the output.
 
     Args:
@@ -54,13 +53,6 @@ class FunctionAdapter:
         """What a loop can do that calls its tools through the gate."""
         return loop_capabilities(self._tools, self._model)
 
-    async def prepare(self) -> None:
-        """Nothing is needed."""
-
-    def compile(self, policy: Policy) -> LaunchOptions:
-        """A loop has no launch options; every part is held at the gate."""
-        return LaunchOptions(unexpressed=policy_parts(policy))
-
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
         """Start the loop; leaving cancels it."""
 
@@ -71,23 +63,11 @@ class FunctionAdapter:
         return looping(launch, job)
 
 
-def loop_capabilities(tools: tuple[Tool, ...] | None, model: str | None) -> Capabilities:
-    """What any loop can do that calls its tools through the gate.
+def loop_capabilities(tools: tuple[Tool, ...] | None, model: str | None, **more: Any) -> Capabilities:
+    """What any loop can do that calls its tools through the gate, but for what `more` says of this one.
 
     A tool goes by the portable name of what it does where its name and what it takes tell.
     """
-    return Capabilities(
-        gate="all",
-        rewrite=True,
-        usage="per_turn",
-        reports_cost=False,
-        cancel_kills_children=False,
-        resume=False,
-        narrow=True,
-        tools=tools,
-        mostly=MOSTLY,
-        elsewhere=KNOWN,
-        model=model,
-        workspace=os.path.abspath(os.curdir),
-        home=home_of(os.environ),
-    )
+    can: dict[str, Any] = {"gate": "all", "rewrite": True, "usage": "per_turn", "narrow": True, **more}
+    can |= {"workspace": os.path.abspath(os.curdir), "home": home_of(os.environ)}
+    return Capabilities(tools=tools, mostly=MOSTLY, elsewhere=KNOWN, model=model, **can)

@@ -15,11 +15,11 @@ from proctor.supervisor.api.handle import RunHandle
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import PolicyViolationError, UsageError
 from proctor.supervisor.machine.boundary.result import RunResult
-from proctor.supervisor.ports.adapters import Approver, Launch, LaunchOptions, Provider, Publisher, Store
+from proctor.supervisor.ports.adapters import Approver, Launch, Provider, Publisher, Store
 from proctor.supervisor.store.memory.store import MemoryStore
 
 from ...kit.event_stream import EventStream
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import NoLaunchOptions
 from ...kit.task_provider import TaskProvider
 from ...kit.tool_names.given import tools_given
 from .adapter import NAME, loop_capabilities
@@ -138,7 +138,7 @@ def _holds(failure: Exception, error: Exception) -> bool:
     return isinstance(failure, ExceptionGroup) and failure.subgroup(lambda each: each is error) is not None
 
 
-class _Block:
+class _Block(NoLaunchOptions):
     """An Adapter for one run: the agent is the block."""
 
     name = NAME
@@ -150,13 +150,6 @@ class _Block:
         self._launch: Launch | None = None
         self._open = anyio.Event()
         self.provider: TaskProvider
-
-    async def prepare(self) -> None:
-        """Nothing is needed."""
-
-    def compile(self, policy: Policy) -> LaunchOptions:
-        """A block has no launch options; every part is held at the gate."""
-        return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:

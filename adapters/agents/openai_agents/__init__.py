@@ -15,6 +15,5 @@ ROOMS = (
     "arguments",  # a call's arguments as its tool will get them
     "responses",  # a model's response as events
     "history",  # a session's events as input items
-    "options",  # a policy as options of a run
 )
 """Top first: each imports only those below it."""

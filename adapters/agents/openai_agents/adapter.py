@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
-from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.policies.stream.tools import Tool
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
+from proctor.supervisor.errors import UsageError
 
-from ...kit.processes.environment import home_of
-from ...kit.tool_names import offering
-from ...kit.tool_names.frameworks import MOSTLY, OPENAI_AGENTS
-from ...kit.values.named_object import named_object
-from ..loop.histories import Histories
-from ..loop.running import looping
-from .options import COMPILES, compile_options
+from ...kit.tool_names.frameworks import OPENAI_AGENTS
+from ..loop import LoopGate
+from ..loop.framework import FrameworkAdapter
 
+LIMITS: Final = {"max_turns": "max_turns"}
+"""What the SDK holds too: of a policy's limits it knows that of turns."""
 RUN_OPTIONS = frozenset(
     (
         "context",
@@ -38,7 +31,7 @@ RUN_OPTIONS = frozenset(
 """What `Runner.run` takes besides the agent and the prompt."""
 
 
-class OpenAIAgentsAdapter:
+class OpenAIAgentsAdapter(FrameworkAdapter):
     """Runs prompts with an agent of the OpenAI Agents SDK: the calls of its functions, custom tools, shells, patches
     and MCP servers are gated, those of agents it hands over to and of agents used as tools too. On asyncio only.
 
@@ -51,20 +44,20 @@ class OpenAIAgentsAdapter:
     """
 
     name = "openai-agents"
+    title = "the OpenAI Agents SDK"
+    library = "agents"
+    limits = LIMITS
 
     def __init__(
         self, agent: Any, *, run_config: Any = None, narrow: bool = False, stream: bool = False, **run_options: Any
     ) -> None:
-        self._agent = named_object(agent, what="agent")
+        super().__init__(agent, narrow=narrow, stream=stream)
         if not hasattr(self._agent, "tools") or not hasattr(self._agent, "handoffs"):
             raise UsageError(f"`{self._agent}` is not an agent of the OpenAI Agents SDK: it has no tools")
         for option in run_options:
             if option not in RUN_OPTIONS:
                 raise UsageError(f"`Runner.run` takes no `{option}`")
         self._own = {**run_options, "run_config": run_config}
-        self._narrow = narrow
-        self._stream = stream
-        self._histories: Histories[Any] = Histories()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -73,52 +66,16 @@ class OpenAIAgentsAdapter:
         A function tool goes by the portable name of what it does where its name and its parameters tell.
         """
         model = getattr(self._own.get("run_config"), "model", None) or self._agent.model
-        return Capabilities(
-            gate="all" if self._holds_every_call() else "some",
-            rewrite=False,
-            usage="per_turn",
-            reports_cost=False,
-            cancel_kills_children=False,
-            resume=False,
-            narrow=self._narrow,
-            compiles=COMPILES,
-            **offering(self._tools(), None),
-            mostly=MOSTLY,
-            model=model if isinstance(model, str) else getattr(model, "model", None),
-            workspace=os.path.abspath(os.curdir),
-            home=home_of(os.environ),
-        )
+        name = model if isinstance(model, str) else getattr(model, "model", None)
+        gate = "all" if self._holds_every_call() else "some"
+        return self._capabilities(self._tools(), name, gate=gate, rewrite=False)
 
-    async def prepare(self) -> None:
-        """Check that the SDK is there and that this is its event loop. Raises ProviderUnavailableError."""
-        try:
-            import agents  # noqa: F401
-        except ImportError as error:
-            raise ProviderUnavailableError(
-                "the OpenAI Agents SDK is not installed; pip install 'proctor[openai-agents]'"
-            ) from error
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise ProviderUnavailableError(
-                "the OpenAI Agents SDK runs on asyncio only; start with `anyio.run(..., backend='asyncio')`"
-            ) from None
-
-    def compile(self, policy: Policy) -> LaunchOptions:
-        """Turn the merged policy's `max_turns` into the SDK's."""
-        return compile_options(policy)
-
-    @asynccontextmanager
-    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        """Start the agent; leaving cancels it."""
-        await self.prepare()
+    def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
         from .session import OpenAIAgentsSession
 
-        session = OpenAIAgentsSession(
+        return OpenAIAgentsSession(
             self._agent, self._own, self._histories, narrows=self._narrow, streams=self._stream
-        )
-        async with looping(launch, session.play) as provider:
-            yield provider
+        ).play
 
     def _tools(self) -> tuple[Tool, ...]:
         try:

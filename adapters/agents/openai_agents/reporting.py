@@ -31,6 +31,8 @@ class Reporting(RunHooks[Any]):
         self._guard = guard
         self._model_of = model_of
         self._own: RunHooks[Any] = own or RunHooks()
+        for name in ("on_agent_start", "on_agent_end", "on_handoff", "on_tool_start"):
+            setattr(self, name, getattr(self._own, name))
 
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: Any
@@ -49,22 +51,6 @@ class Reporting(RunHooks[Any]):
         for event in events_of(response, turn=turn, parent=parent, local_shell=shells):
             await self._gate.report(event)
         await self._own.on_llm_end(context, agent, response)
-
-    async def on_agent_start(self, context: Any, agent: Any) -> None:
-        """An agent takes over."""
-        await self._own.on_agent_start(context, agent)
-
-    async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
-        """An agent has its final output."""
-        await self._own.on_agent_end(context, agent, output)
-
-    async def on_handoff(self, context: RunContextWrapper[Any], from_agent: Any, to_agent: Any) -> None:
-        """One agent hands over to another."""
-        await self._own.on_handoff(context, from_agent, to_agent)
-
-    async def on_tool_start(self, context: RunContextWrapper[Any], agent: Any, tool: Tool) -> None:
-        """A call begins; the gate has recorded it."""
-        await self._own.on_tool_start(context, agent, tool)
 
     async def on_tool_end(self, context: RunContextWrapper[Any], agent: Any, tool: Tool, result: object) -> None:
         """A call is done."""

@@ -9,7 +9,6 @@ ROOMS = (
     "session",  # one running agent
     "sub_agents",  # the calls of agents that a tool runs
     "hooks",  # the capability that gates calls and reports a run
-    "gating",  # one call of a tool at the gate
     "responses",  # a model's response as events
     "options",  # a policy as UsageLimits
     "meter",  # what the framework counted, as usage events

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
+from proctor.supervisor.errors import UsageError
 
-from ...kit.processes.environment import home_of
-from ...kit.tool_names import offering
-from ...kit.tool_names.frameworks import MOSTLY, PYDANTIC_AI, own_tools
-from ...kit.values.named_object import named_object
-from ..loop.histories import Histories
-from ..loop.running import looping
-from .options import LIMITS, compile_options
+from ...kit.tool_names.frameworks import PYDANTIC_AI, own_tools
+from ..loop import LoopGate
+from ..loop.framework import FrameworkAdapter
+from .options import LIMITS
 
 HARMLESS: Final = ("tool_search",)
 """Native tools that do nothing but find other tools; every agent has this one."""
 
 
-class PydanticAIAdapter:
+class PydanticAIAdapter(FrameworkAdapter):
     """Runs prompts with an agent of pydantic-ai, every call of its tools gated. On asyncio only.
 
     Args:
@@ -39,7 +31,9 @@ class PydanticAIAdapter:
         run_options: anything else for `agent.run`, such as `model`, `toolsets` or `message_history`.
     """
 
-    name = "pydantic-ai"
+    name = title = "pydantic-ai"
+    library = "pydantic_ai"
+    limits = LIMITS
 
     def __init__(
         self,
@@ -52,7 +46,7 @@ class PydanticAIAdapter:
         stream: bool = False,
         **run_options: Any,
     ) -> None:
-        self._agent = named_object(agent, what="agent")
+        super().__init__(agent, narrow=narrow, stream=stream)
         if not callable(getattr(self._agent, "run", None)):
             raise UsageError(f"`{self._agent}` is not an agent of pydantic-ai: it has no `run`")
         parameters = inspect.signature(self._agent.run).parameters
@@ -61,9 +55,6 @@ class PydanticAIAdapter:
                 raise UsageError(f"an agent's `run` takes no `{option}`")
         self._own = {**run_options, "deps": deps, "usage_limits": usage_limits}
         self._sub_agents = tuple(sub_agents)
-        self._narrow = narrow
-        self._stream = stream
-        self._histories: Histories[Any] = Histories()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -72,57 +63,21 @@ class PydanticAIAdapter:
         A tool that is a function goes by the portable name of what it does where its name and its parameters tell,
         and one of an MCP server or of another toolset where its name and its input do.
         """
-        return Capabilities(
-            gate="some" if self._native_tools() else "all",
-            rewrite=True,
-            usage="per_turn",
-            reports_cost=False,
-            cancel_kills_children=False,
-            resume=False,
-            narrow=self._narrow,
-            compiles=tuple(LIMITS),
-            **offering(own_tools(self._functions(), PYDANTIC_AI, self._native_tools()), None),
-            mostly=MOSTLY,
-            model=self._model_name(),
-            workspace=os.path.abspath(os.curdir),
-            home=home_of(os.environ),
-        )
+        native = self._native_tools()
+        tools = own_tools(self._functions(), PYDANTIC_AI, native)
+        return self._capabilities(tools, self._model_name(), gate="some" if native else "all")
 
-    async def prepare(self) -> None:
-        """Check that the framework is there and that this is its event loop. Raises ProviderUnavailableError."""
-        try:
-            import pydantic_ai  # noqa: F401
-        except ImportError as error:
-            raise ProviderUnavailableError(
-                "pydantic-ai is not installed; pip install 'proctor[pydantic-ai]'"
-            ) from error
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise ProviderUnavailableError(
-                "pydantic-ai runs on asyncio only; start with `anyio.run(..., backend='asyncio')`"
-            ) from None
-
-    def compile(self, policy: Policy) -> LaunchOptions:
-        """Turn the merged policy's limits into UsageLimits."""
-        return compile_options(policy)
-
-    @asynccontextmanager
-    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        """Start the agent; leaving cancels it."""
-        await self.prepare()
+    def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
         from .session import PydanticAISession
 
-        session = PydanticAISession(
+        return PydanticAISession(
             self._agent,
             self._own,
             self._histories,
             sub_agents=self._sub_agents,
             narrows=self._narrow,
             streams=self._stream,
-        )
-        async with looping(launch, session.play) as provider:
-            yield provider
+        ).play
 
     def _model_name(self) -> str | None:
         model = self._own.get("model") or getattr(self._agent, "model", None)

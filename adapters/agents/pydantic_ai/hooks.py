@@ -13,7 +13,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 
 from ..loop import ToolRefused
 from ..loop.inputs import with_objects
-from .gating import Gating
+from .meter import Meter
 from .responses import events_of
 
 
@@ -21,7 +21,7 @@ from .responses import events_of
 class GateCapability(AbstractCapability[Any]):
     """Asks the gate before each call, after every other capability has had its say about the input."""
 
-    gating: Gating
+    meter: Meter
     narrows: bool = False
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -30,17 +30,17 @@ class GateCapability(AbstractCapability[Any]):
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """A response is about to be asked for."""
-        await self.gating.settle(ctx.usage)
-        await self.gating.gate.turn()
+        await self.meter.settle(ctx.usage)
+        await self.meter.gate.turn()
         return request_context
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
         """A response has come; what it used is judged before its calls are."""
-        gate = self.gating.gate
+        gate = self.meter.gate
         if response.usage.has_values():
-            await gate.report(self.gating.meter.of_response(response))
+            await gate.report(self.meter.of_response(response))
         for event in events_of(response, gate.turn_number):
             await gate.report(event)
         return response
@@ -49,15 +49,15 @@ class GateCapability(AbstractCapability[Any]):
         """The tools to offer."""
         if not self.narrows:
             return tool_defs
-        callable_now = set(self.gating.gate.narrow([tool.name for tool in tool_defs]))
+        callable_now = set(self.meter.gate.narrow([tool.name for tool in tool_defs]))
         return [tool for tool in tool_defs if tool.name in callable_now]
 
     async def before_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
     ) -> dict[str, Any]:
         """Ask the gate, as the last that may change the input; a refused call gives the model the gate's text."""
-        gate = self.gating.gate
-        await self.gating.settle(ctx.usage)
+        gate = self.meter.gate
+        await self.meter.settle(ctx.usage)
         try:
             admitted, given = await gate.admit(call.tool_name, args, call_id=call.tool_call_id)
         except ToolRefused as refusal:
@@ -75,7 +75,7 @@ class GateCapability(AbstractCapability[Any]):
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
         """Report what came of a call that was allowed; the handler asks the gate on its way."""
-        calls = self.gating.gate.calls
+        calls = self.meter.gate.calls
         with calls.around():
             try:
                 result = await handler(args)
@@ -85,6 +85,6 @@ class GateCapability(AbstractCapability[Any]):
             except BaseException as error:
                 calls.failed(call.tool_call_id, error)
                 raise
-        await self.gating.settle(ctx.usage)
+        await self.meter.settle(ctx.usage)
         await calls.completed(call.tool_call_id, result)
         return result

@@ -9,6 +9,8 @@ from pydantic_ai.usage import RunUsage, UsageBase
 
 from proctor.policies.stream.events import TokenUsageUpdated
 
+from ..loop import LoopGate
+
 _FIELDS = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
@@ -19,12 +21,13 @@ _FIELDS = {
 
 
 class Meter:
-    """Reports each response, then whatever else the run's own total says.
+    """Reports to the gate of one run each response, then whatever else the run's own total says.
 
     The total also holds rejected attempts and the sub-agents that were given the run's usage.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gate: LoopGate) -> None:
+        self.gate = gate
         self._reported = dict.fromkeys(_FIELDS.values(), 0)
         self._model: str | None = None
 
@@ -33,11 +36,12 @@ class Meter:
         self._model = response.model_name
         return self._event(_numbers(response.usage), cost_usd=_cost(response))
 
-    def beyond(self, total: RunUsage) -> TokenUsageUpdated | None:
-        """What the run's total has on top of what was reported; None if nothing."""
+    async def settle(self, total: RunUsage) -> None:
+        """Report what the run used that no response told, before anything else is done."""
         now = _numbers(total)
         more = {name: max(0, now[name] - before) for name, before in self._reported.items()}
-        return self._event(more, cost_usd=None) if any(more.values()) else None
+        if any(more.values()):
+            await self.gate.report(self._event(more, cost_usd=None))
 
     def _event(self, numbers: dict[str, int], *, cost_usd: float | None) -> TokenUsageUpdated:
         for name, value in numbers.items():

@@ -9,24 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from proctor.policies.policy import Policy
-from proctor.supervisor.ports.adapters import LaunchOptions
-
-from ...kit.launch_options import options_for, run_limits
-
 LIMITS: Final = {
     "max_total_tokens": "total_tokens_limit",
     "max_input_tokens": "input_tokens_limit",
     "max_output_tokens": "output_tokens_limit",
     "max_turns": "request_limit",
 }
-
-
-def compile_options(policy: Policy) -> LaunchOptions:
-    """The limits the framework can hold too, by its own names."""
-    lowest, held = run_limits(policy)
-    options = {theirs: int(lowest[ours]) for ours, theirs in LIMITS.items() if ours in lowest}
-    return options_for(policy, options, held.intersection(LIMITS))
 
 
 def tightened(own: Any, options: dict[str, Any]) -> Any:

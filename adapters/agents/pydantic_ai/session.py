@@ -14,9 +14,9 @@ from proctor.policies.stream.events import MessageStreamed
 
 from ..loop import LoopGate
 from ..loop.histories import Histories
-from .gating import Gating
 from .history import messages_of
 from .hooks import GateCapability
+from .meter import Meter
 from .options import tightened
 from .sub_agents import gated
 
@@ -52,23 +52,23 @@ class PydanticAISession:
 
     async def play(self, gate: LoopGate) -> None:
         """Run the agent, then report how that ended."""
-        launch, gating = gate.launch, Gating(gate)
+        launch, meter = gate.launch, Meter(gate)
         try:
-            with gated(self._sub_agents, gating):
-                result = await self._agent.run(launch.prompt or None, **self._options(gating))
+            with gated(self._sub_agents, meter):
+                result = await self._agent.run(launch.prompt or None, **self._options(meter))
         except UsageLimitExceeded:
             await gate.turn_refused(launch.options.options.get("request_limit"))
             raise
         finally:
             gate.calls.end()
-        await gating.settle(result.usage)
+        await meter.settle(result.usage)
         kept = len(self._own.get("message_history") or ())
         self._histories.keep(launch.session_id, launch.run_id, result.all_messages()[kept:])
         gate.output = result.output
         await gate.complete()
 
-    def _options(self, gating: Gating) -> dict[str, Any]:
-        launch = gating.gate.launch
+    def _options(self, meter: Meter) -> dict[str, Any]:
+        launch = meter.gate.launch
         history = self._histories.find(launch.session_id, launch.transcript)
         if history is None:
             history = messages_of(launch.transcript)
@@ -77,10 +77,10 @@ class PydanticAISession:
         options["usage_limits"] = tightened(self._own.get("usage_limits"), launch.options.options)
         options["capabilities"] = [
             *(self._own.get("capabilities") or ()),
-            GateCapability(gating, narrows=self._narrows),
+            GateCapability(meter, narrows=self._narrows),
         ]
         if self._streams:
-            options["event_stream_handler"] = _Streamed(gating.gate, self._own.get("event_stream_handler"))
+            options["event_stream_handler"] = _Streamed(meter.gate, self._own.get("event_stream_handler"))
         return options
 
 

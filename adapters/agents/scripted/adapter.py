@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, Provider
 
 from ...kit.event_stream import EventStream
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import NoLaunchOptions
 from ...kit.processes.commands import Subprocesses
 from ...kit.processes.remains import end_remains
 from ...kit.task_provider import TaskProvider, at_work
@@ -22,7 +21,7 @@ from .reading import ScriptSource, read_script
 from .tools import BUILT_IN, Tool, Toolbox, check_tools, write_file
 
 
-class ScriptedAdapter:
+class ScriptedAdapter(NoLaunchOptions):
     """Runs a script as an agent. The prompt is recorded and otherwise not looked at.
 
     Args:
@@ -36,6 +35,7 @@ class ScriptedAdapter:
         UsageError: the script or an argument makes no sense; lists every problem.
     """
 
+    name = "scripted"
     end_remains = staticmethod(end_remains)
 
     def __init__(
@@ -56,11 +56,6 @@ class ScriptedAdapter:
         self._command_timeout_s = command_timeout_s
 
     @property
-    def name(self) -> str:
-        """What the adapter is called in records: `scripted`."""
-        return "scripted"
-
-    @property
     def capabilities(self) -> Capabilities:
         """What a script can be held to; its tools are those that it lists."""
         offered = self.script.tools or tuple(dict.fromkeys((*BUILT_IN, *self._tools)))
@@ -79,10 +74,6 @@ class ScriptedAdapter:
         if self._workspace is not None and not self._workspace.is_dir():
             place = self._workspace
             raise ProviderUnavailableError(f"workspace `{place}` is not a directory; create it first")
-
-    def compile(self, policy: Policy) -> LaunchOptions:
-        """Nothing: a script has no launch options; the gate and the events hold the whole policy."""
-        return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:

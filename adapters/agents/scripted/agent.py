@@ -28,6 +28,7 @@ from proctor.policies.stream.events import (
 from proctor.supervisor.ports.adapters import Gate, GateAnswer
 
 from ...kit.event_stream import EventStream
+from ...kit.values.jsonable import plain
 from .steps import Call, Fail, Output, Parallel, Say, Script, Silence, Step, Think, Tokens, UsageStep, User
 from .tools import Toolbox, ToolFailedError
 
@@ -151,10 +152,10 @@ class ScriptedAgent:
     async def _run(self, call: ToolCall, input: dict[str, Any]) -> Outcome:
         outcome: ToolOutcome = _failed(call, "ended before it was done")
         try:
-            output = _plain(await self._tools.run(call.name, input))
+            output = plain(await self._tools.run(call.name, input))
             outcome = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
         except ToolFailedError as error:
-            outcome = _failed(call, _plain(error.error))
+            outcome = _failed(call, plain(error.error))
         finally:
             # a call that ran has an outcome, also when the run is being ended around it
             with anyio.CancelScope(shield=True):
@@ -169,11 +170,3 @@ def _failed(call: ToolCall, error: Any) -> ToolCallFailed:
 def _usage(tokens: Tokens, model: str) -> TokenUsageUpdated:
     fields = msgspec.structs.asdict(tokens)
     return TokenUsageUpdated(**{**fields, "model": tokens.model or model})
-
-
-def _plain(value: Any) -> Any:
-    """The value as JSON would have it; what has no such form becomes text."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
-    except (TypeError, ValueError, RecursionError):
-        return str(value)

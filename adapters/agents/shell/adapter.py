@@ -36,6 +36,7 @@ class ShellAdapter:
         UsageError: an argument makes no sense.
     """
 
+    name = "shell"
     end_remains = staticmethod(end_remains)
 
     def __init__(
@@ -50,11 +51,6 @@ class ShellAdapter:
         self._cwd = Path.cwd() if cwd is None else Path(cwd)
         self._env = None if env is None else dict(env)
         self._timeout_s = timeout_s
-
-    @property
-    def name(self) -> str:
-        """What the adapter is called in records: `shell`."""
-        return "shell"
 
     @property
     def capabilities(self) -> Capabilities:

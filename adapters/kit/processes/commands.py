@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import anyio
 import anyio.abc
@@ -69,7 +70,7 @@ class Subprocesses:
         self.started += 1
         await self._let_go(ended_only=True)
         marked = marked_environment(self._run_id, env, call_id=str(self.started))
-        with _Capture(self._limit) as out, _Capture(self._limit) as err, _Status() as status:
+        with _Capture(self._limit) as out, _Capture(self._limit) as err, _Pipe() as status:
             process = await anyio.open_process(
                 guarded(argv, cwd=cwd, env=marked, status_fd=status.writer),
                 stdin=subprocess.DEVNULL,
@@ -113,19 +114,18 @@ class Subprocesses:
             await started.close()
 
 
-class _Status:
-    """A pipe on which a guardian tells how its command ended."""
+class _Pipe:
+    """A pipe that we read and a process writes."""
 
-    def __enter__(self) -> _Status:
-        self._reader, self.writer = os.pipe()
-        self._kept = False
-        self._writing = True
+    def __enter__(self) -> Self:
+        self.reader, self.writer = os.pipe()
+        self._writing = self._reading = True
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close_writer()
-        if not self._kept:
-            os.close(self._reader)
+        if self._reading:
+            os.close(self.reader)
 
     def close_writer(self) -> None:
         if self._writing:
@@ -134,8 +134,8 @@ class _Status:
 
     def keep(self) -> int:
         """The reading end, left open for its new owner."""
-        self._kept = True
-        return self._reader
+        self._reading = False
+        return self.reader
 
 
 class _Started:
@@ -161,7 +161,7 @@ class _Started:
         await self.process.aclose()
 
 
-class _Capture:
+class _Capture(_Pipe):
     """A pipe read up to a limit. Reading never waits for its end: a background process may hold it open."""
 
     def __init__(self, limit: int) -> None:
@@ -169,25 +169,15 @@ class _Capture:
         self._kept = bytearray()
         self.truncated = False
 
-    def __enter__(self) -> _Capture:
-        self._reader, self.writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        self._writing = True
+    def __enter__(self) -> Self:
+        super().__enter__()
+        os.set_blocking(self.reader, False)
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close_writer()
-        os.close(self._reader)
-
-    def close_writer(self) -> None:
-        if self._writing:
-            self._writing = False
-            os.close(self.writer)
 
     async def read(self) -> None:
         """Read until every writer is gone."""
         while self._read_once() != b"":
-            await anyio.wait_readable(self._reader)
+            await anyio.wait_readable(self.reader)
 
     def text(self) -> str:
         """What was written until now. Bounded: a background process may be writing without end."""
@@ -199,7 +189,7 @@ class _Capture:
     def _read_once(self) -> bytes | None:
         """Some bytes; none at the end, None when there is nothing yet."""
         try:
-            data = os.read(self._reader, _READ_SIZE)
+            data = os.read(self.reader, _READ_SIZE)
         except BlockingIOError:
             return None
         room = self._limit - len(self._kept)

@@ -11,9 +11,10 @@ from proctor.adapters import AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.agents.amp import options as amp
 from proctor.adapters.agents.claude import options as claude
 from proctor.adapters.agents.codex import options as codex
-from proctor.adapters.agents.openai_agents import options as openai_agents
+from proctor.adapters.agents.openai_agents import adapter as openai_agents
 from proctor.adapters.agents.pydantic_ai import options as pydantic_ai
 from proctor.adapters.kit import run_limits
+from proctor.adapters.kit.launch_options import limit_options
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.supervisor.ports.adapters import Adapter, LaunchOptions
@@ -30,8 +31,8 @@ COMPILE: dict[str, Callable[[Policy], LaunchOptions]] = {
     "claude": lambda policy: claude.compile_options(policy, {}),
     "codex": codex.compile_options,
     "amp": amp.compile_options,
-    "openai_agents": openai_agents.compile_options,
-    "pydantic_ai": pydantic_ai.compile_options,
+    "openai_agents": lambda policy: limit_options(policy, openai_agents.LIMITS),
+    "pydantic_ai": lambda policy: limit_options(policy, pydantic_ai.LIMITS),
 }
 
 
