@@ -156,7 +156,8 @@ class Machine:
 
     `slots`, and masks over them: `restricts` for the calls the rule restricts (if none is asked for, the rule
     ends `not_exercised`), and `restricts_all` where that is every call; `outcomes` for the calls it wants to know
-    the end of; `attempts` for those it wants to know of when they are asked for. `every_call`: ask about every
+    the end of; `attempts` for those it wants to know of when they are asked for; `starts` for those whose start
+    changes something, -1 where every start may. `every_call`: ask about every
     call, whatever its name. `always_exercised`: the rule speaks of the session as a whole. `ordinals`: it depends
     on how calls follow each other. `phrases`: patterns it asks of user messages.
     """
@@ -173,6 +174,7 @@ class Machine:
     ordinals: bool = False
     outcomes: int = 0
     attempts: int = 0
+    starts: int = -1
 
     def __init_subclass__(cls, *, judges: Any = None) -> None:
         """`judges` is the family whose rules it judges."""
@@ -189,8 +191,11 @@ class Machine:
         return msgspec.convert(data, self.state_type, str_keys=True)
 
     def judging(self, mask: int) -> JudgeCall | None:
-        """What judges the calls that meet just these slots, `judge` or less; None if none is ever refused."""
-        return None if type(self).judge is Machine.judge else self.judge
+        """What judges the calls that meet just these slots, `judge` or less; None if none is ever refused: where no
+        call is due, only what is restricted is.
+        """
+        refuses = mask & self.restricts or self.restricts_all or type(self).due is not Machine.due
+        return self.judge if refuses and not self.refuses_none else None
 
     def validating(self) -> JudgeCall | None:
         """What is asked after every `judge`, where no net refuses; None if nothing."""
@@ -198,7 +203,8 @@ class Machine:
 
     def spending(self, mask: int) -> Spend | None:
         """What such a call spends when it starts, `started` or less; None if nothing."""
-        return None if type(self).started is Machine.started else self.started
+        none = type(self).started is Machine.started or (self.starts >= 0 and not mask & self.starts)
+        return None if none else self.started
 
     @property
     def refuses_none(self) -> bool:

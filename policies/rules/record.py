@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -217,6 +217,11 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
 def _selectors(family: type[Rule]) -> tuple[str, ...]:
     """The fields of a family that name tools."""
     return tuple(field.name for field in msgspec.structs.fields(family) if field.type in (Selector, ListedTools))
+
+
+def restricts_tool(rule: Any) -> Roles:
+    """For `roles`: it may refuse the calls of its `tool`."""
+    return Roles(restricts=(rule.tool,))
 
 
 def owes_nothing(clause: Statement) -> None:

@@ -9,7 +9,7 @@ from ...language.selectors import NameScope, Selector
 from ...values.complaints import Complaint
 from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, counted, listed, slots_of
 from ..machine import RuleState as NoState
-from ..record import LARGEST, Cap, Note, Of, Owed, Roles, Rule, owes_nothing
+from ..record import LARGEST, Cap, Note, Of, Owed, Roles, Rule, owes_nothing, restricts_tool
 from ..wording import names, times
 
 BEHIND = 32
@@ -47,9 +47,7 @@ class Count(Rule, tag="count", frozen=True):
         if self.within_turns is not None and self.max is None:
             yield ("within_turns",), "`within_turns` goes with `max`"
 
-    def roles(self) -> Roles:
-        """It may refuse its tool's calls."""
-        return Roles(restricts=(self.tool,))
+    roles = restricts_tool
 
     def words(self) -> str:
         """The rule in words."""

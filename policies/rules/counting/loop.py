@@ -12,7 +12,7 @@ from ...language.selectors import NameScope, Selector
 from ...values.complaints import Complaint
 from ..machine import BOUND, Ahead, Finding, JudgedCall, Machine, counted, slots_of
 from ..machine import RuleState as NoState
-from ..record import Roles, Rule, drawn_in_words, owes_nothing
+from ..record import Rule, drawn_in_words, owes_nothing, restricts_tool
 from ..wording import names, times
 from .count import Count
 
@@ -43,9 +43,7 @@ class Loop(Rule, tag="loop", frozen=True):
                 f"`threshold` {self.threshold} can never be reached in a window of {self.window}",
             )
 
-    def roles(self) -> Roles:
-        """It may refuse its tool's calls."""
-        return Roles(restricts=(self.tool,))
+    roles = restricts_tool
 
     def words(self) -> str:
         """The rule in words."""
@@ -82,8 +80,6 @@ class LoopMachine(Machine, judges=Loop):
 
     def judge(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that is one repetition too many."""
-        if not mask:
-            return None
         oldest = now + 1 - self.window
         mark = call.loose_fingerprint()
         same = 1 + sum(1 for ordinal, seen in state.recent if ordinal > oldest and seen == mark)
@@ -129,9 +125,7 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     max: Natural
     tool: Selector = "*"
 
-    def roles(self) -> Roles:
-        """It may refuse its tool's calls."""
-        return Roles(restricts=(self.tool,))
+    roles = restricts_tool
 
     def words(self) -> str:
         """The rule in words."""

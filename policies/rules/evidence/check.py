@@ -13,8 +13,8 @@ import msgspec
 from ...language.selectors import NameScope, Selector
 from ...stream.calls import ToolCall
 from ...values.complaints import Complaint
-from ..machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, counted, slots_of
-from ..record import Roles, Rule, drawn_in_words, owes_nothing
+from ..machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, counted, slots_of
+from ..record import Rule, drawn_in_words, owes_nothing, restricts_tool
 from ..wording import names
 from .check_context import CheckAnswer, CheckContext, PastCall, Refuse
 
@@ -47,9 +47,7 @@ class Check(Rule, tag="check", frozen=True):
         if callable(self.check) and _takes(self.check) is None:
             yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
 
-    def roles(self) -> Roles:
-        """It may refuse its tool's calls."""
-        return Roles(restricts=(self.tool,))
+    roles = restricts_tool
 
     def words(self) -> str:
         """The rule in words."""
@@ -100,14 +98,7 @@ class CheckMachine(Machine, judges=Check):
         self._takes_context = _takes(rule.check) == 2
         self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._takes_context else []))
         self.outcomes = ANY if self._takes_context else 0
-
-    def judging(self, mask: int) -> JudgeCall | None:
-        """Only the tool is ever refused."""
-        return self.judge if mask & TOOL else None
-
-    def spending(self, mask: int) -> Spend | None:
-        """Only a check that is told of calls remembers them."""
-        return self.started if self._takes_context else None
+        self.starts = -1 if self._takes_context else 0
 
     def bound_check(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
         """What answers for a call: of the call alone, its context bound."""

@@ -11,7 +11,7 @@ from ...language.operands import OutputRef
 from ...language.selectors import NameScope, Selector
 from ...values.complaints import Complaint
 from ..approval import PERSON, approval_of
-from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, slots_of
+from ..machine import Ahead, Finding, JudgedCall, Machine, RuleState, ToolReturn, slots_of
 from ..order.before import Before
 from ..record import Fact, Link, Roles, Rule, owes_nothing
 from ..wording import items_of, names
@@ -100,19 +100,11 @@ class PreconditionMachine(Machine, judges=Precondition):
         self._priors: dict[int, PriorTest] = {}
         self.phrases = tuple(self._prepare(rule.requires, scope))
         self.outcomes = self._asks_for("completed")
-        self._starts = self._asks_for("started")
+        self.starts = self._asks_for("started")
 
     def _asks_for(self, must: str) -> int:
         """The slots of the calls that are evidence once they have got so far."""
         return sum(prior.mask for prior in self._priors.values() if prior.must == must)
-
-    def judging(self, mask: int) -> JudgeCall | None:
-        """Only the tool is ever refused."""
-        return self.judge if mask & TOOL else None
-
-    def spending(self, mask: int) -> Spend | None:
-        """Only evidence of calls that started changes anything."""
-        return self.started if mask & self._starts else None
 
     def _prepare(self, requires: tuple[Requirement, ...], scope: NameScope) -> Iterator[str]:
         for requirement in requires:

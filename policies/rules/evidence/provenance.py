@@ -15,7 +15,6 @@ from ...values.equality import given_texts, scalars_in, text_of
 from ..machine import (
     BOUND,
     Finding,
-    JudgeCall,
     JudgedCall,
     Machine,
     RuleState,
@@ -131,10 +130,6 @@ class ProvenanceMachine(Machine, judges=Provenance):
             *(listed(s.names) for s in self.slots[1:]),
         ]
         self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
-
-    def judging(self, mask: int) -> JudgeCall | None:
-        """Only the tool is ever refused."""
-        return self.judge if mask & TOOL else None
 
     def judge(self, state: ProvenanceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a value that nobody supplied."""

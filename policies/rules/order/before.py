@@ -9,7 +9,7 @@ import msgspec
 
 from ...language.selectors import NameScope, Selector
 from ..approval import PERSON, approval_of, asks_person, calls_in
-from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, ToolReturn, listed, slots_of
+from ..machine import Ahead, Finding, JudgedCall, Machine, ToolReturn, listed, slots_of
 from ..machine import RuleState as NoState
 from ..record import Fact, Link, Roles, Rule, owes_nothing
 from ..wording import names
@@ -105,19 +105,11 @@ class BeforeMachine(Machine, judges=Before):
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
         self._asks = asks_person(rule.first)
         self.on_start = rule.first_must == "started"
-        self.outcomes = 0 if self.on_start else FIRST
-
-    def judging(self, mask: int) -> JudgeCall | None:
-        """Only `then` is ever refused."""
-        return self.judge if mask & THEN else None
-
-    def spending(self, mask: int) -> Spend | None:
-        """Only a `first` that has come when it starts changes anything."""
-        return self.started if self.on_start and mask & FIRST else None
+        self.outcomes, self.starts = (0, FIRST) if self.on_start else (FIRST, 0)
 
     def judge(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse `then` while `first` has not come."""
-        if state.satisfied or not mask & THEN:
+        if state.satisfied:
             return None
         names = listed(self.slots[0].names)
         if self._asks:
@@ -133,13 +125,11 @@ class BeforeMachine(Machine, judges=Before):
 
     def started(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> None:
         """`first` has come."""
-        if self.on_start and mask & FIRST:
-            state.satisfied = True
+        state.satisfied = True
 
     def completed(self, state: BeforeState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """`first` has come and succeeded."""
-        if not self.on_start and mask & FIRST:
-            state.satisfied = True
+        state.satisfied = True
 
     def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """`first` has not come."""
@@ -172,7 +162,7 @@ class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
 
     def judge(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse `then` unless the previous call is `first`."""
-        if not mask & THEN or self._ready(state, now):
+        if self._ready(state, now):
             return None
         names = listed(self.slots[0].names)
         if self._asks:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from ...language.record import Name
 from ...language.selectors import NameScope, Selector, ToolWhere
-from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, listed, slots_of
+from ..machine import Ahead, Finding, JudgedCall, Machine, listed, slots_of
 from ..machine import RuleState as NoState
 from ..record import Cap, Link, Roles, Rule, owes_nothing
 from ..wording import names
@@ -101,6 +101,7 @@ class NeverAfterMachine(Machine):
 
     state_type = NeverAfterState
     restricts = FORBIDDEN
+    starts = TRIGGER
 
     def __init__(
         self, scope: NameScope, trigger: Selector, forbidden: Selector, kind: str, *, lifted_by_failure: bool
@@ -109,14 +110,6 @@ class NeverAfterMachine(Machine):
         self.slots = slots_of(scope, (trigger, False), (forbidden, False))
         self.lifted_by_failure = lifted_by_failure
         self.outcomes = TRIGGER if lifted_by_failure else 0
-
-    def judging(self, mask: int) -> JudgeCall | None:
-        """Only a forbidden call is ever refused."""
-        return self.judge if mask & FORBIDDEN else None
-
-    def spending(self, mask: int) -> Spend | None:
-        """Only a trigger changes anything."""
-        return self.started if mask & TRIGGER else None
 
     def judge(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a forbidden call while a trigger stands."""
