@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final, Literal, NoReturn, TypeAlias
 
 from ..errors import UnjudgeableLineError
@@ -35,6 +36,7 @@ def check_characters(text: str) -> None:
         raise UnjudgeableLineError("the command line is not valid Unicode") from None
 
 
+@dataclass(slots=True, eq=False)
 class Cursor:
     """Goes over one text from left to right.
 
@@ -43,10 +45,9 @@ class Cursor:
         shell: which shell reads it.
     """
 
-    def __init__(self, text: str, shell: Shell) -> None:
-        self.text = text
-        self.shell: Shell = shell
-        self.pos = 0
+    text: str
+    shell: Shell
+    pos: int = 0
 
     def peek(self, length: int = 1) -> str:
         """The next characters; fewer at the end."""

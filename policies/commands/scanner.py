@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from .cursor import Cursor, Shell
+from .cursor import Cursor
 from .variables import steers
 from .words import NUMBER, Word, WordBuilder
 
@@ -27,6 +28,7 @@ _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,;]+")
 _NUMERIC_PARAMETERS = ("#", "?", "$", "!")
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Scanner(Cursor):
     """Reads one text from left to right.
 
@@ -38,19 +40,9 @@ class Scanner(Cursor):
         dynamic: told of each place where the shell runs what nobody can see.
     """
 
-    def __init__(
-        self,
-        text: str,
-        shell: Shell,
-        *,
-        substitution: Callable[[], None],
-        backquoted: Callable[[str], None],
-        dynamic: Callable[[str, str], None],
-    ) -> None:
-        super().__init__(text, shell)
-        self._substitution = substitution
-        self._backquoted = backquoted
-        self._dynamic = dynamic
+    substitution: Callable[[], None]
+    backquoted: Callable[[str], None]
+    dynamic: Callable[[str, str], None]
 
     def word(self) -> Word:
         """The word that starts here."""
@@ -89,7 +81,7 @@ class Scanner(Cursor):
             case "<" | ">":
                 self.only_bash(self.peek(2))
                 self.pos += 2
-                self._substitution()
+                self.substitution()
                 builder.add_unknown()
             case _:
                 self._plain(char, builder, start)
@@ -154,7 +146,7 @@ class Scanner(Cursor):
         text = self._up_to("`")
         if "\\" in text or (quoted and ('"' in text or "'" in text)):
             self.fail("write `$(...)` for backquotes with quotes in them")
-        self._backquoted(text)
+        self.backquoted(text)
         builder.add_unknown(splits=not quoted)
 
     def _dollar(self, builder: WordBuilder, *, quoted: bool) -> None:
@@ -190,7 +182,7 @@ class Scanner(Cursor):
             self.arithmetic(start)
         else:
             self.pos += 2
-            self._substitution()
+            self.substitution()
 
     def arithmetic(self, start: int) -> None:
         """From behind `((` to behind `))`. Bash evaluates the values of variables, so that they may run commands."""
@@ -205,7 +197,7 @@ class Scanner(Cursor):
             elif not self.match(_ARITHMETIC):
                 self.fail("this arithmetic is not understood")
         if re.search(r"[^\W\d]|\$", self.text[begin : self.pos]):
-            self._dynamic("the values of variables are evaluated as arithmetic", self.text[start : self.pos + 2])
+            self.dynamic("the values of variables are evaluated as arithmetic", self.text[start : self.pos + 2])
         self.pos += 2
 
     def _ansi_quoted(self, builder: WordBuilder) -> None:
@@ -223,7 +215,7 @@ class Scanner(Cursor):
         evaluating = _EVALUATING.match(self.text, start)
         if evaluating is not None:
             self.only_bash(evaluating[0])
-            self._dynamic("the value of a variable is evaluated", evaluating[0])
+            self.dynamic("the value of a variable is evaluated", evaluating[0])
             self.pos = evaluating.end()
             return
         self.pos = start + 2
@@ -248,7 +240,7 @@ class Scanner(Cursor):
             if self.match(_SLICE) is None and self.match(_BASH_FORM) is None:
                 self.fail("this expansion is not understood")
         elif "=" in operator[0] and steers(name, None):
-            self._dynamic(
+            self.dynamic(
                 f"`{name}` is set to a value that only the run knows",
                 self.text[self.pos - 8 : self.pos + 8],
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 from unicodedata import category
 
 import msgspec
 
-from ..language.facts import directories_of
+from ..language.facts import Directories, directories_of
 from ..language.naming import ToolTable
 from ..language.operands import OutputRef
 from ..language.operators import flat
@@ -100,25 +101,19 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
         return any(_stands_in(text, folded) for text in self.texts)
 
 
+@dataclass(slots=True, eq=False)
 class Memory:
     """What rules may look up of a session besides their own state."""
 
-    __slots__ = ("context", "directories", "meter", "returned", "tools", "words")
+    returned: dict[OutputRef, Returned]
+    words: UserWords
+    meter: TokenMeter
+    context: RunContext
+    tools: ToolTable
+    directories: Directories = field(init=False)
 
-    def __init__(
-        self,
-        returned: dict[OutputRef, Returned],
-        words: UserWords,
-        meter: TokenMeter,
-        context: RunContext,
-        tools: ToolTable,
-    ) -> None:
-        self.returned = returned
-        self.words = words
-        self.meter = meter
-        self.context = context
-        self.directories = directories_of(context)
-        self.tools = tools
+    def __post_init__(self) -> None:
+        self.directories = directories_of(self.context)
 
 
 def _stands_in(text: str, value: str) -> bool:

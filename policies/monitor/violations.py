@@ -95,34 +95,27 @@ def _enforcement(action: Action, call: CallInFlight | None) -> Enforcement:
 def id_in_use(stack: str, call: ToolCall, *, running: bool) -> Violation:
     """The id belongs to another call of the run, or to this very call, which runs already."""
     actual = "the call of this id is running" if running else "the id was used before, for another call"
-    return Violation(
-        policy=stack,
-        stack=stack,
-        rule="tool_call_id",
-        kind="tool_call_id",
-        action="deny",
-        enforcement="prevented",
-        message=actual,
-        details={"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id},
-        tool_call_id=call.id,
-        tool_name=call.name,
-    )
+    details = {"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id}
+    return _of_monitor(stack, call, "tool_call_id", details)
 
 
 def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforcement = "prevented") -> Violation:
     """The input cannot even be looked at, so it is not let through."""
     deep = isinstance(error, RecursionError)
     actual = "a value in a circle, or nested too deep" if deep else f"{type(error).__name__}: {str(error)[:200]}"
+    details = {"expected": "an input that can be read", "actual": actual}
+    return _of_monitor(stack, call, "input", details, cause="input", enforcement=enforcement)
+
+
+def _of_monitor(stack: str, call: ToolCall, kind: str, details: dict[str, Any], **more: Any) -> Violation:
+    about = {"enforcement": "prevented", "tool_call_id": str(call.id), "tool_name": str(call.name), **more}
     return Violation(
         policy=stack,
         stack=stack,
-        rule="input",
-        kind="input",
+        rule=kind,
+        kind=kind,
         action="deny",
-        enforcement=enforcement,
-        message=actual,
-        details={"expected": "an input that can be read", "actual": actual},
-        cause="input",
-        tool_call_id=str(call.id),
-        tool_name=str(call.name),
+        message=details["actual"],
+        details=details,
+        **about,
     )

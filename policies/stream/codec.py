@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -13,23 +12,13 @@ from ..values.canonical import json_words
 from .calls import check_input
 from .events import EVENT_TYPES, Event, ToolCallRequested, ToolCallStarted, Unrecognized
 
-
-class _Common(msgspec.Struct, kw_only=True):
-    type: str
-    run_id: str = ""
-    session_id: str = ""
-    seq: int = 0
-    at: datetime | None = None
-    provider: str = ""
-    event_id: str = ""
-    omitted_chars: int = 0
-
-
+_STAMPS = Event.__struct_fields__
 _union: Any = None
 for _cls in EVENT_TYPES.values():
     _union = _cls if _union is None else _union | _cls
 _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_union)
-_common = msgspec.json.Decoder(_Common)
+_stamped = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Event)]
+_common: Any = msgspec.json.Decoder(msgspec.defstruct("_Common", [("type", str), *_stamped], kw_only=True))
 _raw = msgspec.json.Decoder(dict[str, Any])
 _encoder = msgspec.json.Encoder()
 _WITH_INPUT = frozenset((ToolCallRequested, ToolCallStarted))
@@ -51,16 +40,7 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
         raw = _raw.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, TypeError):
         raise EventError(f"not an event: {json_words(error)[:200]}") from None
-    return Unrecognized(
-        run_id=common.run_id,
-        session_id=common.session_id,
-        seq=common.seq,
-        at=common.at,
-        provider=common.provider,
-        event_id=common.event_id,
-        omitted_chars=common.omitted_chars,
-        raw=raw,
-    )
+    return Unrecognized(**{name: getattr(common, name) for name in _STAMPS}, raw=raw)
 
 
 def encode_event(event: Event) -> bytes:
@@ -79,11 +59,7 @@ def encode_checked(event: Event) -> bytes:
     """As `encode_event`, of an event whose input has passed `check_input`. Raises one of UNREADABLE."""
     if type(event) is not Unrecognized:
         return _encoder.encode(event)
-    stamps = {
-        name: getattr(event, name)
-        for name in ("run_id", "session_id", "seq", "at", "provider", "event_id", "omitted_chars")
-        if getattr(event, name)
-    }
+    stamps = {name: getattr(event, name) for name in _STAMPS if getattr(event, name)}
     return _encoder.encode({**event.raw, **stamps})
 
 

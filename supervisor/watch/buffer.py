@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -12,24 +13,20 @@ ROOM = 1024
 ROOM_BYTES = 8 * 1024 * 1024
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Buffer:
     """Entries of one subscriber, within a bound of number and of bytes. What found no room is read from the store
     again: `overflowed` says that it has to be.
     """
 
-    __slots__ = ("_entries", "_room", "_size", "come", "overflowed", "run_id", "session_id", "tenant")
-
-    def __init__(
-        self, *, session_id: str | None = None, run_id: str | None = None, tenant: str | None = None, room: int = ROOM
-    ) -> None:
-        self.session_id = session_id
-        self.run_id = run_id
-        self.tenant = tenant
-        self.overflowed = False
-        self.come = anyio.Event()
-        self._entries: deque[LogEntry] = deque()
-        self._size = 0
-        self._room = room
+    session_id: str | None = None
+    run_id: str | None = None
+    tenant: str | None = None
+    room: int = ROOM
+    overflowed: bool = False
+    come: anyio.Event = field(default_factory=anyio.Event)
+    _entries: deque[LogEntry] = field(default_factory=deque)
+    _size: int = 0
 
     def __bool__(self) -> bool:
         return bool(self._entries) or self.overflowed
@@ -41,7 +38,7 @@ class Buffer:
         if self.tenant is not None and self.tenant != entry.tenant:
             return
         self._size += len(entry.data)
-        if len(self._entries) >= self._room or self._size > ROOM_BYTES:
+        if len(self._entries) >= self.room or self._size > ROOM_BYTES:
             self._entries.clear()
             self._size = 0
             self.overflowed = True

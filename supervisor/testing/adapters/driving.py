@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -46,6 +47,7 @@ class Driven(msgspec.Struct, kw_only=True):
         return [e for e in self.events if isinstance(e, ToolOutcome) and e.tool_call_id == call_id]
 
 
+@dataclass(eq=False)
 class Drive:
     """One run of an adapter.
 
@@ -59,44 +61,33 @@ class Drive:
         narrow: gives those of some tools that could be called now; all if not given.
     """
 
-    def __init__(
-        self,
-        adapter: Adapter,
-        *,
-        refuse: Collection[str] = (),
-        answer: Answering | None = None,
-        stop: bool = False,
-        cancel_when: Watching | None = None,
-        options: LaunchOptions | None = None,
-        resume: str | None = None,
-        narrow: Callable[[Sequence[str]], list[str]] = list,
-    ) -> None:
-        self.done = Driven()
-        self._adapter = adapter
-        self._refuse = refuse
-        self._answer = answer
-        self._stop = stop
-        self._cancel_when = cancel_when
-        self._options = options or LaunchOptions()
-        self._resume = resume
-        self._narrow = narrow
-        self._ended = anyio.Event()
-        self._cancelled = anyio.Event()
+    adapter: Adapter
+    _: KW_ONLY
+    refuse: Collection[str] = ()
+    answer: Answering | None = None
+    stop: bool = False
+    cancel_when: Watching | None = None
+    options: LaunchOptions | None = None
+    resume: str | None = None
+    narrow: Callable[[Sequence[str]], list[str]] = list
+    done: Driven = field(default_factory=Driven, init=False)
+    _ended: anyio.Event = field(default_factory=anyio.Event, init=False)
+    _cancelled: anyio.Event = field(default_factory=anyio.Event, init=False)
 
     async def run(self, prompt: str = "go", *, run_id: str | None = None) -> Driven:
         """Start the adapter, read it to its end and give what happened; an error of the client is kept."""
-        await self._adapter.prepare()
+        await self.adapter.prepare()
         launch = Launch(
             run_id=run_id or f"run-{uuid4().hex}",
             session_id="s-1",
             prompt=prompt,
             gate=self._gate,
-            options=self._options,
-            resume=self._resume,
-            narrow=self._narrow,
+            options=self.options or LaunchOptions(),
+            resume=self.resume,
+            narrow=self.narrow,
         )
         try:
-            async with self._adapter.open(launch) as provider, anyio.create_task_group() as tasks:
+            async with self.adapter.open(launch) as provider, anyio.create_task_group() as tasks:
                 tasks.start_soon(self._walk, provider)
                 try:
                     await self._read(provider)
@@ -115,7 +106,7 @@ class Drive:
         try:
             async for event in provider.events():
                 self.done.log.append(event)
-                if self._cancel_when is not None and self._cancel_when(event):
+                if self.cancel_when is not None and self.cancel_when(event):
                     self.cancel()
         except Exception as error:
             self.done.error = error
@@ -132,9 +123,9 @@ class Drive:
 
     async def _gate(self, call: ToolCall) -> GateAnswer:
         self.done.log.append(call)
-        if self._answer is not None:
-            return await self._answer(call)
-        if call.name in self._refuse:
+        if self.answer is not None:
+            return await self.answer(call)
+        if call.name in self.refuse:
             text = tell_model_default(call.name)
-            return GateAnswer(allowed=False, tell_model=text, stop=self._stop)
+            return GateAnswer(allowed=False, tell_model=text, stop=self.stop)
         return GateAnswer(allowed=True)
