@@ -33,8 +33,6 @@ class Scanner(Cursor):
     """Reads one text from left to right.
 
     Args:
-        text: the text.
-        shell: whose words they are.
         substitution: reads a command substitution, from behind its `(` to its `)`.
         backquoted: reads the text between backquotes.
         dynamic: told of each place where the shell runs what nobody can see.
