@@ -8,23 +8,14 @@ from datetime import UTC, datetime
 from proctor.adapters.evaluate.folding import recorded
 from proctor.policies.stream.events import Event
 from proctor.policies.stream.tools import Tool
-from proctor.supervisor.control.approvals import answer
 from proctor.supervisor.control.kill_switch import KillSwitch
 from proctor.supervisor.control.reaping import reap_run
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import (
-    ApprovalAnswer,
-    ApprovalRequest,
-    Cancel,
-    RunFilter,
-    RunInfo,
-    Store,
-    StoredApproval,
-)
+from proctor.supervisor.ports.adapters import ApprovalRequest, Cancel, RunFilter, RunInfo, Store, StoredApproval
 from proctor.supervisor.ports.facts import NOT_OVER
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.paging import closing
-from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
+from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..kit.processes.remains import end_remains
 from .folds import Folds
@@ -60,7 +51,7 @@ class WebRecords:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.folds = Folds(store)
-        self.subscriptions = Subscriptions(store)
+        self.subscribe = Subscriptions(store).subscribe
         self.switch = KillSwitch(store, remains=end_remains)
         self._redactor = Redactor()
         self._tools: OrderedDict[str, tuple[Tool, ...]] = OrderedDict()
@@ -110,17 +101,6 @@ class WebRecords:
                     break
         return found
 
-    def follow(
-        self,
-        *,
-        session_id: str | None = None,
-        run_id: str | None = None,
-        tenant: str | None = None,
-        after: int | str = 0,
-    ) -> Subscription:
-        """Events as they are stored; see `Supervisor.subscribe`."""
-        return self.subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
-
     async def waiting(self) -> list[ApprovalRequest]:
         """The calls that wait for a person, oldest first, up to a bound."""
         return [approval.request for approval in await self.store.approvals(limit=MOST_COUNTED)]
@@ -131,10 +111,6 @@ class WebRecords:
         if found is None:
             raise MissingError(f"there is no approval `{approval_id}`")
         return found
-
-    async def answer(self, approval_id: str, given: ApprovalAnswer) -> StoredApproval:
-        """Answer an approval. Raises ApprovalError where the answer does not count."""
-        return await answer(self.store, approval_id, given)
 
     async def tools_of(self, run_id: str) -> tuple[Tool, ...]:
         """The tools of the client of a run, as far as they are known."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from rich.text import Text
@@ -15,17 +15,10 @@ from proctor.policies.stack.limits import figure
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import rule_name
 
+EventLine: TypeAlias = tuple[str, str, str]
 _LONGEST = 300
 _CALLS_KNOWN = 4096
 """Of so many of the latest calls it is remembered what they asked for."""
-
-
-class EventLine(msgspec.Struct, frozen=True):
-    """`label` says in one word what happened; colour only repeats it."""
-
-    label: str
-    style: str
-    text: str
 
 
 def names_its_run(event: ev.Event) -> bool:
@@ -56,14 +49,19 @@ class EventLines:
             self._calls[event.tool_call_id] = _call(event.tool_name, event.tool_input)
             if len(self._calls) > _CALLS_KNOWN:
                 del self._calls[next(iter(self._calls))]
-        line = self._line(event)
-        if line is None:
+        teller = _TELLERS.get(type(event))
+        if teller is None:
             return None
+        label, style, words = teller(self, event)
         text = Text()
         text.append(f"{self._head(event):>8}  ", style="dim")
-        text.append(f"{line.label:<9} ", style=line.style)
-        text.append(printable(line.text))
+        text.append(f"{label:<9} ", style=style)
+        text.append(printable(words))
         return text
+
+    def call(self, event: ev.ToolEvent | ev.ToolOutcome) -> str:
+        """The call that an event is of, as far as it is known."""
+        return self._calls.get(event.tool_call_id, event.tool_name)
 
     def _head(self, event: ev.Event) -> str:
         if self._numbered:
@@ -76,128 +74,80 @@ class EventLines:
         self._began = self._began or at
         return f"{(at - self._began).total_seconds():.1f}s"
 
-    def _line(self, event: ev.Event) -> EventLine | None:
-        teller = _TELLERS.get(type(event))
-        return teller(self, event) if teller else None
 
-    def _started(self, event: ev.RunStarted) -> EventLine:
-        return EventLine("run", "bold", f"{event.run_id} under {event.metadata.get('policy') or 'no policy'}")
+def _violated(_: EventLines, event: ev.PolicyViolated) -> EventLine:
+    style = "yellow" if event.enforcement == "observed" else "bold red"
+    expected = event.details.get("expected")
+    why = f"{event.message}; expected {expected}" if expected else event.message
+    return "violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})"
 
-    def _sent(self, event: ev.MessageSent) -> EventLine:
-        return EventLine(event.role, "bold", _content(event.content))
 
-    def _received(self, event: ev.MessageReceived) -> EventLine:
-        return EventLine("agent" if event.role == "assistant" else event.role, "bold", _content(event.content))
+def _used(_: EventLines, event: ev.TokenUsageUpdated) -> EventLine:
+    cost = f", ${event.cost_usd:g}" if event.cost_usd else ""
+    used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
+    return "tokens", "dim", f"{used} so far" if event.scope == "cumulative" else f"+ {used}"
 
-    def _ran(self, event: ev.ToolCallStarted) -> EventLine:
-        return EventLine("allowed", "green", self._calls[event.tool_call_id])
 
-    def _completed(self, event: ev.ToolCallCompleted) -> EventLine:
-        return EventLine("  result", "dim", _output(event.tool_output))
+def _reserved(_: EventLines, event: ev.BudgetReserved) -> EventLine:
+    left = f"{figure(event.used)} of {figure(event.max)} used"
+    if event.granted:
+        return "budget", "dim", f"{event.budget}: {left}, {figure(event.reserved)} reserved"
+    return "budget", "yellow", f"{event.budget}: {left}, nothing can be reserved"
 
-    def _failed(self, event: ev.ToolCallFailed) -> EventLine:
-        return EventLine("  failed", "yellow", _output(event.error))
 
-    def _refused(self, event: ev.ToolCallDenied) -> EventLine:
-        call = self._calls.get(event.tool_call_id, event.tool_name)
-        return EventLine("refused", "bold red", f"{call}; the model is told: {event.tell_model or 'nothing'}")
-
-    def _usage(self, event: ev.TokenUsageUpdated) -> EventLine:
-        cost = f", ${event.cost_usd:g}" if event.cost_usd else ""
-        used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
-        return EventLine("tokens", "dim", f"{used} so far" if event.scope == "cumulative" else f"+ {used}")
-
-    def _violated(self, event: ev.PolicyViolated) -> EventLine:
-        style = "yellow" if event.enforcement == "observed" else "bold red"
-        expected = event.details.get("expected")
-        why = f"{event.message}; expected {expected}" if expected else event.message
-        return EventLine("violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})")
-
-    def _warned(self, event: ev.BudgetWarned) -> EventLine:
-        return EventLine("warning", "yellow", f"{event.limit}: {figure(event.used)} of {figure(event.max)} used")
-
-    def _reserved(self, event: ev.BudgetReserved) -> EventLine:
-        left = f"{figure(event.used)} of {figure(event.max)} used"
-        if event.granted:
-            return EventLine("budget", "dim", f"{event.budget}: {left}, {figure(event.reserved)} reserved")
-        return EventLine("budget", "yellow", f"{event.budget}: {left}, nothing can be reserved")
-
-    def _approval_requested(self, event: ev.ToolApprovalRequested) -> EventLine:
-        call = _call(event.tool_name, event.tool_input)
-        if event.ran:
-            return EventLine("approval", "yellow", f"{call} ran without the one it needed: it could not be held")
-        if not event.held and event.input_digest:
-            return EventLine(
-                "approval",
-                "yellow",
-                f"{call} needs one before a later run: proctor approve {short(event.approval_id)}",
-            )
-        if not event.held:
-            return EventLine("approval", "yellow", f"{event.violation_kind or 'what happened'} would have needed one")
+def _approval_requested(_: EventLines, event: ev.ToolApprovalRequested) -> EventLine:
+    call, how = _call(event.tool_name, event.tool_input), f"proctor approve {short(event.approval_id)}"
+    if event.ran:
+        return "approval", "yellow", f"{call} ran without the one it needed: it could not be held"
+    if event.held:
         left = _seconds(event.at, event.expires_at)
-        return EventLine(
-            "waits", "bold yellow", f"{call} waits {left} for a person: proctor approve {short(event.approval_id)}"
-        )
+        return "waits", "bold yellow", f"{call} waits {left} for a person: {how}"
+    if event.input_digest:
+        return "approval", "yellow", f"{call} needs one before a later run: {how}"
+    return "approval", "yellow", f"{event.violation_kind or 'what happened'} would have needed one"
 
-    def _granted(self, event: ev.ToolApprovalGranted) -> EventLine:
-        return EventLine(
-            "approved", "bold green", f"{event.tool_name} by {event.by or 'unknown'}{_because(event.reason)}"
-        )
 
-    def _denied(self, event: ev.ToolApprovalDenied) -> EventLine:
-        return EventLine(
-            "denied", "bold red", f"{event.tool_name} by {event.by or 'unknown'}{_because(event.reason)}"
-        )
+def _answered(event: ev.ApprovalEvent) -> str:
+    return f"{event.tool_name} by {event.by or 'unknown'}{f': {event.reason}' if event.reason else ''}"
 
-    def _expired(self, event: ev.ToolApprovalExpired) -> EventLine:
-        why = event.reason or "nobody answered in time"
-        return EventLine("expired", "bold yellow", f"{event.tool_name}: {why}")
 
-    def _error(self, event: ev.ErrorEvent) -> EventLine:
-        return EventLine("error", "red", f"{event.code}: {event.message}")
-
-    def _recovered(self, event: ev.ErrorEvent) -> EventLine:
-        return EventLine("recovered", "green", f"{event.code}: {event.message}")
-
-    def _unknown(self, event: ev.Unrecognized) -> EventLine:
-        return EventLine("other", "dim", event.type)
-
-    def _run_completed(self, event: ev.RunCompleted) -> EventLine:
-        return EventLine("completed", "bold green", _output(event.output))
-
-    def _run_failed(self, event: ev.RunFailed) -> EventLine:
-        error = event.error
-        return EventLine(
-            "failed", "bold red", str(error.get("message", error)) if isinstance(error, dict) else str(error)
-        )
-
-    def _run_cancelled(self, event: ev.RunCancelled) -> EventLine:
-        return EventLine("cancelled", "bold red", event.reason + (f" (by {event.by})" if event.by else ""))
+def _failed(_: EventLines, event: ev.RunFailed) -> EventLine:
+    error = event.error
+    return "failed", "bold red", str(error.get("message", error) if isinstance(error, dict) else error)
 
 
 _TELLERS: dict[type[ev.Event], Callable[[EventLines, Any], EventLine]] = {
-    ev.RunStarted: EventLines._started,
-    ev.MessageSent: EventLines._sent,
-    ev.MessageReceived: EventLines._received,
-    ev.ToolCallStarted: EventLines._ran,
-    ev.ToolCallCompleted: EventLines._completed,
-    ev.ToolCallFailed: EventLines._failed,
-    ev.ToolCallDenied: EventLines._refused,
-    ev.TokenUsageUpdated: EventLines._usage,
-    ev.PolicyViolated: EventLines._violated,
-    ev.BudgetWarned: EventLines._warned,
-    ev.BudgetReserved: EventLines._reserved,
-    ev.ToolApprovalRequested: EventLines._approval_requested,
-    ev.ToolApprovalGranted: EventLines._granted,
-    ev.ToolApprovalDenied: EventLines._denied,
-    ev.ToolApprovalExpired: EventLines._expired,
-    ev.ErrorOccurred: EventLines._error,
-    ev.ErrorRecovered: EventLines._recovered,
-    ev.RunCompleted: EventLines._run_completed,
-    ev.RunFailed: EventLines._run_failed,
-    ev.RunCancelled: EventLines._run_cancelled,
-    ev.Unrecognized: EventLines._unknown,
+    ev.RunStarted: lambda _, e: ("run", "bold", f"{e.run_id} under {e.metadata.get('policy') or 'no policy'}"),
+    ev.MessageSent: lambda _, e: (e.role, "bold", _content(e.content)),
+    ev.MessageReceived: lambda _, e: ("agent" if e.role == "assistant" else e.role, "bold", _content(e.content)),
+    ev.ToolCallStarted: lambda lines, e: ("allowed", "green", lines.call(e)),
+    ev.ToolCallCompleted: lambda _, e: ("  result", "dim", _output(e.tool_output)),
+    ev.ToolCallFailed: lambda _, e: ("  failed", "yellow", _output(e.error)),
+    ev.ToolCallDenied: lambda lines, e: (
+        "refused",
+        "bold red",
+        f"{lines.call(e)}; the model is told: {e.tell_model or 'nothing'}",
+    ),
+    ev.TokenUsageUpdated: _used,
+    ev.PolicyViolated: _violated,
+    ev.BudgetWarned: lambda _, e: ("warning", "yellow", f"{e.limit}: {figure(e.used)} of {figure(e.max)} used"),
+    ev.BudgetReserved: _reserved,
+    ev.ToolApprovalRequested: _approval_requested,
+    ev.ToolApprovalGranted: lambda _, e: ("approved", "bold green", _answered(e)),
+    ev.ToolApprovalDenied: lambda _, e: ("denied", "bold red", _answered(e)),
+    ev.ToolApprovalExpired: lambda _, e: (
+        "expired",
+        "bold yellow",
+        f"{e.tool_name}: {e.reason or 'nobody answered in time'}",
+    ),
+    ev.ErrorOccurred: lambda _, e: ("error", "red", f"{e.code}: {e.message}"),
+    ev.ErrorRecovered: lambda _, e: ("recovered", "green", f"{e.code}: {e.message}"),
+    ev.RunCompleted: lambda _, e: ("completed", "bold green", _output(e.output)),
+    ev.RunFailed: _failed,
+    ev.RunCancelled: lambda _, e: ("cancelled", "bold red", e.reason + (f" (by {e.by})" if e.by else "")),
+    ev.Unrecognized: lambda _, e: ("other", "dim", e.type),
 }
+"""What each event says: in one word what happened, the colour that repeats it, and the rest."""
 
 
 def short(run_or_approval: str) -> str:
@@ -241,7 +191,3 @@ def _cut(text: str) -> str:
 
 def _seconds(start: datetime | None, end: datetime | None) -> str:
     return f"{(end - start).total_seconds():.0f} s" if start and end else ""
-
-
-def _because(reason: str | None) -> str:
-    return f": {reason}" if reason else ""

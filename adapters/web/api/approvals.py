@@ -8,6 +8,7 @@ import msgspec
 from msgspec import structs
 
 from proctor.policies.policy import SCOPES, ApprovalScope
+from proctor.supervisor.control.approvals import answer as take
 from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..call_shown import call_shown
@@ -76,7 +77,7 @@ async def answer(request: ApiRequest) -> Answered:
         groups=request.who.groups,
         scope=body.scope,
     )
-    await request.records.answer(approval_id, given)
+    await take(request.records.store, approval_id, given)
     return Answered(approval_id=approval_id, answer=body.answer, by=request.who.name)
 
 

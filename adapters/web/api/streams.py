@@ -55,7 +55,7 @@ class Stream(View, frozen=True, kw_only=True):
 async def run_stream(request: ApiRequest) -> Any:
     """The events of a run, then those to come; after its end, `end`."""
     run = await request.records.run(request.path["run_id"])
-    return _stream(request, request.records.follow(run_id=run.run_id, after=_cursor(request)))
+    return _stream(request, request.records.subscribe(run_id=run.run_id, after=_cursor(request)))
 
 
 @operation("GET", "/api/stream", Stream, query=LogQuery, media=_MEDIA)
@@ -63,9 +63,9 @@ async def stream(request: ApiRequest) -> Any:
     """The events of all runs, as they are stored, whatever process they are in."""
     query: LogQuery = request.query
     after = request.http.headers.get("last-event-id") or query.after
-    async with request.records.follow(tenant=query.tenant, after=after or 0) as events:
+    async with request.records.subscribe(tenant=query.tenant, after=after or 0) as events:
         place = events.cursor  # one of another store is an error of the request
-    return _stream(request, request.records.follow(tenant=query.tenant, after=place))
+    return _stream(request, request.records.subscribe(tenant=query.tenant, after=place))
 
 
 @operation("GET", "/api/changes", Stream, media=_MEDIA)
@@ -79,7 +79,7 @@ async def session_stream(request: ApiRequest) -> Any:
     """The events of a session, then those to come."""
     session_id = request.path["session_id"]
     await request.records.events(session_id, run_id=None, after=0, limit=1)
-    return _stream(request, request.records.follow(session_id=session_id, after=_cursor(request)))
+    return _stream(request, request.records.subscribe(session_id=session_id, after=_cursor(request)))
 
 
 def _cursor(request: ApiRequest) -> int:

@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import base64
 import hmac
-from datetime import datetime
-from typing import Any
 
 import msgspec
 
 from proctor.policies.stream.events import Event
 
 MEDIA = "application/cloudevents+json"
-
-
-class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The envelope, version 1.0, in its structured form. `subject` is the run."""
-
-    specversion: str
-    id: str
-    source: str
-    type: str
-    subject: str = ""
-    time: datetime | None = None
-    datacontenttype: str = "application/json"
-    sessionid: str = ""
-    data: Any = None
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -41,19 +25,19 @@ def message_id(event: Event) -> str:
 
 
 def enveloped(event: Event, store_id: str) -> bytes:
-    """An event in its envelope."""
-    envelope = CloudEvent(
-        specversion="1.0",
-        id=message_id(event),
-        source=f"/proctor/{store_id}",
-        type=f"proctor.{event.type}",
-        subject=event.run_id,
-        time=event.at,
-        sessionid=event.session_id,
-        data=event,
-    )
-    data: dict[str, Any] = msgspec.to_builtins(envelope, enc_hook=str)
-    return _encode({**data, "datacontenttype": "application/json"})
+    """An event as a CloudEvent, version 1.0, in its structured form; `subject` is the run."""
+    envelope = {
+        "specversion": "1.0",
+        "id": message_id(event),
+        "source": f"/proctor/{store_id}",
+        "type": f"proctor.{event.type}",
+        "subject": event.run_id,
+        "time": event.at,
+        "sessionid": event.session_id,
+        "data": event,
+        "datacontenttype": "application/json",
+    }
+    return _encode({name: value for name, value in envelope.items() if value not in ("", None)})
 
 
 def signed(key: bytes, id: str, body: bytes, at: int) -> dict[str, str]:
