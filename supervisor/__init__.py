@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ProviderUnavailableError,
         StartsBlockedError,
         StoreError,
+        UnknownSessionError,
         UsageError,
     )
     from .machine.boundary.result import PolicyReport, RunResult
@@ -94,6 +95,7 @@ __all__ = [
     "StoredApproval",
     "Subscription",
     "Supervisor",
+    "UnknownSessionError",
     "UsageError",
     "all_runs",
     "answer",
@@ -119,7 +121,7 @@ __getattr__, __dir__ = lazily(
         "control.reaping": "withdraw_created",
         "errors": """
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
-            ProviderUnavailableError StartsBlockedError StoreError UsageError
+            ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
         """,
         "ports.facts": "ApprovalAnswer ApprovalRequest Owner RunFilter RunInfo SessionInfo StoredApproval StoreSize",
         "api.handle": "RunHandle",

@@ -8,7 +8,8 @@ ProctorError
 ├── OwnerLostError              owner_lost           the supervisor of a run went away before its end
 ├── StoreError                  store_error          the record cannot be read or written; .kind, .partial
 └── ProviderError               provider_error       the agent's client failed; .partial has the result so far
-    └── ProviderUnavailableError  provider_unavailable  not installed, not logged in
+    ├── ProviderUnavailableError  provider_unavailable  not installed, not logged in
+    └── UnknownSessionError       unknown_session       it does not have the session to resume
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
     "ProviderUnavailableError",
     "StartsBlockedError",
     "StoreError",
+    "UnknownSessionError",
     "UsageError",
 ]
 
@@ -125,6 +127,24 @@ class ProviderUnavailableError(ProviderError):
     """The client is not installed, not logged in, or its extra is missing; the message says what to do."""
 
     code: ClassVar[str] = "provider_unavailable"
+
+
+class UnknownSessionError(ProviderError):
+    """The client does not have the session that it is to resume, or cannot read it; nothing was asked of it yet.
+
+    An adapter's `open` raises it. With `continuation="auto"` the supervisor opens the client once more, in a session
+    of its own to which the conversation is replayed.
+
+    Attributes:
+        reason: What the client lacks, in words; the message says also what to do.
+        details: What the client reported.
+    """
+
+    code: ClassVar[str] = "unknown_session"
+
+    def __init__(self, reason: str, *, details: dict[str, Any] | None = None) -> None:
+        super().__init__(f"{reason}; continuation=`replay` tells it the conversation", details=details)
+        self.reason = reason
 
 
 def as_error(raised: BaseException) -> Exception:

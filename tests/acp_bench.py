@@ -95,6 +95,11 @@ class Bench:
         for folder in (self.cwd, self.home / ".gemini"):
             folder.mkdir(parents=True)
 
+    def moves(self) -> None:
+        """From here on agents are on a machine with the same folder and another home."""
+        self.home = self.home.with_name("elsewhere")
+        (self.home / ".gemini").mkdir(parents=True)
+
     def prompt(self, *replies: dict[str, Any]) -> str:
         """A prompt to which the model gives these replies."""
         return f"please go: scene-{json.dumps(replies).encode().hex()}-end"

@@ -22,6 +22,8 @@ from proctor.supervisor import StoredApproval
 from proctor.supervisor.control.reaping import reap
 from proctor.supervisor.testing.patience import PATIENCE_S
 
+POLL_S = 0.02
+"""The client writes its conversation when it likes; nothing announces it."""
 PROGRAMS = Path(__file__).parent / "adapters/agents/claude"
 
 
@@ -137,6 +139,20 @@ class House:
                     return found
 
         return anyio.run(read)
+
+    async def until_written(self, words: str) -> None:
+        """Wait until the client has written so much of its conversation that this is in it."""
+        with anyio.fail_after(PATIENCE_S):
+            while not any(words.encode() in file.read_bytes() for file in self._conversations()):  # noqa: ASYNC110
+                await anyio.sleep(POLL_S)
+
+    def forget(self) -> None:
+        """Have the client's conversations as they are where it was killed before it wrote any."""
+        for file in self._conversations():
+            file.unlink()
+
+    def _conversations(self) -> list[Path]:
+        return list(Path(self.bench.env["CLAUDE_CONFIG_DIR"]).glob("projects/*/*.jsonl"))
 
     def approval_request(self, session: str) -> ToolApprovalRequested:
         """What a session asks, once it does."""

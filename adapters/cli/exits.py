@@ -20,6 +20,7 @@ _CODES = {
     "store_error": FAILED,
     "provider_error": FAILED,
     "provider_unavailable": FAILED,
+    "unknown_session": FAILED,
 }
 """By the `code` of an error; every other error raised on purpose is about what was given."""
 _NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")

@@ -26,7 +26,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         options: The adapter's own options. They are stored: no secret belongs here; a worker's environment has those.
         policies: The policies as JSON has them, merged left to right.
         context: Who runs what.
-        continuation: How its session goes on: `auto`, `native`, `replay`, `none`.
+        continuation: How its session goes on: `auto`, `native`, `replay`, `none`; see `run_once`.
         metadata: Anything to record with the run.
         take_overs: How often another run goes on with it where its worker died; then it stays failed. None does of an
             agent that cannot be told to go on (`shell`, `replay`), or without `continuation`.

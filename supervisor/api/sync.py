@@ -59,7 +59,8 @@ def run_once_sync(
         publishers: are handed every stored event.
         session_id: the session to go on with; a new one if not given.
         run_id: the run's id; a new one if not given.
-        continuation: how a session goes on: `native` (the agent's own resume), `replay`, `none`; `auto`: what fits.
+        continuation: how a session goes on: `native` (the agent's own resume), `replay`, `none`; `auto`: what fits,
+            and `replay` where the client does not have its own session.
         metadata: anything to record with the run.
         validators: callables that are asked about calls under a net, by the net's name.
         on_results: callables that are told what such calls returned, by the net's name.

@@ -36,10 +36,18 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run takes up its session's past: `resume` by the provider's own id, or `replay` of what was said."""
+    """How a run takes up its session's past: `resume` by the provider's own id, or `replay` of what was said.
+
+    Of both, the replay is for a client that does not have the session.
+    """
 
     resume: str | None = None
     replay: bool = False
+
+    @property
+    def way(self) -> str | None:
+        """What the record calls it."""
+        return "native" if self.resume else "replay" if self.replay else None
 
 
 async def read_history(store: Store, session_id: str, judge: Judge) -> History:
@@ -66,15 +74,18 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
     return History(past=past, created=created, provider_sessions=provider_sessions)
 
 
-async def read_transcript(store: Store, session_id: str) -> tuple[Event, ...]:
-    """The events of a session, the latest that there is room for."""
+async def read_transcript(store: Store, session_id: str, last_seq: int) -> tuple[Event, ...]:
+    """The events of a session up to that one, the latest that there is room for."""
     recent: deque[Event] = deque()
     size = 0
-    async for event in store.read(session_id):
-        recent.append(event)
-        size += weight(event)
-        while size > TRANSCRIPT_BYTES:
-            size -= weight(recent.popleft())
+    async with closing(store.read(session_id)) as events:
+        async for event in events:
+            if event.seq > last_seq:
+                break
+            recent.append(event)
+            size += weight(event)
+            while size > TRANSCRIPT_BYTES:
+                size -= weight(recent.popleft())
     return tuple(recent)
 
 
@@ -88,7 +99,7 @@ def check_continuation(continuation: str, *, can_resume: bool, provider: str) ->
 
 
 def continued(history: History, continuation: Continuation, *, can_resume: bool, provider: str) -> Continued:
-    """Choose: the provider's own resume where it has the session, else the transcript.
+    """Choose: the provider's own resume where the record has its id of the session, else the transcript.
 
     Raises UsageError when only the provider's own will do and it does not have this session.
     """
@@ -100,5 +111,5 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
     if continuation == "native" and own is None:
         raise UsageError(f"`{provider}` does not know this session; use continuation=`replay`")
     if own is not None and can_resume and continuation != "replay":
-        return Continued(resume=own)
+        return Continued(resume=own, replay=continuation == "auto")
     return Continued(replay=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -76,6 +77,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
     judge: Judge = plan.compiled.monitor(context)
     history = await read_history(services.store, info.session_id, judge)
     taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=adapter.name)
+    transcript = partial(read_transcript, services.store, info.session_id, history.past.last_seq)
     metadata = info.spec.get("metadata", {})
     launch = Launch(
         run_id=info.run_id,
@@ -84,7 +86,8 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         gate=_closed_gate,
         options=plan.options,
         resume=taken_up.resume,
-        transcript=await read_transcript(services.store, info.session_id) if taken_up.replay else (),
+        transcript=await transcript() if taken_up.way == "replay" else (),
+        retell=transcript if taken_up.resume and taken_up.replay else None,
         metadata=metadata,
         narrow=judge.narrow,
     )
@@ -164,8 +167,6 @@ def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Cap
     record["context"] = msgspec.to_builtins(context)
     if tools := portable(can_do.table):
         record["portable_tools"] = tools
-    if taken_up.resume:
-        record["continuation"] = "native"
-    elif taken_up.replay:
-        record["continuation"] = "replay"
+    if taken_up.way:
+        record["continuation"] = taken_up.way
     return record

@@ -109,6 +109,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         fork: Take it up as a new session.
         transcript: The events so far, the latest 64 MiB, where the conversation is to be replayed to a provider that
             cannot resume.
+        retell: Gives the transcript for a client that does not have the session to resume; None where it has to.
         metadata: What the run was started with.
         narrow: Gives those of some tools that could be called now.
     """
@@ -121,8 +122,13 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     resume: str | None = None
     fork: bool = False
     transcript: tuple[Event, ...] = ()
+    retell: Callable[[], Awaitable[tuple[Event, ...]]] | None = None
     metadata: Mapping[str, Any] = {}
     narrow: Callable[[Sequence[str]], list[str]] = list
+
+    def anew(self, transcript: tuple[Event, ...]) -> Launch:
+        """The same in a new session of the client, to which the conversation so far is replayed."""
+        return msgspec.structs.replace(self, resume=None, fork=False, transcript=transcript, retell=None)
 
 
 Remains: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
@@ -189,7 +195,11 @@ class Adapter(Protocol):
         ...
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
-        """Start the client; leaving the context releases everything, whatever happened, in bounded time."""
+        """Start the client; leaving the context releases everything, whatever happened, in bounded time.
+
+        Raises UnknownSessionError on entering where the client does not have the session to resume: nothing was
+        reported or put to the gate then, nothing is left running, and the run may be opened once more without it.
+        """
         ...
 
 

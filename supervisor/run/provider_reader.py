@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import Any
 
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import ErrorOccurred, Event
 
-from ..errors import ProviderError, as_error
+from ..errors import ProviderError, UnknownSessionError, as_error
+from ..machine.ending import described
 from ..ports.adapters import Adapter, Launch, Provider, Rung
 from . import cancel_ladder as ladder
 from .clock import Clock
@@ -87,17 +88,31 @@ class ProviderReader:
 
     async def _live(self) -> None:
         assert self._ended is not None
-        ended = self._ended
+        ended, launch = self._ended, self._launch
         try:
             await self._adapter.prepare()
-            async with self._adapter.open(self._launch) as provider:
-                self._provider = provider
+            while self._provider is None:
                 try:
-                    await self._read(provider)
-                finally:
-                    ended.set()
+                    async with self._adapter.open(launch) as provider:
+                        self._provider = provider
+                        try:
+                            await self._read(provider)
+                        finally:
+                            ended.set()
+                except Exception as raised:
+                    launch = await self._anew(launch, raised)
         finally:
             ended.set()
+
+    async def _anew(self, launch: Launch, raised: Exception) -> Launch:
+        """What is opened in place of a launch whose client does not have its session; of any other, what it raised is
+        raised.
+        """
+        error, begun = as_error(raised), self._provider is not None or self._walking is not None
+        if begun or launch.retell is None or not isinstance(error, UnknownSessionError):
+            raise raised
+        self._take(begins_anew(error))
+        return launch.anew(await launch.retell())
 
     async def cancel(self, clock: Clock, on_rung: Callable[[], None]) -> None:
         """End the client down its ladder, once; `rungs` keeps what was tried. `on_rung` is called as each begins."""
@@ -142,3 +157,9 @@ class ProviderReader:
             close = getattr(events, "aclose", None)
             if close is not None:
                 await close()
+
+
+def begins_anew(error: UnknownSessionError) -> ErrorOccurred:
+    """The event that says why a run meant to go on in the client's own session goes on by replay."""
+    message = f"{error.reason}: it begins anew, told the conversation so far"
+    return ErrorOccurred(code=error.code, message=message, provider_error=described(error).get("details"))

@@ -33,6 +33,7 @@ class FakeAdapter:
         deaf: how many rungs of the ladder it does not hear; the last one always ends it.
         capabilities: more of what it can do.
         unavailable: what `prepare` raises.
+        lacking: what `open` raises for a session that it is to resume.
 
     After a run, `ran` has the calls that ran, `answers` what the gate said of each call, `launches` how it
     was started, `rungs` which rungs were taken, `closed` how often a client was released.
@@ -48,6 +49,7 @@ class FakeAdapter:
         rung_s: float = 1.0,
         capabilities: Capabilities | None = None,
         unavailable: Exception | None = None,
+        lacking: Exception | None = None,
         name: str = "fake",
     ) -> None:
         self.steps = tuple(steps)
@@ -57,6 +59,7 @@ class FakeAdapter:
         self._name = name
         self._capabilities = capabilities or Capabilities(gate=gate, usage="per_turn")
         self._unavailable = unavailable
+        self._lacking = lacking
         self.ran: list[ToolCall] = []
         self.answers: dict[str, GateAnswer] = {}
         self.launches: list[Launch] = []
@@ -92,6 +95,8 @@ class FakeAdapter:
     @asynccontextmanager
     async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
         try:
+            if self._lacking is not None and launch.resume is not None:
+                raise self._lacking
             async with anyio.create_task_group() as tasks:
                 yield FakeProvider(self, launch, tasks.start_soon)
                 tasks.cancel_scope.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 
 from .connection import AcpConnection
 
@@ -61,21 +61,20 @@ async def load_session(
     *,
     timeout_s: float,
 ) -> dict[str, Any]:
-    """Take up an earlier session. Raises ProviderError when the agent cannot, or does not know it."""
+    """Take up an earlier session. Raises UnknownSessionError when the agent does not, ProviderError when it is gone.
+
+    The protocol has no word for a session that is not there: whatever it refuses with, but a missing login, is one.
+    """
     if not can_load(greeting):
-        raise ProviderError(
-            f"{connection.process.name} cannot resume a session; use continuation=`replay`",
-            details={"kind": "cannot_load"},
-        )
+        raise UnknownSessionError(f"{connection.process.name} cannot resume a session")
     try:
         answer = await connection.ask("session/load", {**place, "sessionId": session_id}, timeout_s=timeout_s)
     except ProviderError as error:
         reason = error.details.get("said")
-        if reason is None:
+        if reason is None or isinstance(error, ProviderUnavailableError):
             raise
-        raise ProviderError(
-            f"{connection.process.name} does not resume session `{session_id}`: {reason}",
-            details={**error.details, "kind": "unknown_session"},
+        raise UnknownSessionError(
+            f"{connection.process.name} does not resume session `{session_id}`: {reason}", details=error.details
         ) from error
     return {**answer, "sessionId": session_id}
 

@@ -101,7 +101,7 @@ class AmpAdapter:
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[AmpSession]:
-        """Start the client with the prompt. Raises ProviderUnavailableError, and UsageError for a fork."""
+        """Start the client with the prompt. Raises ProviderUnavailableError, UnknownSessionError, UsageError."""
         if launch.fork:
             raise UsageError("`amp` cannot fork a thread")
         rejected = launch.options.options.get("rejected", ())
@@ -125,6 +125,8 @@ class AmpAdapter:
                 tasks.start_soon(client.end_orphans)
                 tasks.start_soon(session.listen)
                 tasks.start_soon(client.say, retold(launch.transcript, launch.prompt))
+                if launch.resume is not None:
+                    await session.taken_up(launch.resume)
                 yield session
 
     def _settings_file(self, gate_socket: GateSocket, rejected: Sequence[str]) -> Path:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from proctor.policies.stream.events import ErrorOccurred, Event
+from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 
 from ...kit.event_stream import EventStream
@@ -34,11 +36,19 @@ class AmpSession:
         self._stream = EventStream()
         self._gate = GateLink(launch, self._stream)
         self._client: ClientProcess
+        self._begun = anyio.Event()
+        self._silent = True
         self._ending = False
 
     def attach(self, client: ClientProcess) -> None:
         """Take the running client."""
         self._client = client
+
+    async def taken_up(self, thread: str) -> None:
+        """Wait for the client's first words, or its end. Raises UnknownSessionError where it has no such thread."""
+        await self._begun.wait()
+        if self._silent and f"{thread} does not exist" in await self._client.last_words():
+            raise UnknownSessionError(f"amp does not have the thread `{thread}`", details=self._gone().details)
 
     def events(self) -> AsyncIterator[Event]:
         """The stream; see `Provider.events`."""
@@ -55,17 +65,16 @@ class AmpSession:
             async for line in ByteLines(self._client.stdout, max_bytes=MAX_LINE_BYTES):
                 await self._take(line)
         except EndlessLineError:
+            self._speaks()
             self._stream.close(self._client.gone("amp wrote a line without end"))
             return
         await self._client.left()
-        if self._translation.done or self._ending:
-            self._stream.close()
-        else:
-            code = self._client.exit_code
-            self._stream.close(self._client.gone(f"amp ended without a result, exit code {code}"))
+        self._begun.set()
+        self._stream.close(None if self._translation.done or self._ending else self._gone())
 
     async def ask(self, tool: str, tool_input: Any) -> GateAnswer:
         """Answer the delegate about one call, on all the client wrote before: that comes by another way."""
+        self._speaks()
         await self._client.stdout.caught_up()
         for event in self._translation.response_begins():
             self._stream.post(event)
@@ -78,6 +87,7 @@ class AmpSession:
     async def _take(self, line: bytes) -> None:
         if not line.strip():
             return
+        self._speaks()
         try:
             record = _decoder.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -85,6 +95,13 @@ class AmpSession:
             self._stream.post(ErrorOccurred(code="bad_line", message=f"amp wrote `{shown}`, which is not a record"))
             return
         await self._gate.report(self._translation.events(record))
+
+    def _speaks(self) -> None:
+        self._silent = False
+        self._begun.set()
+
+    def _gone(self) -> ProviderError:
+        return self._client.gone(f"amp ended without a result, exit code {self._client.exit_code}")
 
     def _closing(self, rung: Rung) -> Any:
         async def act() -> dict[str, Any] | None:

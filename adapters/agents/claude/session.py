@@ -29,7 +29,7 @@ from ...kit.processes.trace_context import trace_environment
 from ...kit.tasks import helpers
 from ...kit.transcript import retold
 from .calls import CallBook, ClaudeCall, started
-from .failures import provider_error
+from .failures import opening_error, provider_error
 from .hooks import Hooks
 from .launching import agent_options, decision
 from .sdk_internals import Wire
@@ -109,7 +109,8 @@ class ClaudeSession:
             self._meter.begin(await wire.model_usage())
             await self._client.query(retold(self._launch.transcript, self._launch.prompt))
         except Exception as error:
-            raise provider_error(error, self._stderr) from error
+            resuming = self._launch.resume is not None
+            raise opening_error(error, self._stderr, resuming=resuming) from error
         return wire
 
     async def _read_records(self, wire: Wire) -> None:

@@ -11,7 +11,7 @@ import anyio
 import anyio.abc
 
 from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted, SessionStarted
-from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.ports.adapters import Launch, Rung
 
 from ...kit.event_stream import EventStream
@@ -80,6 +80,10 @@ _CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
 """What the client reports when the calls of a response are done, but for commands that go on in the background."""
 
 
+_NO_THREAD: Final = ("no rollout found for thread id", "failed to read thread:", "invalid session id:")
+"""How the client's answer begins where it has no such thread, or cannot read what it has of it."""
+
+
 class CodexSession:
     """A Provider: one prompt given to one thread.
 
@@ -108,8 +112,13 @@ class CodexSession:
         self._connection, self._tasks = connection, tasks
 
     async def take_up(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
-        """Start, resume or fork the thread; returns the client's answer. Raises ProviderError."""
-        answer = await self._connection.ask(method, thread)
+        """Start, resume or fork the thread; returns the answer. Raises ProviderError, UnknownSessionError."""
+        try:
+            answer = await self._connection.ask(method, thread)
+        except ProviderError as error:
+            if str(error.details.get("said", "")).startswith(_NO_THREAD):
+                raise UnknownSessionError(str(error), details=error.details) from error
+            raise
         found = answer.get("thread") or {}
         self._translation.threads.own = str(found.get("id"))
         self._translation.model = answer.get("model")

@@ -17,8 +17,9 @@ from proctor.policies.stream.events import (
     SessionStarted,
     ToolCallStarted,
 )
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError
 from proctor.supervisor.ports.adapters import Adapter, GateAnswer, Launch, LaunchOptions, Provider, Rung
+from proctor.supervisor.run.provider_reader import begins_anew
 from proctor.supervisor.store.paging import closing
 
 from ...kit.event_stream import EventStream
@@ -112,6 +113,15 @@ class FallbackSession:
         member = self._members[number]
         await member.adapter.prepare()
         launch = self._launch_of(number)
+        try:
+            return await self._run(member, launch)
+        except UnknownSessionError as error:
+            if launch.resume is None or self._provider is not None or self._stopping:
+                raise
+            await self._stream.emit(begins_anew(error))
+        return await self._run(member, launch.anew(self._launch.transcript))
+
+    async def _run(self, member: Member, launch: Launch) -> ProviderError | None:
         async with member.adapter.open(launch) as provider:
             self._provider = provider
             if self._stopping:

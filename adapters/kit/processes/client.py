@@ -51,6 +51,7 @@ class ClientProcess:
         self._process = process
         self._leaves = leaves
         self._last_words: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._words_over = anyio.Event()
 
     @property
     def exit_code(self) -> int | None:
@@ -72,6 +73,7 @@ class ClientProcess:
             try:
                 chunk = await self._errors.receive()
             except BROKEN:
+                self._words_over.set()
                 return
             *lines, rest = (rest + chunk).split(b"\n")
             self._last_words.extend(line[-_STDERR_LINE_BYTES:].decode("utf-8", "replace") for line in lines)
@@ -81,6 +83,12 @@ class ClientProcess:
         """Wait, not for long, until it has ended."""
         with anyio.move_on_after(LEAVE_S):
             await self._process.wait()
+
+    async def last_words(self) -> str:
+        """What it wrote last as errors, to be asked of one that has ended: waits, not for long, until all is read."""
+        with anyio.move_on_after(LEAVE_S):
+            await self._words_over.wait()
+        return "\n".join(self._last_words)
 
     async def end_orphans(self) -> None:
         """Once it has ended, end what it left: an orphan that holds its output keeps the stream open."""

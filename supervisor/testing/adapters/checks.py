@@ -39,7 +39,8 @@ class AdapterChecks(Evidence):
     Set `workspace` to an empty directory. `acts` is false when the agent's calls have no effect of their
     own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running;
     `in_order` is false when the client itself asks about parallel calls in whatever order; `has_client` is
-    true when the agent is a process of its own that works in the workspace. `without` names the agents below
+    true when the agent is a process of its own that works in the workspace; `nobodys_session` is an id of a
+    session as its client gives them, of one that there is not. `without` names the agents below
     that there can be none of; what is neither there nor named so is shown as skipped.
     """
 
@@ -48,6 +49,7 @@ class AdapterChecks(Evidence):
     all_or_nothing = False
     in_order = True
     has_client = False
+    nobodys_session = "11111111-2222-4333-8444-555555555555"
     without: frozenset[str] = frozenset()
 
     def lacking(self, agent: str, *, declares: bool = False) -> None:

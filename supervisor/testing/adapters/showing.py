@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
+from uuid import uuid4
 
+import anyio
+
+from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, RunCompleted, SessionStarted, TokenUsageUpdated, TurnStarted
-from proctor.supervisor.ports.adapters import Adapter
+from proctor.supervisor.errors import UnknownSessionError
+from proctor.supervisor.ports.adapters import Adapter, GateAnswer, Launch
 
-from .checks import AdapterChecks, ends_once, total
+from ..patience import PATIENCE_S
+from .checks import AdapterChecks, Agent, ends_once, total
 
 
 class ShowingChecks(AdapterChecks):
@@ -55,6 +61,24 @@ class ShowingChecks(AdapterChecks):
         assert self.made() == self.effects("earlier", "later")
         self.saw(agent.adapter.capabilities, resume=True)
 
+    async def test_a_session_that_the_agent_does_not_have_is_said_so_before_it_begins(self) -> None:
+        """Its conversation can then be told to a new session: nothing was done, and nothing is left running."""
+        agent = self.making("alpha")
+        if not agent.adapter.capabilities.resume:
+            return
+        opened = False
+        try:
+            with anyio.fail_after(PATIENCE_S):
+                await agent.adapter.prepare()
+                async with agent.adapter.open(_launch(agent, resume=self.nobodys_session)):
+                    opened = True
+        except UnknownSessionError:
+            assert not opened
+        else:
+            raise AssertionError("a session that there is not was opened")
+        assert self.made() == []
+        assert self.processes() == []
+
     async def test_the_model_is_offered_what_could_be_called_or_everything(self) -> None:
         """A tool that no call could pass is hidden where the adapter narrows."""
         offering = self.offering()
@@ -69,6 +93,13 @@ class ShowingChecks(AdapterChecks):
 
         assert "kept" in offered
         self.saw(agent.adapter.capabilities, narrow="hidden" not in offered)
+
+
+def _launch(agent: Agent, *, resume: str) -> Launch:
+    async def refuse(call: ToolCall) -> GateAnswer:
+        return GateAnswer(allowed=False, stop=True)
+
+    return Launch(run_id=f"run-{uuid4().hex}", session_id="s-1", prompt=agent.prompt, gate=refuse, resume=resume)
 
 
 def _sessions(events: list[Event]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ErrorOccurred, MessageStreamed, RunCompleted, RunFailed, ToolCallStarted
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapters import GateAnswer, Launch
 from proctor.supervisor.testing.adapters.driving import Drive
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -82,8 +82,16 @@ async def test_a_session_the_agent_does_not_know_is_an_error(scripts: Any) -> No
     adapter = scripts.adapter(loads=True, at={"session/load": [{"error": failure}]})
     error = await refused(adapter, resume="gone")
 
-    assert error.details["kind"] == "unknown_session"
-    assert str(error) == "`scripted` does not resume session `gone`: Internal error: No such session"
+    assert isinstance(error, UnknownSessionError)
+    assert error.reason == "`scripted` does not resume session `gone`: Internal error: No such session"
+
+
+async def test_an_agent_that_wants_a_login_first_may_have_the_session(scripts: Any) -> None:
+    """So it is not begun anew."""
+    failure = {"code": -32000, "message": "Authentication required"}
+    error = await refused(scripts.adapter(loads=True, at={"session/load": [{"error": failure}]}), resume="ses-1")
+
+    assert isinstance(error, ProviderUnavailableError)
 
 
 async def test_an_agent_that_takes_up_no_sessions_is_not_asked_to(scripts: Any) -> None:
@@ -91,7 +99,7 @@ async def test_an_agent_that_takes_up_no_sessions_is_not_asked_to(scripts: Any) 
     adapter = scripts.adapter()
     error = await refused(adapter, resume="ses-1")
 
-    assert error.details["kind"] == "cannot_load"
+    assert isinstance(error, UnknownSessionError)
     assert not adapter.capabilities.resume
 
 

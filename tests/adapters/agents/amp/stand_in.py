@@ -4,7 +4,8 @@
 It obeys the permission rules of its settings file as the client does, runs the delegate it names, and writes
 the client's stream of JSON. SCRIPT is JSON: a list of steps, {"use": [id, tool, input], ...} (with "run", a command;
 "asks": false goes round the rules; "late": shown after it was asked about), {"say"}, {"raw"}, {"exit"}, {"silence"},
-{"result": fields}, {"usage"}. Its standard input and arguments are kept beside the folder it works in.
+{"result": fields}, {"usage"}. It has one thread, T-1. Its standard input and arguments are kept beside the folder it
+works in.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def main() -> None:
     settings = Path(arguments[arguments.index("--settings-file") + 1])
     kept = {"arguments": arguments, "prompt": sys.stdin.read(), "settings": json.loads(settings.read_text())}
     Path(os.environ["STAND_IN_KEPT"]).write_text(json.dumps(kept))
+    if arguments[:2] == ["threads", "continue"] and arguments[2] != "T-1":
+        sys.exit(f"Thread https://ampcode.com/threads/{arguments[2]} does not exist.")
     Client(kept["settings"]).play(json.loads(arguments[arguments.index("--script") + 1]))
 
 

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 from claude_house import House
 from stopping import stop_between_writes
 
-from proctor.policies.stream.events import RunFailed
+from proctor.policies.stream.events import ErrorOccurred, RunFailed
 
 pytestmark = pytest.mark.claude
 
 
-@pytest.mark.parametrize("answered", ["after", "before"])
-@pytest.mark.parametrize("ended_by", ["reap", "the next run"])
+@pytest.mark.parametrize(
+    ("ended_by", "answered", "goes_on"),
+    [
+        ("reap", "after", "resumed"),
+        ("reap", "before", "told"),
+        ("the next run", "after", "told"),
+        ("the next run", "before", "resumed"),
+    ],
+)
 def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
-    house: House, answered: str, ended_by: str
+    house: House, ended_by: str, answered: str, goes_on: str
 ) -> None:
     """The run is lost and its client's processes are gone. A yes after that is refused; one just before it, which the
-    supervisor never read, permits nothing. Whoever resumes the session asks anew, and that yes counts once.
+    supervisor never read, permits nothing. Whoever goes on with the session asks anew, and that yes counts once,
+    whether or not the client had written its conversation when it was killed.
     """
     api = house.bench.api
     api.say(api.reply(api.bash("echo ran >> effect.txt")))
     run, person = house.supervisor(), house.orchestrator()
     first = person.next_line()
+    if goes_on == "resumed":
+        anyio.run(house.until_written, "echo ran")
     if answered == "before":
         stop_between_writes(run.process, house.path)
         person.tell(True, input_digest=first["digest"])
@@ -34,6 +45,8 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
 
     assert outcome.get("refused") == "owner_gone" or (answered == "before" and not outcome["recorded"])
     assert house.bench.marked("r1") == []
+    if goes_on == "told":
+        house.forget()
     if ended_by == "reap":
         assert house.reaped() == ["r1"]
 
@@ -50,6 +63,8 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
     assert (house.bench.cwd / "effect.txt").read_text() == "ran\n"
     ends = [(event.run_id, (event.error or {})["code"]) for event in house.events() if isinstance(event, RunFailed)]
     assert ends == [("r1", "owner_lost")]
+    anew = [event.code for event in house.events() if isinstance(event, ErrorOccurred)]
+    assert anew == (["unknown_session"] if goes_on == "told" else [])
 
 
 def test_two_supervisors_on_one_store_each_act_on_their_own_questions(house: House) -> None:

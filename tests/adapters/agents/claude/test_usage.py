@@ -8,7 +8,7 @@ import pytest
 
 from proctor.policies.policy import Deny, Limits, Policy
 from proctor.policies.stream.events import RunFailed, SessionStarted, TokenUsageUpdated, TurnStarted
-from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.errors import UnknownSessionError
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -114,10 +114,9 @@ async def test_a_resumed_session_does_not_count_its_earlier_sub_agents_again(ben
 
 async def test_a_session_the_client_does_not_know_is_an_error(bench: Any) -> None:
     """Nothing is started in its place."""
-    with pytest.raises(ProviderError, match="does not know the session") as caught:
+    with pytest.raises(UnknownSessionError, match="does not know the session"):
         await bench.run(bench.adapter(), resume="11111111-2222-4333-8444-555555555555")
 
-    assert caught.value.details["code"] == "unknown_session"
     assert not bench.api.requests
 
 

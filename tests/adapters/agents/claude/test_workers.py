@@ -1,4 +1,4 @@
-"""The real client as a fleet's: its worker is killed while a call waits, another resumes the client's own session."""
+"""The real client as a fleet's: its worker is killed while a call waits, another goes on with its session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster_processes import ASKING, waiting_approval, working
 from proctor.adapters.cluster import Fleet, RunSpec
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import TERMINAL, Event, RunStarted, ToolCallStarted
+from proctor.policies.stream.events import TERMINAL, ErrorOccurred, Event, RunStarted, ToolCallStarted
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 CHANGES = {"tool": "bash", "where": [{"path": "$.command", "runs": ["echo"]}]}
@@ -22,10 +22,17 @@ CHANGES = {"tool": "bash", "where": [{"path": "$.command", "runs": ["echo"]}]}
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 
-async def test_a_killed_worker_s_client_is_resumed_by_another(house: House) -> None:
-    """What it was told stays told; the call runs once, after a yes to the question of the run that goes on."""
+@pytest.mark.parametrize(("home", "errors"), [("home", []), ("elsewhere", ["unknown_session"])])
+async def test_a_killed_worker_s_session_is_gone_on_with_by_another(
+    house: House, home: str, errors: list[str]
+) -> None:
+    """What it was told stays told, where the client has its own session and on a machine where it has none; the call
+    runs once, after a yes to the question of the run that goes on.
+    """
     api, place = house.bench.api, str(house.path)
     where: dict[str, Any] = {"env": {**os.environ, **house.bench.env}, "cwd": house.bench.cwd}
+    other = house.bench.cwd.with_name(home)
+    there = {**where, "env": {**where["env"], "HOME": str(other), "CLAUDE_CONFIG_DIR": str(other / "claude")}}
     call = api.bash("echo ran >> effect.txt")
     api.say(api.reply(api.text("I look first"), api.bash("true")), api.reply(call))
     policies = parse_policies({**ASKING, "rules": [{**ASKING["rules"][0], "tools": [CHANGES]}]})
@@ -34,11 +41,12 @@ async def test_a_killed_worker_s_client_is_resumed_by_another(house: House) -> N
         handle = await fleet.start(spec)
         with working(place, **where) as first:
             await waiting_approval(store, handle.run_id)
+            await house.until_written("echo ran")
             clients = psutil.Process(first.pid).children(recursive=True)
             first.kill()
             assert not psutil.wait_procs(clients, PATIENCE_S)[1]  # else one of them asks the API once more
         api.say(api.reply(call), api.reply(api.text("done")))
-        with working(place, **where), anyio.fail_after(PATIENCE_S):
+        with working(place, **there), anyio.fail_after(PATIENCE_S):
             again = await waiting_approval(store, f"{handle.run_id}.2")
             assert not house.exists("effect.txt")
             await fleet.approve(again.request.approval_id, by="ana")
@@ -49,6 +57,7 @@ async def test_a_killed_worker_s_client_is_resumed_by_another(house: House) -> N
     calls = [event.tool_input["command"] for event in events if isinstance(event, ToolCallStarted)]
     assert (result.run_id, result.status, result.output) == (f"{handle.run_id}.2", "completed", "done")
     assert [event.metadata.get("continuation") for event in started] == [None, "native"]
+    assert [event.code for event in events if isinstance(event, ErrorOccurred)] == errors
     assert calls == ["true", "echo ran >> effect.txt"]
     assert (house.bench.cwd / "effect.txt").read_text() == "ran\n"
     assert "Write the file" in str(api.requests[-1]["messages"])
