@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kill": ("commands.control.kill:kill", "End runs, in any process."),
     "watch": ("commands.runs.watch:watch", "A live board of runs, limits and waiting calls."),
     "budgets": ("commands.control.budgets:budgets", "What is used and left of budgets that runs share."),
-    "audit": ("commands.record.audit:audit", "Whether the record is what was written, and all of it."),
+    "audit": ("commands.record.audit:audit", "Check that the record is complete and unchanged."),
     "reap": ("commands.control.reap:reap", "End runs whose supervisor is gone."),
     "fleet": ("commands.control.fleet:fleet", "Workers on a Ray cluster that execute runs."),
     "serve": ("commands.runs.serve:serve", "Serve the operators' page and the HTTP API."),

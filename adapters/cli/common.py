@@ -27,9 +27,11 @@ context_option = click.option(
     "--context",
     metavar="KEY=VALUE",
     multiple=True,
-    help="What rules name in `when`: user_role=admin, tenant=acme, labels.env=prod.",
+    help="Facts that rules test in `when`: user_role=admin, tenant=acme, labels.env=prod.",
 )
-format_option = click.option("--format", metavar="NAME", help="Of the traces: events, sessions, claude, codex, otel.")
+format_option = click.option(
+    "--format", metavar="NAME", help="Format of the traces: events, sessions, claude, codex, otel."
+)
 
 fail_on_option = click.option(
     "--fail-on",

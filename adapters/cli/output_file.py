@@ -18,7 +18,7 @@ output_parameter = click.option(
     "--output",
     type=click.Path(dir_okay=False, allow_dash=True),
     metavar="FILE",
-    help="Write to this file instead, replaced as a whole.",
+    help="Write to this file, replacing it, instead of standard output.",
 )
 """The option alone, for a command that says itself what goes to the file: see `written_to` and `replaced`."""
 

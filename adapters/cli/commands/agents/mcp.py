@@ -22,7 +22,9 @@ _LIBRARIES = ("mcp", "starlette", "uvicorn")
 @context_option
 @click.option("--server", metavar="NAME", help="Judge the tools as mcp__NAME__tool, as agents call them.")
 @click.option("--url", metavar="URL", help="A server reached over streamable HTTP, instead of COMMAND.")
-@click.option("--listen", metavar="HOST:PORT", help="Take agents over streamable HTTP on loopback, not on stdio.")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Serve agents over streamable HTTP on loopback, instead of stdio."
+)
 @click.option("--trust-annotations", is_flag=True, help="Trust what the server says about its tools.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @json_option
@@ -40,7 +42,7 @@ def mcp(
     """Stand between agents and an MCP server, and enforce policies on its tools.
 
     COMMAND starts the server: proctor mcp --policy FILE -- npx some-server. Standard output is the agent's;
-    what there is to say to people, or with --json to programs, is on standard error.
+    messages to people, or with --json to programs, go to standard error.
     """
     if bool(command) == bool(url):
         raise click.UsageError("use either `-- COMMAND...` or `--url URL`")

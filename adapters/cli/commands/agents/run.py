@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     "fallbacks",
     metavar="NAME",
     multiple=True,
-    help="The agent to go on with where the one before fails before anything ran; several, in order.",
+    help="The agent to try next if the one before fails before anything ran; several, in order.",
 )
 @any_policy_option
 @click.option("--model", help="The model, if the agent lets one choose.")
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--continuation",
     type=click.Choice(["auto", "native", "replay", "none"]),
     default="auto",
-    help="How: by the agent's own resume, by replaying the transcript, or what fits.",
+    help="How: with the agent's own resume, by replaying the transcript, or whichever fits.",
 )
 @click.option("--no-prompt", is_flag=True, help="Do not ask for approvals here; `proctor approve` still answers.")
 @click.option("--otel", is_flag=True, help="Send spans and metrics by OTLP; OTEL_EXPORTER_OTLP_ENDPOINT says where.")
@@ -78,9 +78,9 @@ def run(
 
     Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed;
     1: a policy refused the run, ended it, or refused a call (see --fail-on); 3: the agent failed, or somebody
-    ended the run. Ctrl-C, SIGTERM or the loss of the terminal ends the run in order, also while it starts, and
-    waits for it; a second SIGTERM or a third Ctrl-C ends the program at once. When nobody reads the output any more
-    the run goes on to its end.
+    ended the run. Ctrl-C, SIGTERM or losing the terminal ends the run in order, even while it starts, and waits
+    for it; a second SIGTERM or a third Ctrl-C ends the program at once. If its output is closed, the run
+    still continues to its end.
 
     \b
     proctor run --adapter claude --policy org.yaml "Fix the failing test"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
 group_option = click.option(
-    "--group", "groups", multiple=True, metavar="NAME", help="A group of yours, where the policy names groups."
+    "--group", "groups", multiple=True, metavar="NAME", help="Your group, if the policy names groups."
 )
 reason_option = click.option("--reason", metavar="TEXT", help="Why; recorded with the answer.")
 
@@ -44,7 +44,7 @@ def approve(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Let a waiting call run with the input it was asked with."""
+    """Let a waiting call run, with exactly the input that is shown."""
     given = {"granted": True, "by": by, "reason": reason, "input_digest": digest, "groups": groups, "scope": scope}
     _answer(approval_id, given, store=store, as_json=as_json)
 
@@ -53,7 +53,7 @@ def approve(
 @click.argument("approval_id", metavar="ID")
 @by_option
 @reason_option
-@click.option("--tell", metavar="TEXT", help="The words to the model. [default: the rule's, else that you declined]")
+@click.option("--tell", metavar="TEXT", help="What the model is told. [default: the rule's, else that you declined]")
 @group_option
 @store_option
 @json_option

@@ -28,8 +28,8 @@ _NEAR = 0.8
 @output_option
 @json_option
 def budgets(name: str | None, key: str | None, store: str | None, as_json: bool) -> None:
-    """List the budgets that runs share: whose each is, what is used of it in this window, what is set aside for runs
-    that go on (`+`), what is left, and when it starts again.
+    """List the budgets that runs share: whose each is, what is used of it in this window, what is reserved for
+    current runs (`+`), what is left, and when the next window starts.
     """
     from ...store_place import is_there_or_said, opened
 

@@ -25,8 +25,8 @@ _REASON = "killed by an operator"
 @click.option("--tenant", metavar="NAME", help="Every run of this tenant.")
 @click.option("--label", metavar="KEY=VALUE", help="Every run with this label.")
 @click.option("--all", "everything", is_flag=True, help="Every run.")
-@click.option("--no-new-starts", is_flag=True, help="And none of them starts, on any process, until --lift.")
-@click.option("--lift", is_flag=True, help="End nothing; let runs start again. Alone: wherever they are blocked.")
+@click.option("--no-new-starts", is_flag=True, help="Also refuse to start such runs, in any process, until --lift.")
+@click.option("--lift", is_flag=True, help="End nothing; let runs start again. Without a scope, lift every block.")
 @click.option("--by", metavar="WHO", help="Who orders it; recorded. [default: your login name]")
 @click.option("--reason", metavar="TEXT", help=f"Recorded. [default: {_REASON}]")
 @click.option(
@@ -48,9 +48,9 @@ def kill(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """End runs, on every process of the store, and wait until they have ended.
+    """End runs in every process that uses the store, and wait until they have ended.
 
-    The list says how each has ended. Exit code 3 when one has not ended in time. With --no-new-starts, starting such
+    The list says how each run ended. Exit code 3 if one does not end in time. With --no-new-starts, starting such
     a run is refused; the error says who stopped it, when and why.
 
     \b

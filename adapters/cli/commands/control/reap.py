@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "--created-older-than",
     "age",
     type=Age(),
-    help="Also withdraw runs that were created so long ago and never started (`1d`, `12h`, `30m`).",
+    help="Also withdraw runs that were created longer ago than this and never started (`1d`, `12h`, `30m`).",
 )
 @store_option
 @json_option

@@ -35,7 +35,7 @@ def graph(
 ) -> None:
     """Draw the rules about order and the nets of policy files, stacked in the order given.
 
-    With --json the picture's nodes and arrows.
+    With --json, print the picture's nodes and arrows.
     """
     from proctor.adapters.drawing import draw_svg
     from proctor.adapters.kit.values.printable import encoded, printable_lines

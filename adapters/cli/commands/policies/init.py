@@ -38,7 +38,7 @@ def init(agent: str | None, hook: bool | None, yes: bool, force: bool, as_json: 
     """Write `proctor.yaml`, a first policy for a coding agent, into this folder.
 
     It limits a run, keeps it inside the folder and off the network, and asks a person before anything is published.
-    What no option says is asked on a terminal.
+    On a terminal, it asks for what the options leave open.
     """
     asks = not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     path = Path(FILE)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test(files: tuple[str, ...], as_json: bool) -> int:
     """Run the unit tests of policies: sessions given as lists of calls, with the decisions expected.
 
-    Exit code 1 when a test fails. With --json: one line a test.
+    Exit code 1 when a test fails. With --json: one line per test.
     """
     from proctor.adapters.evaluate.policy_tests import failed_test, judge_test
 

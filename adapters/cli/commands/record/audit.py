@@ -59,7 +59,7 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
 @output_option
 @json_option
 def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bool) -> int:
-    """Read every record: check that it is what was written, and that none is missing. The store is not changed.
+    """Check that every record is as it was written, and that none is missing. The store is not changed.
 
     Exit codes: 0 both hold, 1 one does not, 2 no store or no anchor there, 3 the store cannot be read.
     """

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--older-than", type=Age(), required=True, metavar="AGE", help="Nothing stored for so long: 90d, 12h.")
+@click.option(
+    "--older-than",
+    type=Age(),
+    required=True,
+    metavar="AGE",
+    help="Only sessions with nothing stored for this long: 90d, 12h.",
+)
 @click.option("--keep-violations", is_flag=True, help="Keep sessions in which a rule was broken.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option("--by", metavar="WHO", help="Who removes them. [default: your login name]")
@@ -26,10 +32,10 @@ if TYPE_CHECKING:
 def prune(
     older_than: timedelta, keep_violations: bool, dry_run: bool, by: str | None, store: str | None, as_json: bool
 ) -> None:
-    """Remove sessions that ended long ago, and give their room back. A session with a run that goes on is never
+    """Remove sessions that ended long ago, and free their space. A session with an unfinished run is never
     removed.
 
-    One event stays for each, `record_pruned`, so that its numbers go on and its digests can be checked.
+    One event stays for each session, `record_pruned`, so that numbering continues and digests can be checked.
     """
     from proctor.adapters.kit.values.login_name import login_name
     from proctor.supervisor.store.retention import prune

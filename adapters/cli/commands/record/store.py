@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @output_option
 @json_option
 def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
-    """Say where the store is, how much it holds and how much room it takes."""
+    """Say where the store is, how much it holds and how much space it takes."""
     from proctor.adapters.stores.store_names import shown
 
     from ...store_place import is_there, opened, store_named

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @store_option
 @json_option
 def export(session: str | None, output: str | None, store: str | None, as_json: bool) -> None:
-    """Write the record as lines of JSON, byte for byte: `import` reads them. With -o, --json says how many."""
+    """Write the record as lines of JSON, byte for byte: `import` reads them. With -o, --json reports how many."""
     from proctor.supervisor.store.paging import closing
     from proctor.supervisor.store.transfer import export_lines
 

@@ -37,7 +37,7 @@ def explain(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Tell each decision of a run: every rule asked, its state before and after; then how the run ended.
+    """Explain each decision of a run: every rule that judged it, its state before and after; then how the run ended.
 
     RUN is the id of a stored run, judged by the policies stored with it, or a file of events (give --policy
     if it holds none). SEQ picks one event.

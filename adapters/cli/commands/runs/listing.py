@@ -25,16 +25,19 @@ _PROMPT_ROOM = 20
 
 
 @click.command()
-@click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Those that are so.")
-@click.option("--session", metavar="ID", help="Those of one session.")
-@click.option("--tenant", metavar="NAME", help="Those of one tenant.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Those with this label.")
-@click.option("--agent", metavar="NAME", help="Those of one agent, as the list names it.")
+@click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Only runs with this status.")
+@click.option("--session", metavar="ID", help="Only runs of this session.")
+@click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only runs with this label.")
+@click.option("--agent", metavar="NAME", help="Only runs of this agent, named as in the list.")
 @click.option(
-    "--since", type=Moment(), metavar="WHEN", help="Those that began at 2026-01-31T08:00 or 2h ago, or later."
+    "--since",
+    type=Moment(),
+    metavar="WHEN",
+    help="Only runs that began at this time or later: 2026-01-31T08:00, 2h ago.",
 )
-@click.option("--until", type=Moment(), metavar="WHEN", help="Those that began before.")
-@click.option("--before", metavar="RUN", help="Those older than this one: the next page.")
+@click.option("--until", type=Moment(), metavar="WHEN", help="Only runs that began before this time.")
+@click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
 )

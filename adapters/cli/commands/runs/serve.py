@@ -33,9 +33,13 @@ DEFAULT = "127.0.0.1:8700"
 
 @click.command()
 @click.option(
-    "--listen", default=DEFAULT, show_default=True, metavar="HOST:PORT", help="Where; port 0 takes a free one."
+    "--listen",
+    default=DEFAULT,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen; port 0 picks a free one.",
 )
-@click.option("--anywhere", is_flag=True, help="Let HOST be one that other machines reach. Needs --tokens.")
+@click.option("--anywhere", is_flag=True, help="Allow a HOST that other machines can reach. Needs --tokens.")
 @click.option(
     "--origin",
     "origins",
@@ -46,7 +50,7 @@ DEFAULT = "127.0.0.1:8700"
 @click.option("--tokens", metavar="FILE", help="Who may see, answer and stop: names, tokens, roles, in YAML.")
 @click.option("--cert", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain). Needs --key.")
 @click.option("--key", metavar="FILE", help="The certificate's private key (PEM).")
-@click.option("--proxy", metavar="ADDRESS", help="Believe the proxy at this address who asks (X-Forwarded-For).")
+@click.option("--proxy", metavar="ADDRESS", help="Trust the proxy at this address to say who asks (X-Forwarded-For).")
 @click.option("--webhook", metavar="URL", help="Send events there, signed with the secret in PROCTOR_WEBHOOK_SECRET.")
 @click.option(
     "--webhook-type",
@@ -72,8 +76,8 @@ def serve(
 ) -> None:
     """Serve the operators' page and the HTTP API, until Ctrl-C.
 
-    On loopback, with a token that allows everything: the one in PROCTOR_WEB_TOKEN, else a new one, which stands in
-    the URL that is printed. With --tokens everybody has a token of their own, and it is their name that is recorded.
+    On loopback, with a token that allows everything: the one in PROCTOR_WEB_TOKEN, else a new one, which is part
+    of the printed URL. With --tokens everybody has a token of their own, and it is their name that is recorded.
     """
     from ...own_tree import check_outside_runs
 

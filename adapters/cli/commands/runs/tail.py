@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Follow new events, until Ctrl-C.")
-@click.option("--run", metavar="RUN", help="Of this run only; following ends with it.")
+@click.option("--run", metavar="RUN", help="Only this run; following ends when it ends.")
 @click.option(
     "-n",
     "--lines",
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @store_option
 @json_option
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
-    """Show the latest events of all runs, whatever process they are in, under the run they are of."""
+    """Show the latest events of all runs, in any process, grouped by run."""
     from ...store_place import is_there_or_said, opened
     from ...terminal.live import Live
 

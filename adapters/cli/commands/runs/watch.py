@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @store_option
 @json_option
 def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: bool) -> None:
-    """Show the runs that go on, what is used of their limits, and the calls that wait for a person, as it changes.
+    """Show current runs, how much of their limits is used, and the calls that wait for a person, updated live.
 
     Keys select a row, approve or deny a call, end a run, find one; `?` lists them. `q` or Ctrl-C leaves; the runs go
-    on. Where the output is no terminal, and with --json, it shows what is now and ends.
+    on. If the output is not a terminal, or with --json, it shows the present state once and ends.
     """
     from proctor.adapters.kit.values.login_name import login_name
 

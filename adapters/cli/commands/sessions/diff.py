@@ -23,7 +23,7 @@ from ...terminal.output import Progress, console, say
 def diff(
     old: str, new: str, traces: tuple[str, ...], format: str | None, context: tuple[str, ...], as_json: bool
 ) -> int:
-    """Show which recorded calls the policy file NEW judges otherwise than OLD.
+    """Show which recorded calls the policy file NEW judges differently from OLD.
 
     Exit code 1 when a session that passed under OLD fails under NEW.
     """

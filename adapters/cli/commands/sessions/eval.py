@@ -58,9 +58,9 @@ def evaluate(
 ) -> int:
     """Judge recorded sessions: files or folders, also .gz.
 
-    Exit code 1 when one of them breaks a rule whose action is deny or cancel; --fail-on says otherwise.
+    Exit code 1 when one of them breaks a rule whose action is deny or cancel; --fail-on changes that.
 
-    Each file tells its own format unless --format says it. With --json: one line a session.
+    The format is detected from each file unless --format names it. With --json: one line per session.
     """
     from proctor.adapters.evaluate import judge_sessions
     from proctor.adapters.traces import read_sessions

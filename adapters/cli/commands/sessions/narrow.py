@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("trace", metavar="TRACE")
 @click.option(
-    "--tools", metavar="A,B", help="The tools to ask about, with commas between. [default: those the session offers]"
+    "--tools", metavar="A,B", help="The tools to consider, separated by commas. [default: those the session offers]"
 )
 @policy_option
 @format_option
@@ -36,7 +36,7 @@ def narrow(
 ) -> None:
     """Print the tools the policy would let an agent call next, after what the trace holds.
 
-    Where a trace does not say what the session offers, the tools it called are asked about.
+    If a trace does not say which tools the session offers, those that it called are considered.
     """
     from proctor.adapters.evaluate.folding import observed
     from proctor.adapters.traces import read_sessions

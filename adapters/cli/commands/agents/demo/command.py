@@ -33,7 +33,7 @@ def demo(store: str | None, as_json: bool) -> int:
     """Show a supervised session live: no key, no network, nothing to set up.
 
     A small scripted agent meets two stacked policies: one call is allowed, one is prevented and the agent is
-    told, one waits for a person who does not come, and a token limit ends the run while a command of its is
+    told, one waits for a person who does not come, and a token limit ends the run while one of its commands is
     still running. The run is stored, and what to type next is printed.
     """
     from proctor.policies import load_policies
