@@ -77,7 +77,7 @@ class ClaudeSession:
         self._client = ClaudeSDKClient(options)
 
     def events(self) -> AsyncIterator[Event]:
-        """The stream; see Provider."""
+        """The events of the run; see Provider."""
         return self._stream.events()
 
     def ladder(self) -> Sequence[Rung]:

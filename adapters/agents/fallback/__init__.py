@@ -1,4 +1,4 @@
-"""Several adapters as one: where one's client fails before anything ran, the next goes on."""
+"""Several adapters as one: if a client fails before anything ran, the next one takes over."""
 
 from .adapter import FallbackAdapter
 from .breaker import Health

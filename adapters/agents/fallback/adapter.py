@@ -21,13 +21,13 @@ from .session import FallbackSession, Member, last_agent
 class FallbackAdapter:
     """Runs the first of several adapters whose client works; see docs/agents/fallback.md.
 
-    A client that fails before anything ran is followed by the next. One that fails several times in a row is left
-    alone for a while. A session stays with the client that ran it last, as long as that works.
+    If a client fails before anything ran, the next one takes over. A client that fails several times in a row is
+    skipped for a while. A session stays with the client that ran it last, as long as that client works.
 
     Args:
         adapters: the adapters, in the order in which they are tried.
-        failures: after how many failures in a row one is left alone.
-        rest_s: for how many seconds; then one run decides.
+        failures: after how many failures in a row a client is skipped.
+        rest_s: for how many seconds it is skipped; then one run decides.
 
     Raises:
         UsageError: an argument makes no sense, or two agents mean different things by one tool.
@@ -57,7 +57,7 @@ class FallbackAdapter:
         return {member.label: member.breaker.health for member in self._members}
 
     async def prepare(self) -> None:
-        """Check that one of them can be started. Raises ProviderUnavailableError with what each lacks."""
+        """Check that one of them can be started. Raises ProviderUnavailableError, which names what each lacks."""
         lacking = []
         for member in self._members:
             try:
@@ -69,7 +69,7 @@ class FallbackAdapter:
         raise ProviderUnavailableError(f"none of these agents can be started: {'; '.join(lacking)}")
 
     def compile(self, policy: Policy) -> LaunchOptions:
-        """The policy as the launch options of each; what one of them cannot express is not expressed."""
+        """The policy as the launch options of each adapter; what one of them cannot express is left out."""
         each = [member.adapter.compile(policy) for member in self._members]
         expressed = tuple(part for part in each[0].expressed if all(part in one.expressed for one in each))
         others = dict.fromkeys(part for one in each for part in (*one.expressed, *one.unexpressed))
@@ -81,7 +81,7 @@ class FallbackAdapter:
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        """Try them; leaving ends whichever runs."""
+        """Try the adapters in order; leaving ends the one that runs."""
         given = launch.options.options.get("each")
         options = given if isinstance(given, list) else [LaunchOptions()] * len(self._members)
         session = FallbackSession(self._members, launch, options)
@@ -90,7 +90,7 @@ class FallbackAdapter:
             yield session
 
     async def end_remains(self, run_id: str) -> dict[str, Any]:
-        """End what a run of any of them left running on this machine; gives evidence."""
+        """End what a run of any of them left running on this machine; returns the evidence."""
         evidence: dict[str, Any] = {}
         for end in dict.fromkeys(self._remains):
             evidence |= await end(run_id)

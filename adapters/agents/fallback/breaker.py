@@ -1,7 +1,7 @@
-"""Whether a client is tried: it is left alone for a while after it failed several times in a row.
+"""Whether a client is tried: it is skipped for a while after it failed several times in a row.
 
-Pure: the moment is an argument, and what an attempt came to is told. No library keeps a breaker for whole streams,
-on asyncio and trio alike, in which a cancel is neither a success nor a failure; so this is one.
+Pure: the time and the result of an attempt are arguments. It is our own because no library has a breaker for
+whole streams, on asyncio and trio alike, in which a cancel is neither a success nor a failure.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import msgspec
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How a client does.
+    """The health of one client.
 
     Attributes:
         failures: How often it failed in a row.
-        closed_until: Until when it is left alone, in seconds of the breaker's clock; None where it is not.
+        closed_until: Until when it is skipped, in seconds of the breaker's clock; None if it is not.
         on_trial: An attempt is under way that decides whether it is tried again.
     """
 
@@ -27,7 +27,7 @@ class Breaker:
     """One client's health over all runs of an adapter.
 
     Args:
-        failures: after how many failures in a row it is left alone.
+        failures: after how many failures in a row it is skipped.
         rest_s: for how many seconds; then one attempt decides.
     """
 
@@ -42,14 +42,14 @@ class Breaker:
         return health.closed_until is None or (now >= health.closed_until and not health.on_trial)
 
     def begin(self, now: float) -> bool:
-        """An attempt begins; whether it is the one on trial, which `end` is to be told."""
+        """Begin an attempt; returns whether it is the one on trial, to be passed to `end`."""
         trial = self.health.closed_until is not None
         if trial:
             self.health = msgspec.structs.replace(self.health, on_trial=True)
         return trial
 
     def end(self, now: float, *, ok: bool | None, trial: bool = False) -> None:
-        """An attempt ended: well, badly, or (None) by somebody's cancel, which says nothing of the client."""
+        """End an attempt: well, badly, or (None) by a cancel, which says nothing about the client."""
         if ok:
             self.health = Health()
         elif ok is None:

@@ -17,7 +17,7 @@ _USAGES: tuple[Any, ...] = ("none", "at_end", "per_turn")
 
 
 def weakest(each: Sequence[Capabilities]) -> Capabilities:
-    """What all of them can do: of each capability the least. Raises UsageError for tools that mean two things."""
+    """What all of them can do: the least of each capability. Raises UsageError if one tool name means two things."""
     tables = [one.tools for one in each]
     names = {tuple(sorted(tool.name for tool in one.table)) for one in each}
     return Capabilities(

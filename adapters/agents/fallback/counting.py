@@ -1,4 +1,4 @@
-"""What several clients report in one run, counted on: each begins its turns, its totals and its ids anew."""
+"""What several clients report in one run, as one count: each client starts its turns, totals and ids anew."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Counting:
         self._total = TokenUsageUpdated(cost_usd=0.0)
 
     def next_client(self) -> None:
-        """Another client goes on."""
+        """Another client takes over."""
         self._client += 1
         self._turns_before = self._turns
         self._before = _sum(_sum(self._before, self._deltas), self._total)
@@ -44,7 +44,7 @@ class Counting:
         return replace(event, event_id=self._id(event.event_id)) if event.event_id else event
 
     def call(self, call: ToolCall) -> ToolCall:
-        """A call that the present client asks about, as one of the run."""
+        """A call that the present client proposes, as one of the run."""
         call = replace(call, turn=self._turn(call.turn)) if call.turn else call
         if not self._client:
             return call

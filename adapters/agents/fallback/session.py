@@ -31,7 +31,7 @@ INTERRUPT_S = 5.0
 
 
 class Member(msgspec.Struct, frozen=True):
-    """One adapter, what it is called among the others, and how it does."""
+    """One adapter, its name among the others, and its health."""
 
     label: str
     adapter: Adapter
@@ -60,11 +60,11 @@ class FallbackSession:
         self._ended_badly: ProviderError | None = None
 
     def events(self) -> AsyncIterator[Event]:
-        """The stream; see Provider."""
+        """The events of the run; see Provider."""
         return self._stream.events()
 
     def ladder(self) -> Sequence[Rung]:
-        """That of the client that runs; then it is left. See Provider."""
+        """The ladder of the client that runs; its last rung leaves it. See Provider."""
         rungs = list(self._provider.ladder()) if self._provider is not None else []
         first = Rung(name="no fallback", act=self._stop, bound_s=0.001 if rungs else INTERRUPT_S)
         return [first, *rungs, Rung(name="leave", act=self._leave, bound_s=GIVE_UP_S)]

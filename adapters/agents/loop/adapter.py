@@ -26,13 +26,13 @@ NAME: Final = "function"
 
 
 class FunctionAdapter(NoLaunchOptions):
-    """Runs prompts with a loop of one's own: `async def loop(gate, prompt)`, whose result is the output.
+    """Runs prompts with your own loop, `async def loop(gate, prompt)`; its result is the output.
 
     Args:
         loop: the function, or its name as `module:name`.
-        tools: the tools it calls, where they are known: names, functions, tools of a framework, or schemas as
-            models are given them.
-        model: the model it uses, where that is known.
+        tools: the tools it calls, if known: names, functions, tools of a framework, or schemas as given to
+            models.
+        model: the model it uses, if known.
 
     Raises:
         UsageError: there is no such function.

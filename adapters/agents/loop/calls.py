@@ -18,7 +18,7 @@ _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("proctor_inside
 
 
 class AllowedCalls:
-    """Reports outcomes of calls, of each allowed call exactly one."""
+    """Reports exactly one outcome for each allowed call."""
 
     def __init__(self, stream: EventStream) -> None:
         self._stream = stream
@@ -36,20 +36,20 @@ class AllowedCalls:
         )
 
     def parent(self, call_id: str | None = None) -> str | None:
-        """The call whose tool this is run by, if any; of a call, the one around it."""
+        """The call whose tool runs this code, if any; for a call, the call around it."""
         path = [inside for run, inside in _inside.get() if run is self]
         if path and path[-1] == call_id:
             path.pop()
         return path[-1] if path else None
 
     def within(self, call_id: str) -> str:
-        """The id here of a call made by this code: a sub-agent's model may use its parent's ids again."""
+        """The run's id for a call made by this code: a sub-agent's model may reuse its parent's ids."""
         parent = self.parent()
         return call_id if parent is None else f"{parent}.{call_id}"
 
     @contextmanager
     def inside(self, call_id: str) -> Iterator[None]:
-        """What is done here is done by the tool of this call."""
+        """The tool of this call does what is done in this context."""
         token = _inside.set((*_inside.get(), (self, call_id)))
         try:
             yield
@@ -58,7 +58,7 @@ class AllowedCalls:
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """What is entered in here is left at its end."""
+        """Calls entered in this context are left at its end."""
         token = _inside.set(_inside.get())
         try:
             yield
@@ -66,7 +66,7 @@ class AllowedCalls:
             _inside.reset(token)
 
     def enter(self, call_id: str) -> None:
-        """What this task does from here on is done by the tool of this call."""
+        """The tool of this call does what this task does from here on."""
         if self.parent() != call_id:
             _inside.set((*_inside.get(), (self, call_id)))
 

@@ -28,7 +28,7 @@ class FrameworkAdapter(ABC):
 
     Args:
         agent: the agent, or its name as `module:name`.
-        narrow: offer the model only the tools that could be called now.
+        narrow: offer the model only the tools that it could call now.
         stream: report text as it is written.
     """
 

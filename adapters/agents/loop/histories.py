@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Histories(Generic[T]):
-    """What the latest sessions ended with; a session that went on elsewhere is not known any more."""
+    """What the latest sessions ended with; a session that continued elsewhere is forgotten."""
 
     KEPT = 256
 

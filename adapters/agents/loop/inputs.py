@@ -12,7 +12,7 @@ from ...kit.values.jsonable import plain
 
 
 def with_objects(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """An input as it was allowed, with the Python objects of `values` wherever it says the same."""
+    """The allowed input, with the Python objects of `values` wherever both are equal."""
     before = plain(values)
     return {
         name: values[name] if name in values and before[name] == value else value for name, value in given.items()
@@ -30,14 +30,14 @@ class Arguments:
         )
 
     def as_input(self) -> dict[str, Any]:
-        """The tool's input as JSON would have it; what `**kwargs` gathered stands beside the rest."""
+        """The tool's input as JSON; what `**kwargs` collected is on the same level as the rest."""
         named = dict(self._bound.arguments)
         more = named.pop(self._gathered, {}) if self._gathered else {}
         found: dict[str, Any] = plain({**more, **named})
         return found
 
     def change(self, tool_input: Mapping[str, Any]) -> None:
-        """Take the values of another input; those that stay as they are keep their Python objects.
+        """Take the values of another input; unchanged ones keep their Python objects.
 
         Raises:
             UsageError: the function has no such parameter.

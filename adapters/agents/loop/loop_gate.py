@@ -37,8 +37,8 @@ T = TypeVar("T")
 class LoopGate:
     """Reports what a loop says and uses, and holds its calls until they are decided.
 
-    Every method that waits returns when the supervisor has dealt with what was said; where that ends the
-    run, the loop is cancelled there.
+    Every method that waits returns when the supervisor has processed the report; if the report ends the run, the
+    loop is cancelled there.
 
     # INVARIANT: a call runs after the gate allowed it, with the input the gate answered with.
     """
@@ -55,12 +55,12 @@ class LoopGate:
 
     @property
     def run_id(self) -> str:
-        """The run this loop is."""
+        """The id of this loop's run."""
         return self._launch.run_id
 
     @property
     def session_id(self) -> str:
-        """The session the run belongs to."""
+        """The id of the session that the run belongs to."""
         return self._launch.session_id
 
     @property
@@ -75,7 +75,7 @@ class LoopGate:
 
     @property
     def transcript(self) -> tuple[Event, ...]:
-        """The events of the session before this run, for a loop that goes on with it."""
+        """The events of the session before this run, for a loop that continues it."""
         return self._launch.transcript
 
     @overload
@@ -89,14 +89,14 @@ class LoopGate:
     def tool(
         self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, refused: OnRefusal = "raise"
     ) -> Any:
-        """Make a function, async or not, one that asks the gate before each call and is awaited.
+        """Wrap a function, async or not, in an async one that asks the gate before each call.
 
-        One that is not async runs in a thread; when the run is cancelled, it is not waited for.
+        A function that is not async runs in a thread; a cancelled run does not wait for it.
 
         Args:
             function: the function.
             name: the tool's name; left out, the function's.
-            refused: `raise` ToolRefused for a refused call, or `tell`: return the text for the model.
+            refused: for a refused call, `raise` ToolRefused or `tell`: return the text for the model.
 
         Raises:
             UsageError: `refused` is neither.
@@ -115,12 +115,12 @@ class LoopGate:
         *,
         call_id: str | None = None,
     ) -> T:
-        """Propose one call and, if it is allowed, do it; its result or its exception is the call's outcome.
+        """Propose one call and, if it is allowed, run it; its result or exception is the call's outcome.
 
         Args:
             name: the tool.
             tool_input: what the model gave it.
-            act: does it, with the input that was allowed.
+            act: runs it with the allowed input.
             call_id: the model's own id of the call; left out, a new one.
 
         Raises:
@@ -140,10 +140,10 @@ class LoopGate:
     async def admit(
         self, name: str, tool_input: Mapping[str, Any], *, call_id: str | None = None
     ) -> tuple[ToolCall, dict[str, Any]]:
-        """Propose one call for a framework that runs its tools by itself; `calls` then owes its outcome.
+        """Propose one call for a framework that runs its tools itself; `calls` must then report the outcome.
 
         Returns:
-            The call as it is recorded, and the input it may run with.
+            The call as recorded, and the input it may run with.
 
         Raises:
             ToolRefused: it may not run.
@@ -160,9 +160,9 @@ class LoopGate:
         return call, call.input if answer.input is None else answer.input
 
     async def turn(self) -> None:
-        """The next response of the model begins; the first begins by itself.
+        """Report that the next response of the model begins; the first begins by itself.
 
-        A response of a sub-agent, which a tool runs, is part of its parent's.
+        A response of a sub-agent that a tool runs is part of its parent's.
         """
         if self.calls.parent() is not None:
             return
@@ -172,7 +172,7 @@ class LoopGate:
         await self.report(TurnStarted(turn=self._turn))
 
     async def turn_refused(self, cap: int | None) -> None:
-        """The framework itself refused a response beyond `cap`, a compiled `max_turns`: the policy judges it."""
+        """Report that the framework refused a response beyond `cap`, a compiled `max_turns`; the policy judges it."""
         if cap is not None and self._turn >= cap:
             await self.report(TurnStarted(turn=self._turn + 1))
 
@@ -196,10 +196,10 @@ class LoopGate:
         model: str | None = None,
         cumulative: bool = False,
     ) -> None:
-        """Report tokens used since the last report, or, if `cumulative`, by the run so far.
+        """Report tokens used since the last report or, if `cumulative`, by the run so far.
 
-        `input_tokens` includes what was read from or written to the cache. Without `cost_usd` (what the
-        provider says it cost) the price of `model` is used.
+        `input_tokens` includes tokens read from and written to the cache. Without `cost_usd` (the cost that the
+        provider states, in USD), the price of `model` is used.
         """
         await self._begun()
         await self.report(
@@ -216,11 +216,11 @@ class LoopGate:
         )
 
     def narrow(self, tools: Sequence[str]) -> list[str]:
-        """Those of the tools that could be called now; offer the model these."""
+        """The tools that could be called now; offer the model only these."""
         return self._launch.narrow(list(tools))
 
     def check_thread(self) -> None:
-        """Raises UsageError in another thread than the run's: a call from there could not be held."""
+        """Raises UsageError in a thread other than the run's: a call from there could not be held."""
         self._provider.check_thread()
 
     async def complete(self) -> None:

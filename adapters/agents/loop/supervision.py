@@ -36,7 +36,7 @@ class Supervised(LoopGate):
 
     @property
     def result(self) -> RunResult:
-        """How the run ended. Raises UsageError while it goes on, and of a block that failed."""
+        """How the run ended. Raises UsageError while the run is not over, and if the block failed."""
         if self._result is None:
             raise UsageError("there is no result: the block is still running, or it has failed")
         return self._result
@@ -60,23 +60,23 @@ async def supervise(
 ) -> AsyncIterator[Supervised]:
     """Supervise a block of code as one run; `async with` gives its gate.
 
-    The block is cancelled where a limit, a deadline, a refusal or anybody ends the run. What it assigns to
+    The block is cancelled when a limit, a deadline, a refusal or a person ends the run. The value it assigns to
     `gate.output` is the run's output; `gate.supervisor` answers approvals.
 
     Args:
         policies: the policies, merged left to right.
         policy: one policy, where `policies` is not given.
-        prompt: what the block is to do, for the record.
+        prompt: the block's task, for the record.
         store: where the run is recorded; in memory if not given.
         context: who runs what.
         approver: answers held calls in this process.
-        publishers: are handed every stored event.
-        session_id: the session to go on with; a new one if not given.
+        publishers: receive every stored event.
+        session_id: the session to continue; a new one if not given.
         run_id: the run's id; a new one if not given.
         metadata: anything to record with the run.
-        tools: the tools that the block calls, where they are known: names, functions, tools of a framework, or
-            schemas as models are given them.
-        model: the model that it uses, where that is known.
+        tools: the tools that the block calls, if known: names, functions, tools of a framework, or schemas as
+            given to models.
+        model: the model that it uses, if known.
 
     Raises:
         PolicyViolationError: preflight refuses, or a policy cancelled the run; `gate.result` is then partial.

@@ -32,13 +32,14 @@ RUN_OPTIONS = frozenset(
 
 
 class OpenAIAgentsAdapter(FrameworkAdapter):
-    """Runs prompts with an agent of the OpenAI Agents SDK: the calls of its functions, custom tools, shells, patches
-    and MCP servers are gated, those of agents it hands over to and of agents used as tools too. On asyncio only.
+    """Runs prompts with an agent of the OpenAI Agents SDK. The calls of its functions, custom tools, shells,
+    patches and MCP servers are gated, and so are those of agents that it hands over to or uses as tools. On
+    asyncio only.
 
     Args:
         agent: the agent, or its name as `module:name`; it is not changed.
         run_config: the caller's RunConfig; tracing is switched off.
-        narrow: offer the model only the tools that could be called now.
+        narrow: offer the model only the tools that it could call now.
         stream: report text as it is written; the model must be able to stream.
         run_options: anything else for `Runner.run`, such as `context`, `hooks` or `session`.
     """
@@ -61,9 +62,9 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the SDK can do; hosted tools and computers ask nobody and cannot be held.
+        """What the SDK can do; hosted tools and computers cannot be held, as they never ask.
 
-        A function tool goes by the portable name of what it does where its name and its parameters tell.
+        A function tool has a portable name if its name and its parameters tell what it does.
         """
         model = getattr(self._own.get("run_config"), "model", None) or self._agent.model
         name = model if isinstance(model, str) else getattr(model, "model", None)

@@ -1,4 +1,4 @@
-"""A call's arguments as its tool will get them: decoded strictly, validated as the SDK validates them."""
+"""A call's arguments as its tool will get them, decoded strictly and validated as the SDK does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...kit.values.jsonable import is_finite, plain
 
 
 class UnreadableArgumentsError(ValueError):
-    """Arguments that a tool could read otherwise than the gate; the text is for the model."""
+    """Arguments that a tool could read differently from the gate; the text is for the model."""
 
 
 def judged_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def judged_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
 
     Args:
         tool: the tool; None for one of an MCP server, which gets the arguments as they are.
-        text: what the model wrote.
+        text: the arguments as the model wrote them.
 
     Raises:
         UnreadableArgumentsError: no JSON object, a key given twice, a number that is not finite, or values

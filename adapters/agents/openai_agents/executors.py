@@ -1,4 +1,4 @@
-"""What the SDK has the caller's own code do on this machine, asked first: commands, patches, tools of free text."""
+"""The caller's own code that the SDK runs on this machine, gated: commands, patches, tools with free text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents whose tools ask first: copies, so that the caller's own stay as they are."""
+"""Agents whose tools ask first. They are copies, so that the caller's own stay unchanged."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def _asking(kind: type[Agent[Any]], gated: GatedAgents) -> type[Agent[Any]]:
 
 
 def holds_every_call(agent: Any) -> bool:
-    """Whether every tool an agent could reach, over all its handoffs, is one that can be held. What an agent finds
-    only when it runs, as one in a sandbox does, nobody can tell.
+    """Whether every tool that an agent could reach, through all its handoffs, can be held. Tools that an agent
+    finds only when it runs, as one in a sandbox does, are unknown.
     """
     reached = list(_reached(agent))
     tools = [tool for one in reached if one is not None for tool in one.tools]

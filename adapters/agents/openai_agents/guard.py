@@ -1,4 +1,4 @@
-"""What asks the gate before a tool of the SDK runs, and hears what came of it."""
+"""Guardrails that ask the gate before a tool of the SDK runs, and report its outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ToolGuard:
         return ToolInputGuardrail(guardrail_function=partial(self._judge, tool), name=NAME)
 
     async def hold(self, name: str, tool_input: dict[str, Any], act: Callable[[], Any], call_id: str | None) -> Any:
-        """Ask for a call that the SDK has the caller's own code do, and do it. Raises ToolRefused."""
+        """Propose a call that the caller's own code performs for the SDK, and perform it. Raises ToolRefused."""
 
         async def run(given: dict[str, Any]) -> Any:
             if not same_input(given, tool_input):

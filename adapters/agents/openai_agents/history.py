@@ -1,4 +1,4 @@
-"""A session's events as input items."""
+"""A session's events as the SDK's input items."""
 
 from __future__ import annotations
 

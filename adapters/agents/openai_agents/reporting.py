@@ -18,7 +18,7 @@ from .responses import events_of, usage_of
 
 
 class Reporting(RunHooks[Any]):
-    """Tells the gate first, then the caller's hooks; `model_of` names the model of an agent, where it is known."""
+    """Reports to the gate first, then to the caller's hooks; `model_of` names the model of an agent, if known."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Reporting(RunHooks[Any]):
 
 
 class TellingFormatter:
-    """Formats errors as the caller's formatter does, and tells the guard of tools that raised."""
+    """Formats errors as the caller's formatter does, and reports tools that raised to the guard."""
 
     def __init__(self, guard: ToolGuard, own: ToolErrorFormatter | None) -> None:
         self._guard = guard

@@ -25,7 +25,7 @@ _NOT_INPUT = ("id", "type", "status", "call_id")
 
 
 def usage_of(response: ModelResponse, model: str | None) -> TokenUsageUpdated | None:
-    """What a response used; None if it does not say."""
+    """The tokens that a response used; None if it does not say."""
     usage = response.usage
     if not usage.input_tokens and not usage.output_tokens:
         return None
@@ -43,9 +43,9 @@ def usage_of(response: ModelResponse, model: str | None) -> TokenUsageUpdated | 
 def events_of(
     response: ModelResponse, *, turn: int, parent: str | None, local_shell: bool = False
 ) -> Iterator[Event]:
-    """What was said, and the calls that ask nobody: those of hosted tools and of computers.
+    """The messages of a response, and its calls that never ask: those of hosted tools and of computers.
 
-    `local_shell`: a `shell_call` is run here, and not where the model is.
+    `local_shell`: a `shell_call` runs on this machine, not where the model is.
     """
     for item in response.output:
         fields = plain(item)

@@ -1,7 +1,6 @@
 """The SDK's runner, for runs inside a supervised one: agents used as tools start runs of their own.
 
-The SDK has one runner a process, and this one stands in front of it: outside a supervised run it changes
-nothing.
+The SDK has one runner per process, and this one wraps it: outside a supervised run it changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class SupervisedRun:
 
     Args:
         gate: the supervised run.
-        model_of: names the model of an agent, where it is known.
+        model_of: names the model of an agent, if known.
         narrows: offer only the tools that could be called now.
     """
 
@@ -84,7 +83,7 @@ class SupervisedRunner:
 
 
 def install() -> None:
-    """Put the runner in its place; once is enough."""
+    """Install the runner; later calls do nothing."""
     runner = get_default_agent_runner()
     if not isinstance(runner, SupervisedRunner):
         set_default_agent_runner(cast(AgentRunner, SupervisedRunner(runner)))

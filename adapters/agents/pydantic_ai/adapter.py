@@ -19,14 +19,14 @@ HARMLESS: Final = ("tool_search",)
 
 
 class PydanticAIAdapter(FrameworkAdapter):
-    """Runs prompts with an agent of pydantic-ai, every call of its tools gated. On asyncio only.
+    """Runs prompts with an agent of pydantic-ai and gates every call of its tools. On asyncio only.
 
     Args:
         agent: the agent, or its name as `module:name`; it is not changed.
         deps: the agent's dependencies.
         usage_limits: the caller's UsageLimits; a policy only tightens them.
-        sub_agents: agents that its tools run: their tools are gated too.
-        narrow: offer the model only the tools that could be called now.
+        sub_agents: agents that its tools run; their tools are gated too.
+        narrow: offer the model only the tools that it could call now.
         stream: report text as it is written; the model must be able to stream.
         run_options: anything else for `agent.run`, such as `model`, `toolsets` or `message_history`.
     """
@@ -58,10 +58,10 @@ class PydanticAIAdapter(FrameworkAdapter):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the framework can do; tools that the model's provider runs by itself cannot be held.
+        """What the framework can do; tools that the model's provider runs itself cannot be held.
 
-        A tool that is a function goes by the portable name of what it does where its name and its parameters tell,
-        and one of an MCP server or of another toolset where its name and its input do.
+        A function has a portable name if its name and its parameters tell what it does; a tool of an MCP server
+        or of another toolset, if its name and its input do.
         """
         native = self._native_tools()
         tools = own_tools(self._functions(), PYDANTIC_AI, native)

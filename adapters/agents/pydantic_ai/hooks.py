@@ -19,7 +19,7 @@ from .responses import events_of
 
 @dataclass
 class GateCapability(AbstractCapability[Any]):
-    """Asks the gate before each call, after every other capability has had its say about the input."""
+    """Asks the gate before each call, after every other capability could change the input."""
 
     meter: Meter
     narrows: bool = False
@@ -55,7 +55,7 @@ class GateCapability(AbstractCapability[Any]):
     async def before_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
     ) -> dict[str, Any]:
-        """Ask the gate, as the last that may change the input; a refused call gives the model the gate's text."""
+        """Ask the gate, after all that may change the input; a refused call gives the model the gate's text."""
         gate = self.meter.gate
         await self.meter.settle(ctx.usage)
         try:
@@ -74,7 +74,7 @@ class GateCapability(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Report what came of a call that was allowed; the handler asks the gate on its way."""
+        """Report the outcome of an allowed call; the handler asks the gate itself."""
         calls = self.meter.gate.calls
         with calls.around():
             try:

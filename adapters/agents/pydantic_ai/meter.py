@@ -32,7 +32,7 @@ class Meter:
         self._model: str | None = None
 
     def of_response(self, response: ModelResponse) -> TokenUsageUpdated:
-        """The usage of one response, with its cost where the framework knows the price."""
+        """The usage of one response, with its cost in USD if the framework knows the price."""
         self._model = response.model_name
         return self._event(_numbers(response.usage), cost_usd=_cost(response))
 

@@ -1,8 +1,8 @@
 """A policy as UsageLimits: only what the framework holds exactly as the policy means it.
 
 A limit whose action is weaker than cancel, or that counts over a session, stays with the supervisor: the
-framework knows no other end than stopping the run. So does a limit of calls, as the framework counts
-refused ones, and a limit of cost, as it warns where it knows no price.
+framework can only stop the run. So does a limit on calls, because the framework counts refused ones, and a limit
+on cost, because it only warns if it knows no price.
 """
 
 from __future__ import annotations

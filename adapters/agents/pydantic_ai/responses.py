@@ -13,7 +13,7 @@ from ...kit.values.jsonable import plain
 
 
 def events_of(response: ModelResponse, turn: int) -> Iterator[Event]:
-    """What was said, and the calls the model's provider ran by itself: nobody could hold those."""
+    """The messages of a response, and the calls that the model's provider ran itself, which nobody could hold."""
     blocks = list(_blocks(response))
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     if blocks:

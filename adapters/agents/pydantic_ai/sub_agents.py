@@ -25,7 +25,7 @@ class GatedToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Refused, the call gives the sub-agent's model the gate's text."""
+        """Ask the gate; a refused call gives the sub-agent's model the gate's text."""
         await self.meter.settle(ctx.usage)
         run = super().call_tool
 

@@ -22,14 +22,14 @@ from .tools import BUILT_IN, Tool, Toolbox, check_tools, write_file
 
 
 class ScriptedAdapter(NoLaunchOptions):
-    """Runs a script as an agent. The prompt is recorded and otherwise not looked at.
+    """Runs a script as an agent. The prompt is recorded and otherwise ignored.
 
     Args:
         script: a path, YAML text, a mapping or a Script; see docs/agents/scripted.md.
         tools: functions by name, called with the call's input as keyword arguments, sync or async.
-        gated: ask the gate before every call; False reports calls and runs them at once.
-        workspace: directory for commands and files; left out, a new one for every run, removed after it.
-        command_timeout_s: seconds a shell command may take at most.
+        gated: ask the gate before every call; False runs calls at once and only reports them.
+        workspace: directory for commands and files; if left out, each run gets a new one, which is removed after it.
+        command_timeout_s: the most seconds a shell command may take.
 
     Raises:
         UsageError: the script or an argument makes no sense; lists every problem.
@@ -57,7 +57,7 @@ class ScriptedAdapter(NoLaunchOptions):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a script can be held to; its tools are those that it lists."""
+        """What a script can be held to; its tools are the ones it lists."""
         offered = self.script.tools or tuple(dict.fromkeys((*BUILT_IN, *self._tools)))
         return Capabilities(
             gate="all" if self._gated else "none",

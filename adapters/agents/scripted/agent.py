@@ -1,4 +1,4 @@
-"""Plays a script: says what it says, asks the gate for its calls, and really runs what is allowed."""
+"""Plays a script: reports its messages, proposes its calls to the gate, and really runs what is allowed."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ScriptedAgent:
             await self._stream.emit(TurnCompleted(turn=self._turn))
 
     async def _respond(self, calls: Sequence[Call]) -> None:
-        """Ask for the calls of one response, in their order; they are held and run side by side."""
+        """Propose the calls of one response in order; they are held and run in parallel."""
         await self._begin_turn()
         outcomes: list[Outcome] = ["denied"] * len(calls)
 

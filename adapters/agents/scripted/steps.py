@@ -13,7 +13,7 @@ Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every part of a script shares: unknown keys are errors."""
+    """The base of every part of a script; unknown keys are errors."""
 
 
 class Say(Written, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class CallHead(Written, frozen=True, kw_only=True):
 
 
 class Call(CallHead, frozen=True, kw_only=True):
-    """One tool call; the steps under `if_...` follow when it ended that way."""
+    """One tool call; the steps under `if_...` follow if it ended that way."""
 
     if_completed: tuple[Step, ...] = ()
     if_failed: tuple[Step, ...] = ()
@@ -53,13 +53,13 @@ class Call(CallHead, frozen=True, kw_only=True):
 
 
 class Parallel(Written, frozen=True, kw_only=True):
-    """Several calls of one model response, held and run side by side."""
+    """Several calls of one model response, held and run in parallel."""
 
     parallel: Annotated[tuple[Call, ...], Meta(min_length=1)]
 
 
 class Tokens(Written, frozen=True, kw_only=True):
-    """What a usage report says; see `token_usage_updated`."""
+    """The figures of a usage report, in tokens and USD; see `token_usage_updated`."""
 
     scope: Literal["delta", "cumulative"] = "delta"
     input_tokens: Count = 0
@@ -78,7 +78,7 @@ class UsageStep(Written, frozen=True, kw_only=True):
 
 
 class Silence(Written, frozen=True, kw_only=True):
-    """Nothing for so many seconds, or until somebody ends the run."""
+    """Do nothing for some seconds, or until the run is ended."""
 
     silence: Seconds | Literal["forever"]
 
@@ -90,7 +90,7 @@ class Fail(Written, frozen=True, kw_only=True):
 
 
 class Output(Written, frozen=True, kw_only=True):
-    """What the run gives; left out, it is the last text said."""
+    """The output of the run; if left out, the last text it said."""
 
     output: Any
 
@@ -116,8 +116,8 @@ BRANCHES = ("if_completed", "if_failed", "if_denied")
 class ScriptHead(Written, frozen=True, kw_only=True):
     """A script without its steps.
 
-    `files` are written into the workspace before the first step: path -> text. `tools` are the names the
-    agent says it offers; left out, all it has.
+    `files` are written into the workspace before the first step: path -> text. `tools` are the names that the
+    agent says it offers; if left out, all it has.
     """
 
     name: Name = "scripted"

@@ -25,7 +25,7 @@ _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 
 
 class ToolFailedError(Exception):
-    """A tool ran and failed; `error` is what the call reports."""
+    """A tool ran and failed; `error` is the error that the call reports."""
 
     def __init__(self, error: Any) -> None:
         super().__init__(str(error))
@@ -36,7 +36,7 @@ class Toolbox:
     """What one run of a scripted agent can call.
 
     Args:
-        workspace: the directory commands run in and files are confined to.
+        workspace: the directory that commands run in and files are confined to.
         commands: runs the shell commands.
         functions: more tools by name; they replace the built-in ones of the same name.
         timeout_s: seconds a shell command may take unless its input says less.
@@ -117,7 +117,7 @@ def _check_input(tool: Tool, input: dict[str, Any]) -> None:
 
 
 def write_file(target: Path, content: str) -> str:
-    """Write a text file, its directories included; says what was written."""
+    """Write a text file and its directories; returns what was written, in words."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(content, encoding="utf-8")
     return f"{len(content.encode())} bytes written"

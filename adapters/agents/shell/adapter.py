@@ -1,4 +1,4 @@
-"""Command lines as runs: `prompt` is the line, judged in all its parts before any of it runs."""
+"""Command lines as runs: the prompt is the line, and all of its parts are judged before any of it runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .agent import ShellAgent
 
 
 class ShellAdapter:
-    """Runs the prompt as a bash command line; see docs/agents/shell.md for what is judged.
+    """Runs the prompt as a bash command line; docs/agents/shell.md describes what is judged.
 
     Args:
-        cwd: the directory it runs in; left out, the current one.
-        env: its environment; left out, this process's.
-        timeout_s: seconds it may take; left out, as long as the policies let it.
+        cwd: the directory it runs in; by default the current one.
+        env: its environment; by default this process's.
+        timeout_s: the most seconds it may take; by default as long as the policies allow.
 
     Raises:
         UsageError: an argument makes no sense.
@@ -65,7 +65,7 @@ class ShellAdapter:
         )
 
     async def prepare(self) -> None:
-        """Check that there are bash and the directory. Raises ProviderUnavailableError."""
+        """Check that bash and the directory exist. Raises ProviderUnavailableError."""
         if shutil.which("bash") is None:
             raise ProviderUnavailableError("`bash` is not installed, or not on PATH")
         if not self._cwd.is_dir():

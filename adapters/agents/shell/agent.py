@@ -1,4 +1,4 @@
-"""One command line as a run: all of it judged, then all of it run, or nothing."""
+"""One command line as a run: all of it is judged, then all of it runs, or nothing does."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ShellAgent:
         stream: takes the events.
         commands: runs the line.
         gate: asked for the line and for each part.
-        admits_dynamic: whether commands that are known only when they run are put to the gate.
+        admits_dynamic: whether commands that are known only when they run are proposed to the gate.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ShellAgent:
         return calls
 
     async def _ask(self, calls: list[ToolCall]) -> GateAnswer | None:
-        """Ask for one call after the other, up to the first that is refused: no person is asked in vain."""
+        """Propose one call after the other, up to the first that is refused, so that no person is asked in vain."""
         for call in calls:
             answer = await self._gate(call)
             if not answer.allowed:
@@ -117,7 +117,7 @@ class ShellAgent:
         await self._stream.emit(RunCompleted(output=output))
 
     def _known_outcomes(self, calls: list[ToolCall]) -> list[ToolCall]:
-        """The line, and its only part if it has one: of several parts it is not known which ran."""
+        """Report the line, and its part if there is only one: of several parts it is unknown which ran."""
         return calls if len(calls) == 2 else calls[:1]
 
     async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ class ShellAgent:
             await self._stream.emit(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output))
 
     async def _give_back(self) -> None:
-        """What was allowed and did not run to its end has failed."""
+        """Report calls that were allowed but did not run to their end as failed."""
         for call in self._allowed:
             error = "the line did not run to its end"
             await self._stream.emit(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error))
