@@ -41,6 +41,8 @@ class Budget(ClauseRecord, frozen=True):
         max_running: Runs that go on at once.
         per: Paths in the run's context, such as `$.tenant` or `$.labels.team`: one budget for each value; one for all
             runs if not given.
+        key: In place of `per`: whose share it is, as `proctor budgets` shows it, whatever the run's context says. A
+            run passes its budgets on so.
         window: When it starts anew: `session`, `day` or `month` (UTC), or over the last `24h`; never if not given.
         reserve: What has to be free for a run to go on, in the budget's unit: that much is set aside for its next
             response. If not given: as much as the run's largest response used, or what is left.
@@ -55,6 +57,7 @@ class Budget(ClauseRecord, frozen=True):
     max_duration_ms: Amount | None = None
     max_running: Amount | None = None
     per: Name | Sequence[Name] = ()
+    key: Name | None = None
     window: Name | None = None
     reserve: Amount | None = None
     warn_at: Fraction | Sequence[Fraction] | None = None
@@ -91,6 +94,10 @@ class Budget(ClauseRecord, frozen=True):
         for n, path in enumerate(self.paths):
             where = ("per",) if isinstance(self.per, str) else ("per", n)
             yield from paths.problems(path, where)
+        if self.key is not None and self.paths:
+            yield ("key",), "a budget has a `key`, or one for each value of `per`, not both"
+        if self.key is not None and self.window == "session":
+            yield ("key",), "a budget of a session is known by its session, not by a `key`"
         yield from self._window_problems(given)
 
     def _window_problems(self, given: Sequence[str]) -> Iterator[Complaint]:

@@ -12,6 +12,7 @@ import msgspec
 from proctor.adapters.agents.registry import ADAPTERS
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.launch import run_info
+from proctor.supervisor.launch.sub_runs import as_sub_run
 from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.ports.facts import RunFilter, RunInfo
 from proctor.supervisor.store.paging import closing
@@ -51,6 +52,7 @@ async def enqueue(
         context=spec.context,
         metadata=spec.metadata or None,
     )
+    info = await as_sub_run(info, store)
     described: dict[str, Any] = {**info.spec, FIELD: msgspec.to_builtins(spec)}
     if spec.take_overs and _goes_on(spec):
         described[AGAIN] = {"times": spec.take_overs, "prompt": spec.go_on}

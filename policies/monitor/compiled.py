@@ -52,6 +52,10 @@ class CompiledPolicy:
         """How long a held call waits for a person, and what then."""
         return self.program.approval
 
+    def passed_on(self, context: RunContext) -> tuple[Policy, ...]:
+        """The budgets that a run with this context draws on, as policies for the runs that it starts."""
+        return self.program.budgets.passed_on(self.policy, context)
+
     def for_tools(self, tools: tuple[Tool, ...]) -> CompiledPolicy:
         """This policy for a client with these tools; the same object for the same tools."""
         cached = self._for_tools.get(id(tools))

@@ -195,7 +195,7 @@ def warned(on: SessionState, event: ev.BudgetWarned) -> list[Violation]:
 
 def budget_reserved(on: SessionState, event: ev.BudgetReserved) -> list[Violation]:
     """The store has answered what there is of a shared budget: a run that gets nothing does not start."""
-    entry = on.program.budgets.entry(event.budget)
+    entry = on.program.budgets.entry(event.budget, event.key)
     if entry is None:
         return []
     on.session.budgets.take(event)

@@ -61,7 +61,7 @@ class Monitor:
         if meter.priced_by:
             found["prices"] = list(meter.priced_by)
         budgets = on.session.budgets
-        if unseen := [c.budget for c in self.budgets if c.budget not in (*budgets.open, *budgets.shut)]:
+        if unseen := [claim.budget for claim in self.budgets if not budgets.answered(claim)]:
             found["uncounted_budgets"] = unseen
         nets = ((rule, rule.machine) for rule in on.rules.values())
         ended = [r.id for r, net in nets if isinstance(net, NetMachine) and net.ended(on.states[r.number])]

@@ -50,7 +50,7 @@ def effective_budgets(policy: Policy) -> list[BudgetEntry]:
         for budget in member.budgets:
             action = limit_action(member, budget.limit, budget.action, policy)
             entry = BudgetEntry(budget=budget, policy=member.name, action=action)
-            same = (entry.id, entry.counts, entry.paths, entry.window, budget.when)
+            same = (entry.id, entry.counts, entry.paths, entry.window, budget.key, budget.when)
             tightest = found.get(same)
             found[same] = entry if tightest is None else _tighter(tightest, entry)
     return list(found.values())

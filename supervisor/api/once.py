@@ -17,6 +17,7 @@ from ..arguments import check_store, check_text
 from ..errors import UsageError
 from ..launch.history import Continuation
 from ..launch.launch import new_id, run_info
+from ..launch.sub_runs import as_sub_run, parents_store
 from ..machine.boundary.result import RunResult
 from ..ports.adapters import Adapter, Approver, Publisher, Store
 from ..ports.facts import GOING_ON, ApprovalRequest
@@ -57,7 +58,7 @@ async def run_once(
         prompt: what it is to do.
         policies: the policies, merged left to right.
         policy: one policy, where `policies` is not given.
-        store: where the run is recorded; in memory if not given.
+        store: where the run is recorded; if not given, in memory, or where the run with budgets is that starts it.
         context: who runs what; what rules name in `when`.
         approver: answers held calls in this process.
         publishers: are handed every stored event.
@@ -76,6 +77,7 @@ async def run_once(
         StoreError: it cannot be recorded.
         ProviderError: the agent's client failed; an error of the provider's own comes out unchanged.
     """
+    store = parents_store() if store is None else store
     answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
     supervisor = Supervisor(
@@ -123,6 +125,7 @@ async def create_run(
     """
     check_store(store)
     info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
+    info = await as_sub_run(info, store)
     await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
     return info.run_id
 

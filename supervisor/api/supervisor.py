@@ -23,6 +23,7 @@ from ..errors import UsageError
 from ..launch.history import Continuation, check_continuation
 from ..launch.launch import Order, run_info
 from ..launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
+from ..launch.sub_runs import as_sub_run, inherited
 from ..log import logger
 from ..ports.adapters import Adapter, Approver, Publisher, Remains, Store
 from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
@@ -163,15 +164,11 @@ class Supervisor:
         self._check_open()
         check_adapter(adapter)
         info = run_info(
-            prompt,
-            run_id=run_id,
-            session_id=session_id,
-            provider=adapter.name,
-            context=context,
-            metadata=metadata,
+            prompt, run_id=run_id, session_id=session_id, provider=adapter.name, context=context, metadata=metadata
         )
+        info = await as_sub_run(info, self._store)
         with refusals_told(self._log, info):
-            plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+            plan = self._plan(adapter, info, policies, policy, continuation, hooks_given(validators, on_results))
             order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
             return await self._start(order, created=False)
 
@@ -195,7 +192,7 @@ class Supervisor:
         check_adapter(adapter)
         info = await self._created(run_id)
         with refusals_told(self._log, info):
-            plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+            plan = self._plan(adapter, info, policies, policy, continuation, hooks_given(validators, on_results))
             order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
             return await self._start(order, created=True)
 
@@ -258,8 +255,10 @@ class Supervisor:
         dropped = self._publishers.dropped
         return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 
-    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: NetHooks) -> Plan:
-        given = policies_given(policies, policy)
+    def _plan(
+        self, adapter: Adapter, info: RunInfo, policies: object, policy: object, continuation: str, hooks: NetHooks
+    ) -> Plan:
+        given = (*policies_given(policies, policy), *inherited(info))
         check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
         return self._plans.get(adapter, given, hooks)
 

@@ -20,6 +20,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapters import Adapter, GateAnswer, Launch, RunInfo
 from ..run.actor import RunActor
+from ..run.foreign.lineage import Parent
 from ..run.services import Services
 from .history import Continuation, Continued, History, continued, read_history, read_transcript
 from .plan import Plan
@@ -112,7 +113,9 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         tools=can_do.offered,
         metadata={**metadata, "gate": can_do.gate, **_on_record(plan, context, taken_up, can_do)},
     )
-    return RunActor(machine, adapter, launch, services=services, epoch=order.epoch), begin
+    passes_on = {"compiled": plan.compiled, "context": context}
+    parent = Parent(run_id=info.run_id, store=services.store, **passes_on) if plan.policy.budgets else None
+    return RunActor(machine, adapter, launch, services=services, epoch=order.epoch, parent=parent), begin
 
 
 async def _closed_gate(call: object) -> GateAnswer:

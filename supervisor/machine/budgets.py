@@ -110,7 +110,7 @@ class Budgets:
         """Take up what the run's record says."""
         self._starting = False
         for line in self._lines:
-            if line.claim.budget == event.budget:
+            if (line.claim.budget, line.claim.key) == (event.budget, event.key):
                 line.open = event.granted
 
     def begun(self, at_ms: int) -> None:

@@ -32,6 +32,7 @@ from ..machine.machine import RunMachine
 from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .errands import Errands
 from .foreign.apart import Apart
+from .foreign.lineage import Parent
 from .foreign.questions import Questions
 from .gate_waiters import GateWaiters
 from .journal import ANSWER_S
@@ -70,14 +71,21 @@ class RunActor:
     )
 
     def __init__(
-        self, machine: RunMachine, adapter: Adapter, launch: Launch, *, services: Services, epoch: int
+        self,
+        machine: RunMachine,
+        adapter: Adapter,
+        launch: Launch,
+        *,
+        services: Services,
+        epoch: int,
+        parent: Parent | None = None,
     ) -> None:
         feed, now_ms = self._feed, self.now_ms  # shared, as each bound method takes memory of an idle run
         self._machine = machine
         self._services = services
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
         self._log = RunLog(services.log, launch.run_id, launch.session_id)
-        self._reader = ProviderReader(adapter, self._take, self._rest)
+        self._reader = ProviderReader(adapter, self._take, self._rest, parent)
         self._recorder = RunRecorder(
             machine,
             services,

@@ -14,6 +14,7 @@ from ..ports.adapters import Adapter, Launch, Provider, Rung
 from . import cancel_ladder as ladder
 from .clock import Clock
 from .foreign.apart import Apart
+from .foreign.lineage import Parent, work_for
 from .latch import Latch
 
 TURN = 128
@@ -35,7 +36,7 @@ READ = Next.READ
 
 class ProviderReader:
     """Reads a provider. `take(event)` is called for each event and says how to go on; `rest()` is awaited after each
-    `TURN` of them, and whenever `take` says so.
+    `TURN` of them, and whenever `take` says so. What the client's code starts are sub-runs of `parent`.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class ProviderReader:
         "_client",
         "_ended",
         "_launch",
+        "_parent",
         "_provider",
         "_rest",
         "_take",
@@ -57,8 +59,10 @@ class ProviderReader:
         adapter: Adapter,
         take: Callable[[Event], Next],
         rest: Callable[[], Awaitable[None]],
+        parent: Parent | None = None,
     ) -> None:
         self._adapter = adapter
+        self._parent = parent
         self._take = take
         self._rest = rest
         self._client: Apart[None] | None = None
@@ -88,6 +92,7 @@ class ProviderReader:
 
     async def _live(self) -> None:
         assert self._ended is not None
+        work_for(self._parent)
         ended, launch = self._ended, self._launch
         try:
             await self._adapter.prepare()

@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from ...budget import BudgetClaim
+from ...budget import Budget, BudgetClaim
 from ...language.facts import NoCall
 from ...language.predicates import compile_when
+from ...policy import Policy, members_of
 from ...rules.machine import Finding
+from ...stack.actions import strictness
 from ...stack.budgets import BudgetEntry
 from ...stack.limits import figure
 from ...stream.calls import RunContext
@@ -41,12 +44,18 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def take(self, event: BudgetReserved) -> None:
         """The store has answered."""
-        self.shut.pop(event.budget, None)
-        self.open = [id for id in self.open if id != event.budget]
+        share = share_of(event.budget, event.key)
+        self.shut.pop(share, None)
+        self.open = [other for other in self.open if other != share]
         if event.granted:
-            self.open.append(event.budget)
+            self.open.append(share)
         else:
-            self.shut[event.budget] = event
+            self.shut[share] = event
+
+    def answered(self, claim: BudgetClaim) -> bool:
+        """Whether the store was asked for it."""
+        share = share_of(claim.budget, claim.key)
+        return share in self.shut or share in self.open
 
 
 class BudgetJudge:
@@ -54,7 +63,6 @@ class BudgetJudge:
 
     def __init__(self, entries: Sequence[BudgetEntry] = (), *, reject_unpriced: bool = False) -> None:
         self.entries = tuple(entries)
-        self._by_id = {entry.id: entry for entry in entries}
         self._when = [compile_when(e.budget.when) if e.budget.when else None for e in entries]
         self.needs_prices = any(entry.counts == "cost_usd" for entry in entries)
         self.rejects_unpriced = reject_unpriced and self.needs_prices
@@ -62,33 +70,54 @@ class BudgetJudge:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def entry(self, id: str) -> BudgetEntry | None:
-        """The budget of that id."""
-        return self._by_id.get(id)
+    def entry(self, id: str, key: str) -> BudgetEntry | None:
+        """The budget of that id whose share has this key; of several the one with the strictest action."""
+        found = [entry for entry in self.entries if entry.id == id and entry.budget.key in (None, key)]
+        return max(found, key=lambda entry: strictness(entry.action), default=None)
 
     def claims(self, context: RunContext) -> tuple[BudgetClaim, ...]:
-        """What a run with this context draws on."""
-        return tuple(self._claims(context)) if self.entries else ()
+        """What a run with this context draws on, each share once: the tightest."""
+        found: dict[tuple[str, ...], BudgetClaim] = {}
+        for entry, key in self._shares(context):
+            same = (entry.id, key, entry.counts, entry.window)
+            if same not in found or entry.budget.max < found[same].max:
+                found[same] = _claim(entry, key)
+        return tuple(found.values())
 
-    def _claims(self, context: RunContext) -> Iterator[BudgetClaim]:
+    def passed_on(self, stack: Policy, context: RunContext) -> tuple[Policy, ...]:
+        """The budgets that a run with this context draws on, and the prices it counts by: as policies for the runs
+        that it starts, with the same shares whatever their context says.
+        """
+        shares: dict[str, list[Budget]] = {}
+        for entry, key in self._shares(context):
+            window = None if entry.budget.window == "session" else entry.budget.window
+            fixed: dict[str, Any] = {"per": (), "key": key or None, "when": (), "window": window}
+            shares.setdefault(entry.policy, []).append(replace(entry.budget, **fixed, action=entry.action))
+        return tuple(
+            Policy(
+                name=member.name,
+                locked=member.locked,
+                budgets=shares.pop(member.name, ()),
+                prices=member.prices,
+                unpriced=member.unpriced,
+            )
+            for member in members_of(stack)
+            if member.name in shares or member.prices
+        )
+
+    def _shares(self, context: RunContext) -> Iterator[tuple[BudgetEntry, str]]:
+        """The budgets that hold for a run with this context, and whose share of each it draws on."""
+        if not self.entries:
+            return
         document, facts = msgspec.to_builtins(context), NoCall(context)
         for entry, when in zip(self.entries, self._when, strict=True):
             if when is None or when(document, facts):
-                yield BudgetClaim(
-                    budget=entry.id,
-                    key=key_of(entry.paths, document),
-                    counts=entry.counts,
-                    window=entry.window,
-                    max=entry.budget.max,
-                    reserve=entry.budget.reserve,
-                    warn_at=entry.budget.fractions,
-                    action=entry.action,
-                )
+                yield entry, entry.budget.key or key_of(entry.paths, document)
 
     def refusing(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
         """The budgets that refuse a call, and why."""
-        for id, answer in state.shut.items():
-            entry = self._by_id.get(id)
+        for answer in state.shut.values():
+            entry = self.entry(answer.budget, answer.key)
             if entry is not None and entry.action != "warn":
                 yield entry, finding_of(entry, answer)
 
@@ -105,6 +134,24 @@ class BudgetJudge:
                         suggestion="give its price under `prices`",
                     ),
                 )
+
+
+def share_of(budget: str, key: str) -> str:
+    """One share of one budget."""
+    return f"{budget} {key}" if key else budget
+
+
+def _claim(entry: BudgetEntry, key: str) -> BudgetClaim:
+    return BudgetClaim(
+        budget=entry.id,
+        key=key,
+        counts=entry.counts,
+        window=entry.window,
+        max=entry.budget.max,
+        reserve=entry.budget.reserve,
+        warn_at=entry.budget.fractions,
+        action=entry.action,
+    )
 
 
 def key_of(paths: Sequence[str], context: Mapping[str, Any]) -> str:

@@ -6,4 +6,5 @@ ROOMS = (
     "stored",  # whether a store gave back what it was given
     "apart",  # code of others, in a task that may be left behind
     "isolation",  # code of others, called so that its own cancels end only it
+    "lineage",  # which run the code of an agent works for
 )

@@ -43,7 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def poison(how: str) -> RunSpec:
     """A run that ends its worker."""
-    options = {"loop": f"poison:{how}"}
+    options = {"loop": f"loops:{how}"}
     return RunSpec.of("function", "Go", policies=parse_policies("name: p"), options=options, take_overs=1)
 
 
