@@ -1,9 +1,9 @@
 """A client's output garbled or cut on its way to the adapter, for the `garbling` and `truncating` of a suite.
 
-`garbled` and `cut` give the command to start instead of the client's own; `as_program` makes a program of one,
-for an adapter that takes a path. Run as a program it becomes the client, so that the client is what the
-adapter has started; a child of it passes the output on. It imports nothing but the standard library, since it
-runs in the folder and the environment of an agent.
+`garbled` and `cut` return the command to start instead of the client's own; `as_program` makes it a program, for
+an adapter that takes a path. This module, run as a program, becomes the client, so that the adapter's process is
+the client; a child passes the output on. It imports only the standard library, since it runs in the folder and
+the environment of an agent.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ NOISE = (b"no message", b'{"no": "message"}', b"[1, 2]", b'{"half": ', b"\xff\xf
 
 
 def garbled(command: Sequence[str]) -> list[str]:
-    """The command of a client that also writes lines that are no messages."""
+    """The command of a client that also writes lines that are not messages."""
     return _command("garble", "", command)
 
 
 def cut(command: Sequence[str], mark: str, *, lives: bool = False) -> list[str]:
-    """The command of a client whose output ends where `mark` first stands in it, in the middle of a message.
+    """The command of a client whose output ends at the first `mark` in it, in the middle of a message.
 
     Args:
         command: starts the client.
         mark: text that the client writes, at the latest when it begins to act.
-        lives: whether the client goes on, unheard, instead of being killed.
+        lives: whether the client continues unread instead of being killed.
     """
     return _command("mute" if lives else "cut", mark, command)
 
 
 def as_program(path: Path, command: Sequence[str]) -> Path:
-    """Write a program that is a command followed by its arguments; gives its path."""
+    """Write a program that runs a command, followed by the program's own arguments; returns its path."""
     path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     path.chmod(0o755)
     return path
@@ -47,7 +47,7 @@ def _command(how: str, mark: str, command: Sequence[str]) -> list[str]:
 
 
 def become(how: str, mark: bytes, command: Sequence[str]) -> None:
-    """Be the client, its output passed on by a child."""
+    """Become the client, with a child that passes its output on."""
     passed, written = os.pipe()
     if os.fork() == 0:
         os.close(written)

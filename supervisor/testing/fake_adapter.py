@@ -1,4 +1,4 @@
-"""An agent in memory that follows its steps, and keeps what happened to it."""
+"""An agent in memory that follows its steps and keeps what happened to it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class FakeAdapter:
 
     Args:
         steps: what every run of it does; it then completes with `output`, unless a step said how it ends.
-        gate: whether it asks before each call; `some` and `none` run unasked calls at once.
-        deaf: how many rungs of the ladder it does not hear; the last one always ends it.
+        gate: which calls it proposes to the gate; with `some` and `none`, calls that are not proposed run at once.
+        deaf: how many rungs of the ladder it ignores; the last one always ends it.
         capabilities: more of what it can do.
         unavailable: what `prepare` raises.
         lacking: what `open` raises for a session that it is to resume.
 
-    After a run, `ran` has the calls that ran, `answers` what the gate said of each call, `launches` how it
-    was started, `rungs` which rungs were taken, `closed` how often a client was released.
+    After a run, `ran` has the calls that ran, `answers` the gate's answer to each call, `launches` how it was
+    started, `rungs` which rungs were taken, and `closed` how often a client was released.
     """
 
     def __init__(

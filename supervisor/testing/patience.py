@@ -1,4 +1,4 @@
-"""How long a test waits for what should happen soon before it counts as hanging, on a busy machine too."""
+"""How long a test waits, even on a busy machine, before it counts as hanging."""
 
 from typing import Final
 

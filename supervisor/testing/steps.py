@@ -11,9 +11,9 @@ from proctor.policies.stream.events import Event
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for one call. If it may run it gives `output`, or fails with `error`.
+    """Propose one call. If it may run, it returns `output` or fails with `error`.
 
-    `ungated`: run it without asking the gate, as a client does that cannot hold this call. `first` is
+    `ungated`: run it without asking the gate, like a client that cannot hold this call. `first` is
     awaited before it asks, `meanwhile` while the call runs.
     """
 
@@ -29,19 +29,19 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Together(msgspec.Struct, frozen=True):
-    """Ask for several calls at once."""
+    """Propose several calls at once."""
 
     asks: tuple[Ask, ...]
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Do nothing for some seconds, or until interrupted; without a number: for good."""
+    """Do nothing for some seconds, or until interrupted; without a number, for ever."""
 
     seconds: float | None = None
 
 
 class Crash(msgspec.Struct, frozen=True):
-    """Fail as a client does: the stream of events raises this."""
+    """Fail like a client: the stream of events raises this."""
 
     error: Exception
 

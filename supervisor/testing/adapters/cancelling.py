@@ -27,7 +27,7 @@ from .driving import Drive, Driven
 
 
 class CancellingChecks(AdapterChecks):
-    """Cancel at every phase, in bounded time; then no process of the run is alive."""
+    """Cancels at every phase. Each cancel takes a bounded time, and afterwards no process of the run is alive."""
 
     async def test_it_can_be_cancelled_before_it_does_anything(self) -> None:
         """The ladder works from the start."""
@@ -63,7 +63,7 @@ class CancellingChecks(AdapterChecks):
         self.saw(agent.adapter.capabilities, cancel_kills_children=True)
 
     async def test_it_can_be_cancelled_while_it_streams_and_then_is_silent(self) -> None:
-        """In the middle of a response that never ends; no event has to arrive for that."""
+        """In the middle of a response that never ends, without waiting for an event."""
         agent = self.silent()
         if agent is None:
             return self.lacking("silent")
@@ -83,7 +83,7 @@ class CancellingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_a_cancel_after_the_end_finds_nothing_to_do(self) -> None:
-        """The end and a cancel may cross: the first step is harmless then, and bounded."""
+        """The end and a cancel may cross: then the first step is harmless and bounded."""
         agent = self.making("alpha")
         launch = Launch(run_id=f"late-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
         await agent.adapter.prepare()
@@ -98,7 +98,7 @@ class CancellingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_leaving_the_context_releases_everything(self) -> None:
-        """Without the ladder: the one who read the stream just goes away."""
+        """Without the ladder: the reader of the stream just goes away."""
         agent = self.staying()
         moment: Callable[[], Awaitable[object]] = self.up if agent else _soon
         agent = agent or self.making("alpha")
@@ -113,7 +113,7 @@ class CancellingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_leaving_the_context_by_a_cancel_releases_everything(self) -> None:
-        """Clean-up goes on although the task that opened the session is cancelled."""
+        """Clean-up continues although the task that opened the session is cancelled."""
         agent = self.staying()
         if agent is None:
             return self.lacking("staying")

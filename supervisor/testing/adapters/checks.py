@@ -1,4 +1,4 @@
-"""What the tests of the Adapter port share: the agents an author provides, and what is looked at."""
+"""What the tests of the Adapter port share: the agents that an author provides, and helpers that inspect a run."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Agent(msgspec.Struct, frozen=True):
 
 
 class AdapterChecks(Evidence):
-    """The start of every group of tests.
+    """The base of every group of tests.
 
-    Set `workspace` to an empty directory. `acts` is false when the agent's calls have no effect of their
-    own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running;
-    `in_order` is false when the client itself asks about parallel calls in whatever order; `has_client` is
-    true when the agent is a process of its own that works in the workspace; `nobodys_session` is an id of a
-    session as its client gives them, of one that there is not. `without` names the agents below
-    that there can be none of; what is neither there nor named so is shown as skipped.
+    Set `workspace` to an empty directory. `acts` is false if the agent's calls have no effect of their own (a
+    replay). `all_or_nothing` is true if one refused call keeps its siblings from running. `in_order` is false if
+    the client itself asks about parallel calls in any order. `has_client` is true if the agent is a process of its
+    own that works in the workspace. `nobodys_session` is a session id in the client's format, of a session that
+    does not exist. `without` names the agents below that cannot exist; one that is neither provided nor named there
+    is shown as skipped.
     """
 
     workspace: Path
@@ -53,7 +53,7 @@ class AdapterChecks(Evidence):
     without: frozenset[str] = frozenset()
 
     def lacking(self, agent: str, *, declares: bool = False) -> None:
-        """Leave a test out that has no agent; one that shows what an adapter declares cannot be left out.
+        """Skip a test that has no agent; a test that shows a declared capability cannot be skipped.
 
         Raises:
             AssertionError: `declares`: the adapter says that it can do what only this agent shows.
@@ -64,40 +64,42 @@ class AdapterChecks(Evidence):
             raise unittest.SkipTest(f"left out: provide `{agent}`, or name it in `without`")
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """An agent that makes these files in the workspace, a call for each, and then completes; `together`
-        in one response. Where the gate is `some`, these are calls that its client asks about.
+        """An agent that makes these files in the workspace, with a call for each, and then completes; `together`:
+        all in one response. If the gate is `some`, these are calls that its client asks about.
         """
         raise NotImplementedError
 
     def mixing(self, file: str) -> Agent | None:
-        """An agent that does something its client does not ask about, and then makes the file by a call that
-        it does; None if all calls are asked about, or none.
+        """An agent that first makes a call its client does not ask about, and then makes the file with a call it
+        does ask about; None if the client asks about all calls, or about none.
         """
         return None
 
     def delegating(self, file: str) -> Agent | None:
-        """An agent that starts a sub-agent, by a call, which makes the file by another; None if its client has
-        no sub-agents, or does not tell of them.
+        """An agent that calls a sub-agent, which makes the file with a call of its own; None if its client has no
+        sub-agents, or does not report them.
         """
         return None
 
     def erring(self) -> Agent | None:
-        """An agent whose one call, asked about where any is, runs and fails; None if its calls cannot fail."""
+        """An agent whose one call runs and fails, proposed first if the client asks about any; None if its calls
+        cannot fail.
+        """
         return None
 
     def staying(self) -> Agent | None:
-        """An agent that makes the file `up` by a call that goes on for ever, in processes that ignore the
-        terminate signal and have left their session, all in the workspace; None if it has no processes.
+        """An agent that makes the file `up` with a call that never ends, in processes that ignore SIGTERM and
+        have left their session, all in the workspace; None if it has no processes.
         """
         return None
 
     def silent(self) -> Agent | None:
-        """An agent that says something and then nothing for ever; None if there is none."""
+        """An agent that says something and then stays silent for ever; None if there is none."""
         return None
 
     def using(self) -> tuple[Agent, Usage] | None:
-        """An agent that reports usage, and what it adds up to; None if it reports none. Two responses of it
-        are told apart from one report at the end.
+        """An agent that reports usage, and the total; None if it reports none. It gives two responses, so that
+        reports per turn differ from one report at the end.
         """
         return None
 
@@ -106,18 +108,20 @@ class AdapterChecks(Evidence):
         return None
 
     def garbling(self, *files: str) -> Agent | None:
-        """As `making`, by a client that also writes lines that are not messages; None if there is no wire."""
+        """Like `making`, with a client that also writes lines that are not messages; None if it writes no
+        messages.
+        """
         return None
 
     def truncating(self, *, lives: bool = False) -> Agent | None:
-        """An agent whose client closes its output in the middle of a message: because it dies, or, where it
-        `lives`, though it goes on; None if there is no wire.
+        """An agent whose client closes its output in the middle of a message, because it dies or, if it `lives`,
+        although it continues; None if it writes no messages.
         """
         return None
 
     def offering(self) -> tuple[Agent, list[str]] | None:
-        """An agent with the tools `kept` and `hidden`, and where it notes those that its model was offered;
-        None if it does not say what tools it has.
+        """An agent with the tools `kept` and `hidden`, and the file in which it notes those offered to its model;
+        None if it does not list its tools.
         """
         return None
 
@@ -130,7 +134,7 @@ class AdapterChecks(Evidence):
         return [process.pid for process in self._living()]
 
     def client(self) -> list[psutil.Process]:
-        """The agent's client: the processes in the workspace that this process has started."""
+        """The agent's client: the processes in the workspace that this process started."""
         return [process for process in self._living() if process.info["ppid"] == os.getpid()]
 
     def _living(self) -> list[psutil.Process]:
@@ -144,7 +148,7 @@ class AdapterChecks(Evidence):
             return await Drive(agent.adapter, **gate).run(agent.prompt)
 
     async def up(self) -> None:
-        """Wait for the call of a staying agent to run."""
+        """Wait until the call of a `staying` agent runs."""
         while "up" not in self.made():  # noqa: ASYNC110
             await anyio.sleep(POLL_S)
 
@@ -159,14 +163,14 @@ def terminals(done: Driven) -> list[Event]:
 
 
 def ends_once(done: Driven) -> bool:
-    """Whether a stream ended by one terminal event, the last, or by one error."""
+    """Whether a stream ended with one terminal event, as its last, or with one error."""
     if done.error is not None:
         return not terminals(done)
     return len(terminals(done)) == 1 and isinstance(done.events[-1], TERMINAL)
 
 
 def has_failed(done: Driven) -> bool:
-    """Whether the client's failure was said, once: by an error or by the last event."""
+    """Whether the client's failure was reported once: by an error or by the last event."""
     return ends_once(done) and (done.error is not None or done.events[-1].type == "run_failed")
 
 
@@ -176,7 +180,7 @@ def completed(done: Driven) -> list[str]:
 
 
 def ungated(done: Driven) -> list[ToolCallStarted]:
-    """The calls that began without having been put to the gate."""
+    """The calls that began without being proposed to the gate."""
     return [event for event in done.events if isinstance(event, ToolCallStarted)]
 
 
@@ -187,7 +191,7 @@ def mentions(call: ToolCall | ToolCallStarted, file: str) -> bool:
 
 
 def total(done: Driven) -> Usage:
-    """What the usage reports of a stream add up to."""
+    """The sum of the usage reports of a stream."""
     used = Usage()
     for event in done.events:
         if isinstance(event, TokenUsageUpdated):

@@ -1,4 +1,4 @@
-"""Whether the parts of a policy that an Adapter says it compiles hold as launch options, with no gate's help."""
+"""Whether the parts of a policy that an Adapter compiles hold as launch options alone, without the gate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .driving import Driven
 
 
 class CompilingChecks(AdapterChecks):
-    """The gate allows everything here: what does not run is held by the client itself."""
+    """The gate allows everything here: it is the client itself that refuses."""
 
     def test_it_compiles_purely(self) -> None:
-        """The same policy gives the same options, and every part is said to fit or not."""
+        """The same policy gives the same options, and every part is reported as fitting or not."""
         adapter = self.making("alpha").adapter
         parts = {"deny bash", "max_cost_usd", "max_turns"}
         policy = Policy(name="p", tool_rules=(Deny(("bash",)),), limits=Limits(max_cost_usd=1, max_turns=1))
@@ -49,7 +49,7 @@ class CompilingChecks(AdapterChecks):
         self.saw_compiled(agent.adapter.capabilities, "max_turns")
 
     async def test_tokens_and_usd_past_launch_options_end_the_run(self) -> None:
-        """As far as a client counts them over a run; a cap on each response shows nothing here."""
+        """If a client counts them over a run; a cap on each response shows nothing here."""
         reporting = self.using()
         if reporting is None:
             return self.lacking("using")

@@ -1,4 +1,4 @@
-"""What every Adapter must do, as tests that the author of one can run.
+"""What every Adapter must do, as tests that an adapter's author can run.
 
 Subclass it in a test module and provide agents that do what the tests need; with pytest:
 
@@ -11,8 +11,8 @@ Subclass it in a test module and provide agents that do what the tests need; wit
         def making(self, *files: str, together: bool = False) -> Agent:
             return Agent(MyAdapter(cwd=self.workspace), prompt=f"make {files}")
 
-Nothing here needs pytest: each `test_` method raises AssertionError, to be called on a new instance with an
-empty workspace, on asyncio and on trio.
+Nothing here needs pytest. Each `test_` method raises AssertionError if it fails; call it on a new instance with
+an empty workspace, on asyncio and on trio.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ class AdapterConformance(
     CompilingChecks,
     SupervisingChecks,
 ):
-    """All the tests. One whose agent is not provided (None) is shown as skipped, unless `without` names the agent; it
-    fails where only that agent could show what the adapter declares.
+    """All the tests. A test whose agent is not provided (None) is shown as skipped, unless `without` names the
+    agent. It fails if only that agent could show what the adapter declares.
     """

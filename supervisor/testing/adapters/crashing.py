@@ -20,10 +20,10 @@ from .driving import Answering, Drive, Driven, Watching
 
 
 class CrashingChecks(AdapterChecks):
-    """Death of the client at every phase; garbage and half messages on its wire."""
+    """The client dies at every phase, and writes garbage and half messages."""
 
     async def test_a_client_killed_in_the_middle_of_a_response_has_failed(self) -> None:
-        """Said once, in bounded time."""
+        """Its failure is reported once, in bounded time."""
         if not self.has_client:
             return None
         agent = self.silent()
@@ -38,7 +38,7 @@ class CrashingChecks(AdapterChecks):
         await self._killed(agent, begun.wait, watch=watch)
 
     async def test_a_client_killed_while_a_call_is_held_runs_nothing(self) -> None:
-        """Though the gate would allow it later."""
+        """Even if the gate allows it later."""
         agent = self.making("alpha")
         if agent.adapter.capabilities.gate == "none" or not self.has_client:
             return
@@ -57,7 +57,7 @@ class CrashingChecks(AdapterChecks):
         assert self.made() == []
 
     async def test_a_client_killed_while_a_call_runs_leaves_no_process(self) -> None:
-        """What it had started is ended though nobody is left to ask for that."""
+        """What it had started is ended, although no client is left to do so."""
         if not self.has_client:
             return None
         agent = self.staying()
@@ -68,7 +68,7 @@ class CrashingChecks(AdapterChecks):
         assert completed(done) == []
 
     async def test_a_line_that_is_no_message_harms_nothing_or_fails_the_run(self) -> None:
-        """Never in silence: a run that completes has done everything."""
+        """Nothing is lost in silence: a run that completes has done everything."""
         agent = self.garbling("alpha", "beta")
         if agent is None:
             return self.lacking("garbling") if self.has_client else None
@@ -85,7 +85,7 @@ class CrashingChecks(AdapterChecks):
         await self._cut(lives=False)
 
     async def test_a_client_that_goes_on_with_its_output_closed_has_failed(self) -> None:
-        """Though its process is there, nothing more will be heard of it."""
+        """Its process is alive, but nothing more can be read from it."""
         await self._cut(lives=True)
 
     async def _cut(self, *, lives: bool) -> None:

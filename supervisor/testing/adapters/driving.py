@@ -1,4 +1,4 @@
-"""Runs an adapter by hand: a gate that answers as told, and everything that happened in its order."""
+"""Runs an adapter by hand, with a scripted gate, and keeps everything that happened in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Watching: TypeAlias = Callable[[Event], bool]
 
 
 class Driven(msgspec.Struct, kw_only=True):
-    """What happened: `log` has the calls put to the gate and the events, in one order."""
+    """What happened: `log` has the calls proposed to the gate and the events, in one order."""
 
     log: list[ToolCall | Event] = msgspec.field(default_factory=list)
     error: Exception | None = None
@@ -34,7 +34,7 @@ class Driven(msgspec.Struct, kw_only=True):
 
     @property
     def proposed(self) -> list[ToolCall]:
-        """The calls put to the gate, in their order."""
+        """The calls proposed to the gate, in order."""
         return [item for item in self.log if isinstance(item, ToolCall)]
 
     @property
@@ -55,10 +55,10 @@ class Drive:
         adapter: what to run.
         refuse: names of tools the gate refuses.
         answer: the gate, instead of `refuse`.
-        stop: whether a refusal says that nothing more may be asked for.
-        cancel_when: the ladder is walked once an event satisfies this.
-        resume: the agent's own session to take up.
-        narrow: gives those of some tools that could be called now; all if not given.
+        stop: whether a refusal also stops the agent.
+        cancel_when: walk the ladder once an event satisfies this.
+        resume: the id of the agent's own session to resume.
+        narrow: returns those of the given tools that could be called now; by default all.
     """
 
     adapter: Adapter
@@ -75,7 +75,7 @@ class Drive:
     _cancelled: anyio.Event = field(default_factory=anyio.Event, init=False)
 
     async def run(self, prompt: str = "go", *, run_id: str | None = None) -> Driven:
-        """Start the adapter, read it to its end and give what happened; an error of the client is kept."""
+        """Start the adapter, read it to its end and return what happened, including an error of the client."""
         await self.adapter.prepare()
         launch = Launch(
             run_id=run_id or f"run-{uuid4().hex}",

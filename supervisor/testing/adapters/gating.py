@@ -1,4 +1,4 @@
-"""What every Adapter must do with its calls: ask first, run what is allowed, and report the outcome."""
+"""What every Adapter must do with its calls: ask first, run those allowed, and report the outcomes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class GatingChecks(AdapterChecks):
     """Order, completeness, and the gate before the effect. Ungated calls are only reported."""
 
     async def test_a_run_holds_its_calls_reports_them_in_order_and_ends_once(self) -> None:
-        """Nothing of a call is there before its answer; then it runs once and has one outcome. Ids, order and
-        time of events are the supervisor's, and so are approvals, violations and denials.
+        """A call has no effect before its answer; then it runs once and has one outcome. The supervisor alone
+        sets ids, order and time of events, and records approvals, violations and denials.
         """
         files = ["alpha", "beta"]
         agent = self.making(*files)
@@ -51,7 +51,7 @@ class GatingChecks(AdapterChecks):
             self.saw(agent.adapter.capabilities, gate=gate)
 
     async def test_what_runs_unasked_is_reported_when_it_begins(self) -> None:
-        """A gate that is `some` holds one call, and reports one that it does not hold."""
+        """With the gate `some`, one call is held, and one that is not held is reported."""
         agent = self.mixing("alpha")
         if agent is None:
             gate = self.making("alpha").adapter.capabilities.gate
@@ -76,7 +76,7 @@ class GatingChecks(AdapterChecks):
         assert has_failed(await self.run(agent))
 
     async def test_a_call_that_fails_is_told_as_failed_once(self) -> None:
-        """Never as completed, and never left without an outcome."""
+        """It is never reported as completed, and never left without an outcome."""
         agent = self.erring()
         if agent is None:
             return self.lacking("erring")

@@ -1,4 +1,4 @@
-"""What every Adapter must do with a call that may not run, or not as it was requested."""
+"""What every Adapter must do with a call that may not run, or may not run as requested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .driving import Answering, Driven
 
 
 class RefusingChecks(AdapterChecks):
-    """Refusal and pairing, for the calls that are put to the gate."""
+    """Refusals, and the pairing of calls with outcomes, for the calls that are proposed to the gate."""
 
     async def test_a_refused_call_has_no_effect_and_no_outcome(self) -> None:
         """The first is refused; whether the second still runs is what a refusal does to the turn."""
@@ -30,7 +30,7 @@ class RefusingChecks(AdapterChecks):
         self.saw(agent.adapter.capabilities, deny_ends_turn=not went_on)
 
     async def test_parallel_calls_are_asked_about_and_paired_with_their_outcomes(self) -> None:
-        """Of three siblings the second is refused: the others run, unless one refusal is a refusal of all."""
+        """Of three siblings, the second is refused: the others run, unless one refusal refuses all."""
         files = ["first", "second", "third"]
         agent = self._asking(*files, together=True)
         if agent is None:
@@ -49,7 +49,7 @@ class RefusingChecks(AdapterChecks):
             assert ran == [True, False, True]
 
     async def test_after_a_stop_nothing_more_is_asked_or_runs(self) -> None:
-        """A refusal that stops is the last answer that matters."""
+        """After a refusal that stops the agent, no other answer matters."""
         agent = self._asking("alpha", "beta")
         if agent is None:
             return
@@ -60,7 +60,7 @@ class RefusingChecks(AdapterChecks):
         assert len(terminals(done)) <= 1
 
     async def test_a_gate_that_raises_permits_nothing_and_is_not_passed_over(self) -> None:
-        """No answer is no permission, and the run does not end as if there had been one."""
+        """Without an answer there is no permission, and the run does not end as if there had been one."""
         agent = self._asking("alpha")
         if agent is None:
             return

@@ -1,4 +1,4 @@
-"""Whether an Adapter can do what its `capabilities` say beside the gate, as seen from outside."""
+"""Whether an Adapter can do what its `capabilities` declare besides the gate, as seen from outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .checks import AdapterChecks, Agent, ends_once, total
 
 
 class ShowingChecks(AdapterChecks):
-    """Each capability is shown, and is what is declared: no more, and no less."""
+    """Each capability is shown to be exactly what is declared."""
 
     def test_it_is_an_adapter_with_a_name(self) -> None:
         """It has all that the port asks for."""
@@ -28,7 +28,7 @@ class ShowingChecks(AdapterChecks):
         assert adapter.name
 
     async def test_usage_reports_add_up(self) -> None:
-        """Deltas and cumulative reports give the same totals; they come when and as it is declared."""
+        """Deltas and cumulative reports give the same totals, and come at the declared times."""
         reporting = self.using()
         if reporting is None:
             self.saw(self.making("alpha").adapter.capabilities, usage="none", reports_cost=False)
@@ -48,7 +48,7 @@ class ShowingChecks(AdapterChecks):
         self.saw(agent.adapter.capabilities, usage=kind if counting else "none", reports_cost=costs)
 
     async def test_a_later_run_has_the_agents_own_session_again(self) -> None:
-        """And goes on in it."""
+        """And continues in it."""
         agent = self.making("earlier")
         if not agent.adapter.capabilities.resume:
             return
@@ -80,7 +80,7 @@ class ShowingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_the_model_is_offered_what_could_be_called_or_everything(self) -> None:
-        """A tool that no call could pass is hidden where the adapter narrows."""
+        """If the adapter narrows, a tool of which no call could be allowed is hidden."""
         offering = self.offering()
         if offering is None:
             return self.lacking("offering", declares=self.making("alpha").adapter.capabilities.narrow)

@@ -1,4 +1,4 @@
-"""Whether one policy holds over an Adapter as far as its `capabilities` say, and the record says how far that was."""
+"""Whether a policy holds for an Adapter as far as its `capabilities` say, and the record says how far that is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SupervisingChecks(AdapterChecks):
     """The adapter under the real supervisor."""
 
     async def test_a_denied_call_is_prevented_or_interrupted_as_the_gate_allows(self) -> None:
-        """Held calls never run; of reported ones the first ends the run. The report names the gate."""
+        """Held calls never run; the first one that is only reported ends the run. The report names the gate."""
         agent = self.making("inside", "network", "outside", "later")
         gate = agent.adapter.capabilities.gate
         report = (await _supervised(agent, CAREFUL)).policy
@@ -84,7 +84,7 @@ class SupervisingChecks(AdapterChecks):
         self.saw_sub_agents(agent.adapter.capabilities)
 
     async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
-        """Wherever tokens are reported at all."""
+        """If tokens are reported at all."""
         reporting = self.using()
         if reporting is None:
             return self.lacking("using")

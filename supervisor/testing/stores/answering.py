@@ -63,7 +63,7 @@ class AnsweringChecks(StoreChecks):
             assert [*waiting, await store.approval("r.4")] == await store.approvals(waiting=False)
 
     async def test_one_of_many_answers_counts(self) -> None:
-        """The others are told; the one is an instruction to whoever owns the run."""
+        """The others learn that they came too late; the one becomes an instruction to the run's owner."""
         async with self.open_store() as store:
             await store.append([requested("r.1")])
             refusals: dict[str, str | None] = {}

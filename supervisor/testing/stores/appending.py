@@ -47,7 +47,7 @@ class AppendingChecks(StoreChecks):
             assert texts(await stored(store, "t")) == ["b"]
 
     async def test_an_empty_batch_stores_nothing(self) -> None:
-        """It is no error either."""
+        """It is not an error either."""
         async with self.open_store() as store:
             assert await store.append([]) == []
 

@@ -1,4 +1,4 @@
-"""What the tests of the Store port share: how a store is opened, and how one is asked."""
+"""What the tests of the Store port share: how a store is opened and queried."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def status_of(store: Store, run_id: str) -> str:
 
 
 class StoreChecks:
-    """The start of every group of tests. `durable` says that a store opened again holds what the first one
+    """The base of every group of tests. `durable` says that a store opened again holds what the first one
     acknowledged, and that two may be open at once.
     """
 

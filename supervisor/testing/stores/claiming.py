@@ -17,7 +17,7 @@ LONG_S = 3600.0
 
 
 async def owner(store: Store, name: str = "o", *, lease_s: float = LONG_S) -> int:
-    """Let an owner in; its epoch."""
+    """Register an owner; returns its epoch."""
     return (await store.register(Owner(owner_id=name, host="h"), lease_s=lease_s)).epoch
 
 

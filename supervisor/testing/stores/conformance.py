@@ -1,6 +1,6 @@
-"""What every Store must do, as tests that the author of one can run.
+"""What every Store must do, as tests that a store's author can run.
 
-Subclass it in a test module and say how the store of one test is opened; with pytest:
+Subclass it in a test module and define how the store of one test is opened; with pytest:
 
     @pytest.mark.anyio
     class TestMyStore(StoreConformance):
@@ -13,8 +13,8 @@ Subclass it in a test module and say how the store of one test is opened; with p
         def open_store(self) -> AbstractAsyncContextManager[Store]:
             return MyStore(self.path)
 
-Nothing here needs pytest: each `test_` method is a coroutine function that raises AssertionError, to be
-called on a new instance, on asyncio and on trio.
+Nothing here needs pytest. Each `test_` method is a coroutine function that raises AssertionError if it fails;
+call it on a new instance, on asyncio and on trio.
 """
 
 from __future__ import annotations
@@ -43,6 +43,6 @@ class StoreConformance(
     AnsweringChecks,
     LifetimeChecks,
 ):
-    """All the tests. Set `durable` when a store opened again holds what the first one acknowledged, and two
+    """All the tests. Set `durable` if a store that is opened again holds what the first one acknowledged, and two
     may be open at once.
     """

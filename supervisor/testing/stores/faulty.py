@@ -22,7 +22,7 @@ class FaultyStore(MemoryStore):
         self._stays_broken = stays_broken
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
-        """Store events, or fail as told."""
+        """Store events, or raise StoreError when it is due."""
         self.appends += 1
         if self.appends == self._fails_at or (self._stays_broken and self.appends > self._fails_at):
             raise StoreError("the disk is full", kind="unwritable")

@@ -19,7 +19,7 @@ class FindingChecks(StoreChecks):
     """How what is stored is found again: events, runs and sessions."""
 
     async def test_what_is_not_there_reads_as_nothing(self) -> None:
-        """Unknown sessions and runs are no errors."""
+        """Unknown sessions and runs are not errors."""
         async with self.open_store() as store:
             assert await stored(store, "nobody") == []
             assert await store.last_seq("nobody") == 0
