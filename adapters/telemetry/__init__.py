@@ -1,6 +1,6 @@
-"""Runs as OpenTelemetry spans and metrics: an observer, which cannot hurt a run. It needs the extra `otel`.
+"""Runs as OpenTelemetry spans and metrics: an observer, which cannot harm a run. It needs the extra `otel`.
 
-Nothing of it is imported, and no run is slower, where it is not asked for.
+Without an observer, nothing here is imported and no run is slower.
 """
 
 from __future__ import annotations

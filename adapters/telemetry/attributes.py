@@ -1,6 +1,7 @@
-"""What spans and metrics say of an event. Inputs, outputs, prompts, messages and people are left out by default.
+"""What spans and metrics say of an event. Inputs, outputs, prompts, messages and people are left out by
+default.
 
-An agent chooses the names of the tools it calls: text is bounded. What cannot be encoded is in no stored event.
+Text is bounded, because an agent chooses the names of the tools it calls. Every stored event can be encoded.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _PROVIDERS = {"claude": "anthropic", "codex": "openai", "openai_agents": "openai
 
 
 def name(text: str) -> str:
-    """A name, bounded."""
+    """A name, cut to its bound."""
     return text[:NAME_CHARS]
 
 
 def content(value: object) -> str:
-    """Any content as text, bounded."""
+    """Any content as text, cut to its bound."""
     if not isinstance(value, str):
         try:
             value = msgspec.json.encode(value).decode()
@@ -39,7 +40,7 @@ def content(value: object) -> str:
 
 
 def of_agent(adapter: str, model: str | None) -> Attributes:
-    """Who works: on spans and metrics alike."""
+    """The attributes of the agent, for spans and metrics alike."""
     found: Attributes = {names.AGENT: name(adapter), names.PROVIDER: _PROVIDERS.get(adapter, name(adapter))}
     if model:
         found[names.MODEL] = name(model)
@@ -47,7 +48,7 @@ def of_agent(adapter: str, model: str | None) -> Attributes:
 
 
 def of_run(event: RunStarted) -> Attributes:
-    """What a run's span says from the start."""
+    """The attributes that a run's span has from the start."""
     found = {names.CONVERSATION: name(event.session_id), names.RUN: name(event.run_id)}
     context = event.metadata.get("context")
     context = context if isinstance(context, Mapping) else {}
@@ -61,7 +62,7 @@ def of_run(event: RunStarted) -> Attributes:
 
 
 def of_violation(event: PolicyViolated) -> Attributes:
-    """Which rule of which policy found something, and how far it got."""
+    """The attributes of a violation: its rule and policy, and how far it got."""
     return {
         names.POLICY: name(event.policy),
         names.RULE: name(event.rule),
@@ -72,7 +73,7 @@ def of_violation(event: PolicyViolated) -> Attributes:
 
 
 def of_usage(usage: Mapping[str, Any]) -> Attributes:
-    """Tokens and cost, as far as they are numbers."""
+    """The attributes of usage: tokens, and cost in USD, if they are numbers."""
     found: Attributes = {
         attribute: count
         for field, attribute in names.USAGE.items()

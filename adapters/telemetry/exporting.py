@@ -1,4 +1,4 @@
-"""Spans and metrics sent to a collector by OTLP over HTTP; OTEL_EXPORTER_OTLP_ENDPOINT and the like say where."""
+"""Spans and metrics sent to a collector by OTLP over HTTP; OTEL_EXPORTER_OTLP_ENDPOINT and its kin say where."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .observer import OpenTelemetry
 
 @contextmanager
 def exported() -> Iterator[OpenTelemetry]:
-    """An observer whose spans and metrics are sent while this is open, and at its end; a run begun meanwhile is part
-    of the trace that TRACEPARENT names. Raises UsageError where the extra is not installed.
+    """An observer whose spans and metrics are sent while this is open, and at its end. A run that starts
+    meanwhile is part of the trace that TRACEPARENT names. Raises UsageError if the extra is not installed.
     """
     try:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

@@ -11,7 +11,7 @@ from .attributes import Attributes, of_violation
 
 
 class Meters:
-    """Every instrument, made once."""
+    """Every instrument, created once."""
 
     def __init__(self, meter: Meter) -> None:
         self._duration = meter.create_histogram(names.DURATION_METRIC, "s", "How long runs and tool calls took.")
@@ -25,7 +25,7 @@ class Meters:
         self._cost = meter.create_counter(names.COST_METRIC, "USD", "What runs cost.")
 
     def began(self, agent: Attributes) -> None:
-        """A run goes on."""
+        """Count a run that starts."""
         self._active.add(1, agent)
 
     def ended(self, agent: Attributes, *, status: str, seconds: float, usage: Attributes) -> None:
@@ -41,7 +41,7 @@ class Meters:
             self._cost.add(cost, agent)
 
     def ran(self, agent: Attributes, *, tool: str | None, failed: bool, seconds: float) -> None:
-        """A call ran; `tool` is its name where the adapter had listed it."""
+        """Count a call that ran; `tool` is its name if the adapter had listed it."""
         found: Attributes = {**agent, names.OPERATION: names.EXECUTE_TOOL}
         if tool is not None:
             found[names.TOOL] = tool

@@ -1,7 +1,7 @@
 """The names of spans, metrics and attributes.
 
-Those that begin with `gen_ai.` are of OpenTelemetry's conventions for generative AI, which still change; that is why
-they stand here and come from no package. The others are ours.
+Names that begin with `gen_ai.` are from OpenTelemetry's conventions for generative AI. Those still change, which
+is why the names are written here and not imported. The others are ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is handed the events of runs and makes spans and metrics of them."""
+"""The observer that makes spans and metrics of the events of runs."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _OUTCOME = {ToolApprovalGranted: "granted", ToolApprovalDenied: "denied", ToolAp
 class OpenTelemetry:
     """Makes a span of each run, decision and call, and metrics of all of them; one of a supervisor's `publishers`.
 
-    It can also be handed the events of other processes (`async for event in supervisor.subscribe()`); a run whose
-    start it did not see is left out. Not for use from several threads at once.
+    It also takes the events of other processes (`async for event in supervisor.subscribe()`). A run whose start
+    it did not see is left out. It is not safe to use from several threads at once.
 
     Args:
-        tracer_provider: where spans go; left out, where the program's go.
-        meter_provider: the same for metrics.
-        content: put prompts, inputs, outputs, messages of rules and names of approvers on the spans too.
+        tracer_provider: where spans go; by default the program's own.
+        meter_provider: where metrics go; by default the program's own.
+        content: also put prompts, inputs, outputs, rule messages and names of approvers on the spans.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The spans of one run that goes on: the run's own, one for each decision, one for each call that runs."""
+"""The open spans of one run: its own, one for each decision, one for each call that runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OpenSpan:
         self.waits_since: int | None = None
 
     def end(self, at: int, *, error: str | None = None) -> float:
-        """End it; gives how long it took, in seconds."""
+        """End it; returns its duration in seconds."""
         if error is not None:
             self.span.set_status(Status(StatusCode.ERROR))
             self.span.set_attribute(names.ERROR_TYPE, error)
@@ -70,7 +70,7 @@ class OpenRun:
         return self._open(self.decisions, event, f"{names.RUN_GUARDRAIL} {self.policy}", names.RUN_GUARDRAIL)
 
     def decided(self, call_id: str, at: int, action: str | None = None) -> str | None:
-        """End a decision's span; gives the action, None where nothing was being decided."""
+        """End a decision's span; returns the action, or None if nothing was being decided."""
         found = self.decisions.pop(call_id, None)
         if found is None:
             return None
@@ -84,7 +84,7 @@ class OpenRun:
         return self._open(self.calls, event, f"{names.EXECUTE_TOOL} {name(event.tool_name)}", names.EXECUTE_TOOL)
 
     def violated(self, event: PolicyViolated, more: Attributes) -> None:
-        """A rule found something: on the decision it is about, else on the call, else on the run."""
+        """Add a violation to the decision it is about, else to the call, else to the run."""
         call_id = event.tool_call_id or ""
         decision = self.decisions.get(call_id)
         if decision is not None:
@@ -96,7 +96,7 @@ class OpenRun:
         about.span.add_event(names.VIOLATION_EVENT, {**of_violation(event), **more}, nanoseconds(event.at))
 
     def end(self, at: int, *, status: str, error: str | None, usage: Mapping[str, Any]) -> Attributes:
-        """End every span; gives what was used."""
+        """End every span; returns what the run used."""
         for open_span in (*self.decisions.values(), *self.calls.values()):
             open_span.end(at, error=status)
         used = of_usage(usage)
@@ -123,7 +123,7 @@ class OpenRun:
 
 
 def nanoseconds(at: datetime | None) -> int:
-    """A moment as OpenTelemetry counts."""
+    """A moment in nanoseconds since the epoch, as OpenTelemetry counts."""
     return time.time_ns() if at is None else int(at.timestamp() * 1_000_000) * 1_000
 
 

@@ -1,4 +1,4 @@
-"""The operator's web page and HTTP API on a store; the runs are other processes'. Needs the extra `web`."""
+"""The operators' web page and HTTP API on a store whose runs are in other processes. Needs the extra `web`."""
 
 ROOMS = (
     "webhook",  # events sent to somebody's own service

@@ -35,10 +35,10 @@ def application(
     """The page and the API on a store.
 
     Args:
-        store: of the runs; closed by whoever opened it.
-        tokens: those that are good.
-        origins: the URLs that people reach this by.
-        closing: set when the streams are to end.
+        store: holds the runs; whoever opened it closes it.
+        tokens: the valid ones.
+        origins: the URLs under which people reach this server.
+        closing: set to end the streams.
     """
     records = WebRecords(store)
     described = msgspec.json.encode(openapi(OPERATIONS, _version()))

@@ -35,7 +35,7 @@ _EDITS = {"write", "edit"}
 
 
 def call_shown(call: ToolCall, tools: Iterable[Tool]) -> CallShown:
-    """A call made readable, by the tools of its client as far as they are known."""
+    """A call made readable, with the help of its client's tools, if they are known."""
     table = ToolTable(tools)
     names = table.names(table.kind(call.name, call.input))
     own = (name.casefold() for name in names.own)

@@ -1,7 +1,7 @@
-"""Recorded runs judged once more: their decisions with every step, and what is used of their limits.
+"""Recorded runs judged again: their decisions with every step, and the use of their limits.
 
-A run is folded as far as it is recorded and remembered, so that asking again costs what came since. The folding is
-done in a thread: the server answers others meanwhile.
+A run is folded as far as it is recorded, and the result is kept, so that asking again costs only what came
+since. The folding happens in a thread, so that the server can answer others meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Fold:
         self._seq = 0
 
     async def catch_up(self, store: Store) -> None:
-        """Take in what is recorded by now."""
+        """Fold what has been recorded since."""
         chunk: list[Event] = []
         async for event in store.read(self.run.session_id, after=self._seq):
             chunk.append(event)
@@ -51,7 +51,7 @@ class Fold:
             await anyio.to_thread.run_sync(self._take, chunk)
 
     def limits(self) -> tuple[LimitUse, ...]:
-        """What is used of each limit; of a run that goes on, by the clock of now."""
+        """The use of each limit; for a run that is not over, as of now."""
         monitor = self.refold().monitor
         if self.over or not monitor.state.clocked:
             return monitor.limits()
@@ -80,7 +80,7 @@ class Fold:
 
 
 class Folds:
-    """The folds of the runs that were asked about last."""
+    """The folds of the runs that were requested last."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,6 +1,6 @@
-"""Who may ask, and from where, and what browsers are told: every request passes here first.
+"""Who may send requests and from where, and the headers for browsers: every request passes here first.
 
-The token travels in a header that no browser adds of its own accord, so another site cannot act in somebody's name;
+The token is in a header that no browser adds by itself, so another site cannot act in somebody's name;
 the Host and Origin checks stop a page that reaches this server under another name (DNS rebinding).
 """
 
@@ -50,12 +50,12 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard:
-    """Lets through what comes by one of our own names, from our own page or no page at all, with a good token.
+    """Admits requests to one of our own names, from our own page or no page at all, with a valid token.
 
     Args:
-        app: what is guarded; it finds who asks in `scope["state"]["who"]`.
-        tokens: those that are good.
-        origins: the URLs that people reach this by, such as `http://127.0.0.1:8700`.
+        app: the guarded application; it finds the identity in `scope["state"]["who"]`.
+        tokens: the valid ones.
+        origins: the URLs under which people reach this server, such as `http://127.0.0.1:8700`.
     """
 
     def __init__(self, app: ASGIApp, tokens: AccessTokens, origins: Collection[str]) -> None:
@@ -108,6 +108,6 @@ class Guard:
 
 
 def refused(status: int, code: str, message: str) -> Response:
-    """An answer that says why not."""
+    """An answer that says why a request is refused."""
     body = msgspec.json.encode(Refusal(code=code, message=message))
     return Response(body, status_code=status, media_type="application/json")

@@ -25,9 +25,10 @@ SHORTEST = 16
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who asks: `name` is recorded with what they do, `groups` are what policies may call them too.
+    """The holder of a token: `name` is recorded with what they do, `groups` are the groups that policies may
+    name.
 
-    `see` reads everything, `answer` grants and denies, `stop` ends runs; the latter two see as well.
+    `see` reads everything, `answer` grants and denies, `stop` ends runs; the latter two include `see`.
     """
 
     name: str
@@ -56,14 +57,14 @@ class TokenFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class AccessTokens:
-    """The tokens that are good, kept as digests only."""
+    """The valid tokens, kept as digests only."""
 
     def __init__(self, holders: Iterable[tuple[bytes, Identity]]) -> None:
         self._holders = tuple(holders)
 
     def holder(self, token: str) -> Identity | None:
-        """Whose token this is, found in a time that does not tell how much of it is right; None if it is not
-        anybody's.
+        """The holder of a token, found in a time that does not reveal how much of it is right; None if it is
+        nobody's.
         """
         given = _digest(token)
         found = None
@@ -74,7 +75,7 @@ class AccessTokens:
 
 
 def one_token(token: str | None = None) -> tuple[AccessTokens, str]:
-    """One token that allows everything, in the name of the user who runs this; a new one when none is given.
+    """One token that allows everything, in the name of the user who runs this; a new one if none is given.
 
     Raises UsageError for one that could be guessed.
     """
@@ -84,12 +85,12 @@ def one_token(token: str | None = None) -> tuple[AccessTokens, str]:
 
 
 def from_environment() -> str | None:
-    """The token in the environment, taken out of it, so that nothing started from here finds it."""
+    """The token from the environment, removed from it so that no process started from here finds it."""
     return os.environ.pop(VARIABLE, None) or None
 
 
 def read_tokens(file: str) -> AccessTokens:
-    """The tokens of a file in YAML. Raises UsageError for one that is wrong, or that others could read."""
+    """The tokens of a file in YAML. Raises UsageError for a file that is wrong or that others could read."""
     path = Path(file)
     try:
         found_file, data = path.stat(), path.read_bytes()

@@ -1,4 +1,4 @@
-"""An operation: who may ask, what is read of the request, what is answered; and the endpoint made of it."""
+"""An operation: its role, its parameters and its answer, and the endpoint made of it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request that says no more than its path."""
+    """A request without parameters besides its path."""
 
 
 class ApiRequest(NamedTuple):
-    """One request, read and allowed. `http` is for handlers that do not answer in JSON."""
+    """One request, parsed and allowed. `http` is for handlers that do not answer in JSON."""
 
     records: WebRecords
     who: Identity
@@ -42,10 +42,10 @@ Handle: TypeAlias = Callable[[ApiRequest], Coroutine[Any, Any, View | Response]]
 
 
 class Operation(NamedTuple):
-    """What can be asked by one method of one path.
+    """One method of one path.
 
-    `role` is what the token must allow, None where nobody needs one;
-    `media` is the type of an answer that is not JSON; `answer` then only describes it.
+    `role` is what the token must allow, None if no token is needed; `media` is the type of an answer that is
+    not JSON; `answer` then only describes it.
     """
 
     method: str
@@ -63,7 +63,7 @@ class Operation(NamedTuple):
 
 
 def operation(method: str, path: str, answer: type[View], **more: Any) -> Callable[[Handle], Operation]:
-    """Makes an operation of what handles it: its name and its first line are the operation's."""
+    """Makes an operation of its handler, whose name and first line become the operation's."""
 
     def made(handle: Handle) -> Operation:
         return Operation(method, path, handle.__name__, handle.__doc__ or "", handle, answer, **more)
@@ -109,7 +109,7 @@ def endpoint(operation: Operation, records: WebRecords) -> Endpoint:
 
 
 def without_null(query: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """The same parameters as a URL has them: one that is not given is absent, and the text `null` is a text."""
+    """The same parameters for a URL: one that is not given is absent, and the text `null` is just text."""
     fields = [
         (field.name, _not_null(field.type), msgspec.field(default=field.default))
         for field in msgspec.structs.fields(query)

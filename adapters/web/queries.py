@@ -1,4 +1,4 @@
-"""What is asked of the store: the one file that knows how runs, approvals and ends are kept."""
+"""The queries to the store: the only file here that knows how runs, approvals and ends are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_COUNTED = 1_000
 
 
 class MissingError(UsageError):
-    """There is no such thing in the store."""
+    """It is not in the store."""
 
     code = "not_found"
 
@@ -46,7 +46,7 @@ def _words_of(run: RunInfo) -> str:
 
 
 class WebRecords:
-    """A store, as the page and the API ask it."""
+    """A store, as the page and the API query it."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -68,8 +68,8 @@ class WebRecords:
     ) -> tuple[list[RunInfo], str | None]:
         """A page of runs, newest first, and the `before` of the next page.
 
-        `words` are looked for in ids, prompt, agent and tenant, in so many runs at a time: the page may hold fewer
-        than there are further on.
+        `words` are searched for in ids, prompt, agent and tenant, over a bounded number of runs: a page may hold
+        few or none although later ones match.
         """
         if before is not None and await self.store.run(before) is None:
             raise UsageError(f"`before` is not a run: `{before}`")
@@ -90,7 +90,7 @@ class WebRecords:
         return self._redactor.redact(run, run.session_id)
 
     async def events(self, session_id: str, *, run_id: str | None, after: int, limit: int) -> list[Event]:
-        """Events with seq > after, at most so many. Raises MissingError for a session there is not."""
+        """Events with seq > `after`, up to a limit. Raises MissingError for a session that does not exist."""
         if not await self.store.runs(limit=1, session_id=session_id):
             raise MissingError(f"there is no session `{session_id}`")
         found: list[Event] = []
@@ -106,14 +106,14 @@ class WebRecords:
         return [approval.request for approval in await self.store.approvals(limit=MOST_COUNTED)]
 
     async def approval(self, approval_id: str) -> StoredApproval:
-        """An approval as it stands. Raises MissingError."""
+        """An approval with its current state. Raises MissingError."""
         found = await self.store.approval(approval_id)
         if found is None:
             raise MissingError(f"there is no approval `{approval_id}`")
         return found
 
     async def tools_of(self, run_id: str) -> tuple[Tool, ...]:
-        """The tools of the client of a run, as far as they are known."""
+        """The tools of a run's client, if they are known."""
         if run_id not in self._tools:
             run = await self.run(run_id)
             start = await self.folds.start_of(run)
@@ -124,8 +124,8 @@ class WebRecords:
         return self._tools[run_id]
 
     async def cancel(self, run: RunInfo, *, reason: str, who: Identity) -> None:
-        """End a run: one that goes on is told to, one whose owner is gone is ended here. Raises ConflictError for one
-        that is over.
+        """End a run: its owner is told to end it; if the owner is gone, it is ended here. Raises ConflictError if
+        it is over.
         """
         if run.status == "lost" and await reap_run(self.store, run, remains=end_remains):
             return

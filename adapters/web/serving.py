@@ -42,7 +42,7 @@ def _no_password() -> str:
 
 
 def own_origins(listener: socket.socket, scheme: str = "http") -> tuple[str, ...]:
-    """The URLs by which this machine's browsers reach a socket on loopback; of another one, its address."""
+    """The URLs under which this machine's browsers reach a loopback socket; for any other socket, its address."""
     url = url_of(listener)
     address, _, port = url.removeprefix("http://").rpartition(":")
     names = _LOOPBACK_NAMES if address in _LOOPBACK_NAMES else (address,)
@@ -58,15 +58,15 @@ async def serve(
     certificate: Certificate | None = None,
     proxy: str | None = None,
 ) -> None:
-    """Serve until cancelled; then what is asked is answered and the streams end, for a second at most.
+    """Serve until cancelled; then finish open requests and end the streams, within a second.
 
     Args:
-        store: of the runs; closed by whoever opened it.
-        listener: listens already.
-        tokens: those that are good.
-        origins: more URLs that people reach this by, as behind a proxy.
-        certificate: with which it speaks TLS; without one it speaks plain HTTP.
-        proxy: the address of a proxy, which says in `X-Forwarded-For` who asks.
+        store: holds the runs; whoever opened it closes it.
+        listener: a socket that already listens.
+        tokens: the valid ones.
+        origins: more URLs under which people reach this server, as behind a proxy.
+        certificate: for TLS; without one it speaks plain HTTP.
+        proxy: the address of a proxy that names the client in `X-Forwarded-For`.
     """
     closing = anyio.Event()
     scheme = "http" if certificate is None else "https"

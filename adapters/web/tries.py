@@ -20,7 +20,7 @@ _ADDRESSES = 4096
 
 
 class TooManyTriesError(UsageError):
-    """Nothing from this address is looked at for `wait_s` seconds."""
+    """Requests from this address are ignored for `wait_s` seconds."""
 
     code = "too_many_tries"
 
@@ -30,14 +30,14 @@ class TooManyTriesError(UsageError):
 
 
 class Tries:
-    """Finds the holder of a token, and counts those that are nobody's by the address they come from.
+    """Finds the holder of a token, and counts invalid tokens by the address they come from.
 
-    A token that was good from an address before is good from there in any case: nobody beside a person, behind the
-    same proxy say, can lock them out.
+    A token that was once valid from an address stays valid from there: somebody behind the same proxy cannot
+    lock its holder out.
 
     Args:
-        tokens: those that are good.
-        now: seconds of a clock that only goes forward.
+        tokens: the valid ones.
+        now: the seconds of a monotonic clock.
     """
 
     def __init__(self, tokens: AccessTokens, now: Callable[[], float] = monotonic) -> None:
@@ -46,8 +46,8 @@ class Tries:
         self._seen: OrderedDict[str, _Address] = OrderedDict()
 
     def holder(self, token: str, client: str) -> Identity | None:
-        """Whose token this is; None if it is not anybody's. Raises TooManyTriesError for any token that was not good
-        from this address before.
+        """The holder of a token; None if it is nobody's. After too many invalid tokens from this address, raises
+        TooManyTriesError for any token that was not valid from it before.
         """
         seen = self._of(_network(client))
         now = self._now()

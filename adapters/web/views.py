@@ -1,6 +1,6 @@
-"""What is answered: records of JSON, each described at /openapi.json.
+"""The answers: JSON records, each described at /openapi.json.
 
-Texts of agents are given exactly as they are; whoever shows them makes them safe to show.
+Texts of agents are passed on exactly; whoever displays them must make them safe to display.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class EventList(View, frozen=True, kw_only=True):
 
 
 class CommandPart(View, frozen=True, kw_only=True):
-    """One thing a command line does; `exact` is false where the shell works words of it out."""
+    """One command of a command line; `exact` is false if the shell computes some of its words."""
 
     name: str
     argv: tuple[str, ...]
@@ -84,7 +84,7 @@ class CommandPart(View, frozen=True, kw_only=True):
 
 
 class CommandLine(View, frozen=True, kw_only=True):
-    """A command line taken apart as policies judge it; `dynamic` says why more of it cannot be seen."""
+    """A command line, parsed as policies judge it; `dynamic` says why some of it cannot be seen."""
 
     line: str
     parts: tuple[CommandPart, ...]
@@ -99,8 +99,8 @@ class EditLine(View, frozen=True, kw_only=True):
 
 
 class Edit(View, frozen=True, kw_only=True):
-    """What an edit changes; `cut` counts the lines that are left out here and stand in the call's input. `rest` is
-    what is said of it besides.
+    """What an edit changes; `cut` counts lines that are left out here but are in the call's input. `rest` is the
+    rest of its input.
     """
 
     path: str | None
@@ -110,8 +110,8 @@ class Edit(View, frozen=True, kw_only=True):
 
 
 class CallShown(View, frozen=True, kw_only=True):
-    """A call made readable: `acts` are the portable names of what it does, `rest` is what of its input is not
-    shown as a command or an edit.
+    """A call made readable: `acts` are the portable names of what it does, `rest` is the part of its input that
+    is not shown as a command or an edit.
     """
 
     acts: tuple[str, ...] = ()
@@ -121,11 +121,12 @@ class CallShown(View, frozen=True, kw_only=True):
 
 
 class ApprovalView(View, frozen=True, kw_only=True):
-    """A call that waits for a person, with its whole input. `held`: it waits now; else a grant is for a later run.
+    """A call that waits for a person, with its whole input. `held`: the call waits now; if false, a grant is for a
+    later run.
     `state` is requested, granted, denied, expired or withdrawn.
 
-    `input_digest` goes with the answer, so that what runs is what was shown. `scopes` are those a grant may have;
-    `approvers` are the names, and groups as `@name`, of who may answer, anybody if null; `started_by` may not.
+    Send `input_digest` with the answer, so that what runs is what was shown. `scopes` are those that a grant may
+    have. `approvers` lists who may answer, groups as `@name`; null means anybody. `started_by` may not answer.
     """
 
     approval_id: str
@@ -155,7 +156,7 @@ class ApprovalView(View, frozen=True, kw_only=True):
 
 
 class ApprovalList(View, frozen=True, kw_only=True):
-    """Calls that wait, oldest first; `total` counts those that are not on this page too, up to 1,000."""
+    """Calls that wait, oldest first; `total` also counts those that are not on this page, up to 1,000."""
 
     approvals: tuple[ApprovalView, ...]
     total: int
@@ -170,15 +171,15 @@ class Answered(View, frozen=True, kw_only=True):
 
 
 class LimitList(View, frozen=True, kw_only=True):
-    """The limits that hold for a run, each with what is used of it."""
+    """The limits of a run, each with its use."""
 
     limits: tuple[LimitUse, ...]
     unpriced: tuple[str, ...] = ()
 
 
 class BudgetView(View, frozen=True, kw_only=True):
-    """A budget that runs share, of one `key`: what is used of `max` in its window, what is set aside for the `runs`
-    that go on, and what is left. `counts` says what: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or
+    """A budget that runs share, for one `key`: what is used of `max` in its window, what is reserved for current
+    `runs`, and what is left. `counts` says what: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or
     `running`.
     """
 
@@ -203,7 +204,7 @@ class BudgetList(View, frozen=True, kw_only=True):
 class DecisionView(View, frozen=True, kw_only=True):
     """What was judged at one event: a call with its `action`, or something that happened, and why.
 
-    `steps` tell each rule that was asked, its answer, its state before and after.
+    `steps` name each rule that judged it, its answer, and its state before and after.
     """
 
     seq: int
@@ -217,8 +218,8 @@ class DecisionView(View, frozen=True, kw_only=True):
 
 
 class DecisionList(View, frozen=True, kw_only=True):
-    """Decisions in order; `left_out` counts earlier ones that are told by `proctor explain` only. `untold` names
-    policies with checks in Python, whose answers cannot be told again.
+    """Decisions in order; `left_out` counts earlier ones, which only `proctor explain` shows. `untold` names
+    policies with checks in Python, whose answers cannot be reproduced.
     """
 
     decisions: tuple[DecisionView, ...]
@@ -227,7 +228,7 @@ class DecisionList(View, frozen=True, kw_only=True):
 
 
 class PolicyInForce(View, frozen=True, kw_only=True):
-    """One policy of the stack a run is under, as it was written."""
+    """One policy of a run's stack, as it was written."""
 
     name: str
     locked: bool
@@ -235,7 +236,7 @@ class PolicyInForce(View, frozen=True, kw_only=True):
 
 
 class Policies(View, frozen=True, kw_only=True):
-    """The stack a run is under: its policies, and their rules and nets as a graph."""
+    """The stack of a run: its policies, and their rules and nets as a graph."""
 
     stack: str
     policies: tuple[PolicyInForce, ...]
@@ -254,13 +255,13 @@ class BlockView(View, frozen=True, kw_only=True):
 
 
 class SwitchView(View, frozen=True, kw_only=True):
-    """What blocks starts now, oldest first; nothing: runs may start."""
+    """The blocks that refuse starts now, oldest first; if there are none, runs may start."""
 
     blocks: tuple[BlockView, ...]
 
 
 class Ended(View, frozen=True, kw_only=True):
-    """What became of a run that was to end; `ended` is false where it has not in time."""
+    """How a run that was told to end did end; `ended` is false if it did not end in time."""
 
     run_id: str
     session_id: str
@@ -269,13 +270,13 @@ class Ended(View, frozen=True, kw_only=True):
 
 
 class Stopped(View, frozen=True, kw_only=True):
-    """What became of each run that was to end, and what blocks starts now."""
+    """How each run that was told to end did end, and the blocks that refuse starts now."""
 
     outcomes: tuple[Ended, ...]
     blocks: tuple[BlockView, ...]
 
 
 class Cancelled(View, frozen=True, kw_only=True):
-    """The run that is told to end; it ends in order, which its events tell."""
+    """The run that was told to end; its events show the end."""
 
     run_id: str

@@ -1,4 +1,4 @@
-"""The operations, a file for each kind of thing."""
+"""The operations of the API, one file for each kind of thing."""
 
 from ..operations import Operation
 from . import about, approvals, budgets, decisions, health, runs, stopping, streams

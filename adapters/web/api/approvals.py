@@ -22,7 +22,7 @@ Words = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
 class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many: the oldest come first."""
+    """How many approvals; the oldest come first."""
 
     limit: Limit = 100
 
@@ -30,8 +30,8 @@ class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An answer to a call that waits.
 
-    `input_digest` is that of the input which was shown: a grant holds for this input only. `reason` is for the
-    record, `tell_model` is what the model is told of a denied call. `scope` is what a grant covers: this call
+    `input_digest` is the digest of the input that was shown: a grant holds for this input only. `reason` is for
+    the record; `tell_model` is what the model is told about a denied call. `scope` is what a grant covers: this call
     (`once`), or also later ones of the `run` or the `session` that the same rules ask about, if the policy says so.
     """
 

@@ -1,4 +1,4 @@
-"""What judging a run came to: its decisions, what is used of its limits, the policies it is under."""
+"""How a run was judged: its decisions, the use of its limits, its policies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _fold(request: ApiRequest) -> Fold:
 
 @operation("GET", f"{_OF_RUN}/decisions", DecisionList, query=DecisionQuery)
 async def decisions(request: ApiRequest) -> DecisionList:
-    """What was decided in a run, and why, judged once more by the policies stored with it."""
+    """The decisions of a run and their reasons, judged again by the policies stored with it."""
     fold = await _fold(request)
     found = tuple(_view(step) for step in fold.decisions if step.seq > request.query.after)
     return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
@@ -58,7 +58,7 @@ async def limits(request: ApiRequest) -> LimitList:
 
 @operation("GET", f"{_OF_RUN}/policies", Policies)
 async def policies(request: ApiRequest) -> Policies:
-    """The policies a run is under, with their graph."""
+    """The policies of a run, with their graph."""
     fold = await _fold(request)
     return await anyio.to_thread.run_sync(_drawn, fold)
 

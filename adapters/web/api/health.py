@@ -20,7 +20,7 @@ PATIENCE_S = 5.0
 
 
 class StoreHealth:
-    """The store of a server, looked at when somebody asks, by one question at a time."""
+    """The health of a server's store, checked on request, with one query at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -21,8 +21,8 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs: `label` is NAME=VALUE, `q` is looked for in ids, prompt, agent and tenant, `since` and `until`
-    bound the start, `before` is the `next` of the page before.
+    """Which runs: `label` is NAME=VALUE, `q` is searched for in ids, prompt, agent and tenant, `since` and
+    `until` bound the start, `before` is the `next` of the previous page.
     """
 
     status: RunStatus | None = None

@@ -1,4 +1,4 @@
-"""Ends of runs, one or many, and no new starts until that is lifted."""
+"""Ending one run or many, and blocking new starts until the block is lifted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=30)]
 
 
 class CancelOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why; recorded with the end."""
+    """The reason, recorded with the end."""
 
     reason: Reason = ""
 
@@ -43,8 +43,8 @@ class _Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class StopOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is stopped: one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: those that go
-    on end, and are waited for `wait_s` seconds; `block_starts`: none starts until that is lifted.
+    """What is stopped: one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: end current
+    runs, and wait up to `wait_s` seconds for them; `block_starts`: refuse new ones until that is lifted.
     """
 
     end_runs: bool = True
@@ -53,12 +53,12 @@ class StopOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LiftOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which block is lifted: the one of this scope; with `everything` every one."""
+    """Which block is lifted: the one of this scope, or with `everything` all of them."""
 
 
 @operation("POST", "/api/runs/{run_id}/cancel", Cancelled, role="stop", body=CancelOrder, conflicts=True, status=202)
 async def cancel(request: ApiRequest) -> Cancelled:
-    """End a run in order, whatever process it is in."""
+    """End a run in order, in whichever process it is."""
     run = await request.records.run(request.path["run_id"])
     reason = request.body.reason or f"ended by {request.who.name}"
     await request.records.cancel(run, reason=reason, who=request.who)
@@ -67,13 +67,13 @@ async def cancel(request: ApiRequest) -> Cancelled:
 
 @operation("GET", "/api/switch", SwitchView)
 async def switch(request: ApiRequest) -> SwitchView:
-    """What blocks starts now."""
+    """The blocks that refuse starts now."""
     return await _blocks(request)
 
 
 @operation("POST", "/api/switch", Stopped, role="stop", body=StopOrder)
 async def stop(request: ApiRequest) -> Stopped:
-    """End runs on every process, and let none start until that is lifted."""
+    """End runs in every process, and refuse new ones until that is lifted."""
     order: StopOrder = request.body
     kill_switch, by = request.records.switch, request.who.name
     reason = order.reason or f"stopped by {by}"

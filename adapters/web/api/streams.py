@@ -1,4 +1,4 @@
-"""Events as they come, as server-sent events: the id of each is the cursor that `Last-Event-ID` goes on behind."""
+"""Events as they come, as server-sent events; the id of each is the cursor that `Last-Event-ID` resumes after."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MOST_STREAMS = 200
 
 
 class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to begin: behind `after`, or behind what the header `Last-Event-ID` says. `types` names the event types
-    that are wanted, with commas between.
+    """Where to begin: after the seq `after`, or after what the header `Last-Event-ID` says. `types` names the
+    wanted event types, separated by commas.
     """
 
     after: Seq = 0
@@ -35,8 +35,9 @@ class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to begin: behind the cursor `after`, `start` for everything there is, nothing for what is to come; or
-    behind what the header `Last-Event-ID` says. Of one tenant, and of types with commas between.
+    """Where to begin: after the cursor `after`, with `start` at the beginning, without it at the present; or
+    after what the header `Last-Event-ID` says. `tenant` selects one tenant, `types` event types, separated by
+    commas.
     """
 
     after: str = ""
@@ -53,14 +54,14 @@ class Stream(View, frozen=True, kw_only=True):
 
 @operation("GET", "/api/runs/{run_id}/stream", Stream, query=StreamQuery, media=_MEDIA)
 async def run_stream(request: ApiRequest) -> Any:
-    """The events of a run, then those to come; after its end, `end`."""
+    """The events of a run so far, then new ones; `end` after its end."""
     run = await request.records.run(request.path["run_id"])
     return _stream(request, request.records.subscribe(run_id=run.run_id, after=_cursor(request)))
 
 
 @operation("GET", "/api/stream", Stream, query=LogQuery, media=_MEDIA)
 async def stream(request: ApiRequest) -> Any:
-    """The events of all runs, as they are stored, whatever process they are in."""
+    """The events of all runs in any process, as they are stored."""
     query: LogQuery = request.query
     after = request.http.headers.get("last-event-id") or query.after
     async with request.records.subscribe(tenant=query.tenant, after=after or 0) as events:
@@ -70,13 +71,13 @@ async def stream(request: ApiRequest) -> Any:
 
 @operation("GET", "/api/changes", Stream, media=_MEDIA)
 async def changes(request: ApiRequest) -> Any:
-    """Sends `changed` whenever something was stored: reload what is shown."""
+    """Sends `changed` whenever something was stored, so that a page can reload."""
     return _streaming(request, _ticks(request))
 
 
 @operation("GET", "/api/sessions/{session_id}/stream", Stream, query=StreamQuery, media=_MEDIA)
 async def session_stream(request: ApiRequest) -> Any:
-    """The events of a session, then those to come."""
+    """The events of a session so far, then new ones."""
     session_id = request.path["session_id"]
     await request.records.events(session_id, run_id=None, after=0, limit=1)
     return _stream(request, request.records.subscribe(session_id=session_id, after=_cursor(request)))

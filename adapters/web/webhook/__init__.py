@@ -1,4 +1,4 @@
-"""Events sent to somebody's own service: signed, tried again, in order, from a cursor that is kept."""
+"""Events sent to a service of yours: signed, in order, retried, and resumed from a stored cursor."""
 
 from .cursor import cursor_of
 from .sending import send

@@ -1,4 +1,4 @@
-"""How far was sent, kept in a file beside the store. One process sends by it at a time."""
+"""How far events were sent, kept in a file beside the store. One process at a time sends by it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CursorFile:
         self.path = path
 
     def read(self) -> str | None:
-        """The place; None where nothing was sent yet."""
+        """The place; None if nothing was sent yet."""
         try:
             return self.path.read_text(encoding="ascii").strip() or None
         except FileNotFoundError:
@@ -31,7 +31,7 @@ class CursorFile:
             raise UsageError(f"`{self.path}` cannot be read: {error}") from None
 
     def write(self, cursor: str) -> None:
-        """Keep a place."""
+        """Store a place."""
         with whole_file(self.path) as file:
             file.write(cursor.encode("ascii"))
 

@@ -1,4 +1,4 @@
-"""One event delivered, with tries."""
+"""The delivery of one event, with retries."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Courier:
         self._log = log
 
     async def deliver(self, event: Event) -> Outcome:
-        """Send an event until it arrives or its bound is reached; what is skipped is logged."""
+        """Send an event until it arrives or its bound is reached; a skipped event is logged."""
         target = self._target
         body = enveloped(event, self._store_id)
         tries = tenacity.AsyncRetrying(

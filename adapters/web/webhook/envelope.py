@@ -1,7 +1,7 @@
 """An event as a CloudEvent, and the signature that a receiver checks (Standard Webhooks).
 
 The signature is an HMAC-SHA256, with the shared secret, over `ID.TIMESTAMP.BODY`. A receiver refuses a timestamp
-that is more than five minutes off: a message that somebody kept cannot be sent again later.
+that is more than five minutes off, so that a captured message cannot be replayed later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the store's events to deliveries: in order, one at a time, from a cursor that is kept.
 
-The cursor moves when an event has arrived, so that each arrives at least once whatever dies in between; a receiver
-knows one that comes twice by its id. Without a cursor the first start begins with what is to come.
+The cursor moves when an event has arrived, so that each event arrives at least once, whatever dies in between; a
+receiver recognises a repeated event by its id. Without a cursor, sending begins with new events.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _PREFIX = "whsec_"
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A receiver. Times are in seconds.
 
-    A try takes `timeout_s` at most; between tries stand waits that double from `first_wait_s` to `longest_wait_s`.
-    What the receiver refuses (4xx) is tried `refusals` times; anything else until the event is `oldest_s` old.
+    A try takes at most `timeout_s`; the waits between tries double from `first_wait_s` to `longest_wait_s`. What
+    the receiver refuses (4xx) is tried `refusals` times, anything else until the event is `oldest_s` old.
     """
 
     url: str
@@ -37,7 +37,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Target:
-    """A receiver as people name it. Raises UsageError for what makes no sense, or would send secrets in clear."""
+    """A receiver, from what people write. Raises UsageError if it makes no sense or would send secrets in clear
+    text.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
         raise UsageError(f"`{url}` is not an address for a webhook; use https://HOST/PATH")
