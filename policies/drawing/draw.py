@@ -9,9 +9,9 @@ from ..policy import Policy
 from ..rules.nets.written import Net
 from ..rules.record import Rule
 from ..stack.budgets import budget_in_words, effective_budgets
-from ..stack.check import checked_stack
 from ..stack.clauses import Clause, clauses_of
 from ..stack.limits import effective_limits, figure
+from ..stack.merge import checked_stack
 from .marking import Marking
 from .nets import net_section
 from .order import order_section

@@ -7,7 +7,7 @@ also hold for a missing path, and an ordering that cannot be made holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -23,6 +23,7 @@ from .within import is_within
 
 Predicate: TypeAlias = Callable[[Any, Facts], bool]
 Outlook: TypeAlias = Callable[[Facts], bool]
+Fold: TypeAlias = Callable[[Iterable[bool]], bool]
 
 
 def _unknown(facts: Facts) -> bool:
@@ -68,13 +69,7 @@ def _all_of(conditions: Sequence[Condition], reading: Reading, expand: Expand) -
         def holds(doc: Any, facts: Facts) -> bool:
             return all(predicate(doc, facts) for predicate in predicates)
 
-    return CompiledConditions(
-        holds,
-        any(part.dynamic for part in parts),
-        tuple(ref for part in parts for ref in part.outputs),
-        always=lambda facts: all(part.always(facts) for part in parts),
-        never=lambda facts: any(part.never(facts) for part in parts),
-    )
+    return _joined(holds, parts, always=all, never=any)
 
 
 def _compile(condition: Condition, reading: Reading, expand: Expand) -> CompiledConditions:
@@ -82,28 +77,28 @@ def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled
         return _denied(condition.not_, reading, expand)
     if condition.any_of is not UNSET:
         parts = [_compile(inner, reading, expand) for inner in condition.any_of]
-        return CompiledConditions(
-            lambda doc, facts: any(part.holds(doc, facts) for part in parts),
-            any(part.dynamic for part in parts),
-            tuple(ref for part in parts for ref in part.outputs),
-            always=lambda facts: any(part.always(facts) for part in parts),
-            never=lambda facts: all(part.never(facts) for part in parts),
-        )
+        return _joined(lambda doc, facts: any(part.holds(doc, facts) for part in parts), parts, always=any, never=all)
     assert condition.path is not UNSET
     values_at = paths.compile_path(condition.path, reading.loose)
     tests = [_test(name, operand, reading, expand) for name, operand in condition.operators()]
-    refs = tuple(ref for test in tests for ref in test.outputs)
     need = 1 if condition.at_least is UNSET else condition.at_least
     holds = _quantified(values_at, tests, reading.permits, need)
     if reading.context:
         absent = all(operator == ("exists", False) for operator in condition.operators())
         holds = _none_is_nothing(values_at, holds, absent)
+    return _joined(holds, tests, always=all if need == 1 else lambda _: False, never=any)
+
+
+def _joined(
+    holds: Predicate, parts: Sequence[CompiledConditions | _Test], *, always: Fold, never: Fold
+) -> CompiledConditions:
+    """Parts as one: it always holds, or never, where so many of them do."""
     return CompiledConditions(
         holds,
-        any(test.dynamic for test in tests),
-        refs,
-        always=lambda facts: need == 1 and all(test.always(facts) for test in tests),
-        never=lambda facts: any(test.never(facts) for test in tests),
+        any(part.dynamic for part in parts),
+        tuple(ref for part in parts for ref in part.outputs),
+        always=lambda facts: always(part.always(facts) for part in parts),
+        never=lambda facts: never(part.never(facts) for part in parts),
     )
 
 

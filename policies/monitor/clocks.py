@@ -25,7 +25,7 @@ def observe_limited(on: SessionState, event: ev.Event, handler: Handler | None) 
         on.session.limits.acted(now, over=bool(on.session.ended))
         found += _newly_exceeded(on, limits.clocks)
     if handler is not None:
-        found += handler(on, event)
+        found += handler(on, event) or ()
     if moved := limits.moved.get(type(event)):
         found += _newly_exceeded(on, moved)
     return found

@@ -17,27 +17,25 @@ from .usage.budgets import finding_of
 from .usage.limits import UNITS
 
 
-def run_started(on: SessionState, event: ev.RunStarted) -> list[Violation]:
+def run_started(on: SessionState, event: ev.RunStarted) -> None:
     """A new run of the session, unless it is the one going on."""
     session = on.session
     if session.runs and event.run_id == session.run_id:
-        return []
+        return
     if session.runs or session.ended:
         on.calls.clear()
         on.program.limits.new_run(session.limits)
         restore_nets(on)
     session.new_run(event.run_id, event.model or "")
-    return []
 
 
-def message(on: SessionState, event: ev.MessageEvent) -> list[Violation]:
+def message(on: SessionState, event: ev.MessageEvent) -> None:
     """What a user wrote is remembered; what anybody else did is no evidence."""
     if event.role == "user" and (text := message_text(event.content)):
         on.session.words.add(text, on.program.phrases, on.program.keeps_words)
-    return []
 
 
-def turn(on: SessionState, event: ev.TurnEvent) -> list[Violation]:
+def turn(on: SessionState, event: ev.TurnEvent) -> None:
     """The stream has come to a model response, or to its end."""
     if event.turn > 0:
         turn = on.come_to(event.turn)
@@ -45,7 +43,6 @@ def turn(on: SessionState, event: ev.TurnEvent) -> list[Violation]:
         if over:
             on.session.limits.turns_over = turn - on.session.turn_base
         on.session.begin_turn(turn + over)
-    return []
 
 
 def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
@@ -59,7 +56,7 @@ def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
     return [on.used_up(entry, finding, None) for entry, finding in found]
 
 
-def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
+def requested(on: SessionState, event: ev.ToolCallRequested) -> None:
     """A call was requested; judging it is `propose`'s."""
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
     open_call = on.calls.get(id)
@@ -73,7 +70,6 @@ def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
         on.session.clashing |= {id}
     elif identity != "clash":
         on.request(id, name, input, event.turn, REQUESTED, identity != "asked")
-    return []
 
 
 def started(on: SessionState, event: ev.ToolCallStarted) -> list[Violation]:
@@ -94,17 +90,16 @@ def started(on: SessionState, event: ev.ToolCallStarted) -> list[Violation]:
     return violations
 
 
-def completed(on: SessionState, event: ev.ToolCallCompleted) -> list[Violation]:
+def completed(on: SessionState, event: ev.ToolCallCompleted) -> None:
     """A call succeeded; an outcome for an unknown id changes nothing."""
     call = on.calls.get(event.tool_call_id)
     if call is None or call.status not in RUNNING:
-        return []
+        return
     del on.calls[call.id]
     steps = call.steps
     if steps.outcomes or steps.remembers:
         on.succeeded(call, ParsedOutput(event.tool_output))
     on.session.finish(call)
-    return []
 
 
 def failed(on: SessionState, event: ev.ToolCallFailed) -> list[Violation]:
@@ -127,17 +122,16 @@ def denied(on: SessionState, event: ev.ToolCallDenied) -> list[Violation]:
     return on.ended(call, "denied")
 
 
-def approval_requested(on: SessionState, event: ev.ToolApprovalRequested) -> list[Violation]:
+def approval_requested(on: SessionState, event: ev.ToolApprovalRequested) -> None:
     """A call is held for a person."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and event.held:
         call.status, call.approval = HELD, event.approval_id
         for violation in event.violations:
             _show(call, (violation.get("policy", ""), violation.get("rule", "")))
-    return []
 
 
-def granted(on: SessionState, event: ev.ToolApprovalGranted) -> list[Violation]:
+def granted(on: SessionState, event: ev.ToolApprovalGranted) -> None:
     """A person agreed to one call of one tool with one input, against the rules that were shown to them.
 
     An answer that comes when its call waits no more, or waits for another approval, says nothing.
@@ -145,7 +139,7 @@ def granted(on: SessionState, event: ev.ToolApprovalGranted) -> list[Violation]:
     id, digest = event.tool_call_id, event.input_digest
     call = on.calls.get(id)
     if not digest:
-        return []
+        return
     if call is None:
         if id not in on.session.finished and id not in on.session.earlier:
             on.session.granted[id] = Grant(event.tool_name, digest)
@@ -153,16 +147,14 @@ def granted(on: SessionState, event: ev.ToolApprovalGranted) -> list[Violation]:
         for rule in event.asking:
             _show(call, rule)
         on.session.granted[id] = Grant(event.tool_name or call.name, digest, call.shown or None)
-    return []
 
 
-def lapsed(on: SessionState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> list[Violation]:
+def lapsed(on: SessionState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> None:
     """A person refused, or nobody answered in time."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and _answers(event, call):
         call.status, call.shown = LAPSED, ()
         on.session.granted.pop(call.id, None)
-    return []
 
 
 def _answers(event: ev.ApprovalEvent, call: CallInFlight) -> bool:
@@ -170,7 +162,7 @@ def _answers(event: ev.ApprovalEvent, call: CallInFlight) -> bool:
     return event.approval_id == (call.approval or event.approval_id)
 
 
-def violated(on: SessionState, event: ev.PolicyViolated) -> list[Violation]:
+def violated(on: SessionState, event: ev.PolicyViolated) -> None:
     """What the live session found is known when its record is folded; what an end settled is open again."""
     rule = on.program.named(event.policy, event.rule)
     if rule is not None and rule.kind == event.kind and not event.at_end and not rule.machine.refuses_none:
@@ -181,16 +173,14 @@ def violated(on: SessionState, event: ev.PolicyViolated) -> list[Violation]:
         for number, entry in enumerate(on.program.limits.entries):
             if entry.name == event.kind and entry.policy == event.policy:
                 on.session.limits.reported |= {number}
-    return []
 
 
-def warned(on: SessionState, event: ev.BudgetWarned) -> list[Violation]:
+def warned(on: SessionState, event: ev.BudgetWarned) -> None:
     """What the live session warned of is known when its record is folded."""
     for number in on.program.limits.warns:
         entry = on.program.limits.entries[number]
         if (entry.name, entry.limit.max) == (event.limit, event.max):
             on.session.limits.warned |= {number}
-    return []
 
 
 def budget_reserved(on: SessionState, event: ev.BudgetReserved) -> list[Violation]:
@@ -230,13 +220,13 @@ def _show(call: CallInFlight, rule: RuleName) -> None:
         call.shown = (*call.shown, rule)
 
 
-def ended(on: SessionState, event: ev.Event) -> list[Violation]:
+def ended(on: SessionState, event: ev.Event) -> None:
     """The run is over."""
     on.session.ended = event.type
-    return []
 
 
-Handler: TypeAlias = Callable[[SessionState, Any], list[Violation]]
+Handler: TypeAlias = Callable[[SessionState, Any], list[Violation] | None]
+"""Gives what it finds; None where such an event can violate nothing."""
 
 HANDLERS: dict[type[ev.Event], Handler | None] = {
     **dict.fromkeys((*ev.EVENT_TYPES.values(), ev.Unrecognized)),

@@ -12,7 +12,6 @@ from ..reading.reader import check_policy
 from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
 from ..stack.ids import net_name
-from ..stream.calls import Violation
 from ..stream.events import NetJoined, NetLeft
 from .state import SessionState
 
@@ -32,18 +31,16 @@ def add_net(on: SessionState, net: str | NetLine | Net, **attached: Any) -> None
         on.added_nets.append(net)
 
 
-def net_joined(on: SessionState, event: NetJoined) -> list[Violation]:
+def net_joined(on: SessionState, event: NetJoined) -> None:
     """A net joined the run, unless it has already: the live session knows before its record does."""
     if not _is_active(on, event.name):
         add_net(on, read_net(event.net))
-    return []
 
 
-def net_left(on: SessionState, event: NetLeft) -> list[Violation]:
+def net_left(on: SessionState, event: NetLeft) -> None:
     """A net left the run, unless it has already."""
     if _is_active(on, event.name):
         remove_net(on, event.name)
-    return []
 
 
 def restore_nets(on: SessionState) -> None:

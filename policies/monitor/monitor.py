@@ -167,16 +167,17 @@ class Monitor:
         except KeyError:
             raise EventError(wrong_type("an event", event)) from None
         on = self.state
+        found: list[Violation] | None
         try:
             if on.limited:
                 found = clocks.observe_limited(on, event, handler)
             else:
-                found = handler(on, event) if handler is not None else []
+                found = handler(on, event) if handler is not None else None
         except (*UNREADABLE, AttributeError) as error:
             found = self._unread(event, error)
         if found:
             on.mark_violated(found)
-        return found
+        return found or []
 
     def _unread(self, event: ev.Event, error: Exception) -> list[Violation]:
         if not isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..policy import Policy
-from ..stack.check import checked_stack
 from ..stack.clauses import clauses_of
+from ..stack.merge import checked_stack
 from ..stream.calls import Capabilities, RunContext
 from .alphabet.call_classes import Kinds
 from .checks.adapter import adapter_findings

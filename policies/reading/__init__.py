@@ -8,7 +8,6 @@ ROOMS = (
     "migrating",  # old policy files rewritten in the current spelling, comments kept
     "folders",  # a directory of policy files, in name order
     "reader",  # policy text, bytes, mappings and files to policies
-    "checked",  # which policies are known to be sound, so that none is checked twice
     "schema",  # the JSON Schema of a policy file, made from the records
     "convert",  # A tree of nodes to a record, generic over the records' types, collecting every problem
     "cross_checks",  # checks on a policy as a whole, which no single record of it can make

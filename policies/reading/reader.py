@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from ..errors import PolicyError, wrong_type
 from ..policy import Policy, members_of
 from ..rules import RULES
-from .checked import is_sound, mark_sound
 from .convert import Converter
 from .cross_checks import check_whole
 from .dialects.contracts import is_contract
@@ -17,6 +17,9 @@ from .formats.source import read_source
 from .records_tree import record_node
 from .suggestions import did_you_mean
 from .tree import ListNode, MapNode, Node, ProblemReport, Unreadable, describe, join, set_paths
+
+_SOUND: WeakValueDictionary[int, Policy] = WeakValueDictionary()
+"""The very records that were checked and are sound, for as long as they live, so that none is checked twice."""
 
 
 def parse_policies(
@@ -48,7 +51,7 @@ def read_document(source: object, *, file: str, format: str | None) -> Document:
     policies = policies_of(roots, report)
     report.raise_if_any()
     for policy in policies:
-        mark_sound(policy)
+        _SOUND[id(policy)] = policy
     return Document(policies, all(map(is_contract, roots)))
 
 
@@ -66,7 +69,7 @@ def check_policy(policy: Policy) -> None:
     if not isinstance(policy, Policy):
         raise PolicyError(wrong_type("a policy", policy))
     report = ProblemReport()
-    unknown = [member for member in members_of(policy) if not is_sound(member)]
+    unknown = [member for member in members_of(policy) if _SOUND.get(id(member)) is not member]
     for member in unknown:
         try:
             node = record_node(member)
@@ -76,7 +79,7 @@ def check_policy(policy: Policy) -> None:
         _policy(node, report, only_records=True)
     report.raise_if_any()
     for member in unknown:
-        mark_sound(member)
+        _SOUND[id(member)] = member
 
 
 def policy_nodes(roots: Sequence[MapNode], report: ProblemReport) -> list[MapNode]:

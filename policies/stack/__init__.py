@@ -3,7 +3,6 @@
 ROOMS = (
     "clauses",  # the clauses of a stack, resolved once for compiling, preflight and drawing
     "ids",  # the name each rule of a stack is reported under
-    "check",  # the stack a policy stands for, known to be sound
     "merge",  # several policies as one stack
     "locks",  # what policies say in vain because another one is locked
     "budgets",  # the budgets that hold

@@ -18,7 +18,7 @@ def effective_action(member: Policy, own: RuleAction | None, stack: Policy) -> O
         return "cancel" if own == "halt" else own
     stated = strictest_stated(members_of(stack))
     default = member.on_violation or "cancel"
-    return default if stated is None or strictness(default) > strictness(stated) else stated
+    return default if stated is None or STRICTNESS[default] > STRICTNESS[stated] else stated
 
 
 def limit_action(member: Policy, name: str, own: RuleAction | None, stack: Policy) -> OnViolation:
@@ -33,9 +33,4 @@ def limit_action(member: Policy, name: str, own: RuleAction | None, stack: Polic
 def strictest_stated(members: Iterable[Policy]) -> OnViolation | None:
     """The strictest `on_violation` that is written out."""
     stated: list[OnViolation] = [m.on_violation for m in members if m.on_violation is not None]
-    return max(stated, key=strictness, default=None)
-
-
-def strictness(action: OnViolation) -> int:
-    """How much an action refuses: a larger number refuses more."""
-    return STRICTNESS[action]
+    return max(stated, key=STRICTNESS.__getitem__, default=None)

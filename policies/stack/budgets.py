@@ -6,8 +6,9 @@ import msgspec
 
 from ..budget import COUNTED, WINDOWS, Budget
 from ..policy import OnViolation, Policy, members_of
+from ..stream.calls import STRICTNESS
 from ..values.durations import duration_ms
-from .actions import limit_action, strictness
+from .actions import limit_action
 from .limits import figure
 
 
@@ -58,7 +59,7 @@ def effective_budgets(policy: Policy) -> list[BudgetEntry]:
 
 def _tighter(one: BudgetEntry, other: BudgetEntry) -> BudgetEntry:
     tight, loose = (one, other) if one.budget.max <= other.budget.max else (other, one)
-    action = max(tight.action, loose.action, key=strictness)
+    action = max(tight.action, loose.action, key=STRICTNESS.__getitem__)
     return msgspec.structs.replace(tight, action=action)
 
 

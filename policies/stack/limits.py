@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ..policy import Limit, Limits, OnViolation, Policy, members_of
-from .actions import limit_action, strictness
+from ..stream.calls import STRICTNESS
+from .actions import limit_action
 
 
 class LimitEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +60,7 @@ def _without_implied(candidates: Sequence[LimitEntry]) -> Iterator[LimitEntry]:
 def implies(strong: LimitEntry, weak: LimitEntry) -> bool:
     """Whether the one refuses at least as much, at least as strictly, wherever the other does."""
     as_tight = strong.limit.max <= weak.limit.max and _covers(strong.limit, weak.limit)
-    return as_tight and strictness(strong.action) >= strictness(weak.action)
+    return as_tight and STRICTNESS[strong.action] >= STRICTNESS[weak.action]
 
 
 def _covers(wide: Limit, narrow: Limit) -> bool:

@@ -10,8 +10,8 @@ from ..language.selectors import NameScope
 from ..policy import SCOPES, Policy, Price, members_of, virtual_tools_of
 from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net
+from ..stream.calls import STRICTNESS
 from ..values.globs import matcher
-from .actions import strictness
 from .limits import figure, implies, limits_of
 from .price_tables import caps_cost
 
@@ -84,7 +84,7 @@ def _budgets(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
 def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
     """What is stated more weakly than the locked policy states it."""
     strict, stated = locked.on_violation, other.on_violation
-    if strict and stated and strictness(stated) < strictness(strict):
+    if strict and stated and STRICTNESS[stated] < STRICTNESS[strict]:
         yield "on_violation", stated, strict
     if locked.enforcement == "required" and other.enforcement == "best_effort":
         yield "enforcement", "best_effort", "required"

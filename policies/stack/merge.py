@@ -35,6 +35,15 @@ def merge_policies(policies: Sequence[Policy]) -> Stack:
     return _stack(tuple(member for policy in policies for member in members_of(policy)))
 
 
+def checked_stack(policy: Policy) -> Stack:
+    """The stack of a policy, or the stack itself; what was checked before is not checked again.
+
+    Raises:
+        PolicyError: it is not a policy, or something in it is wrong.
+    """
+    return merge_policies(list(members_of(policy)))
+
+
 def _stack(members: tuple[Policy, ...]) -> Stack:
     """The merged view; aliases and virtual tools stay with the members they belong to."""
     merged = Stack(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,71 +36,61 @@ def refusals_told(log: Any, info: RunInfo) -> Iterator[None]:
         raise
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Starting:
     """Starts the runs of a supervisor; each gives back its room when it is over.
 
     Args:
         store: where runs are recorded.
         runs: those that go on.
-        max_running: how many may at once.
+        admission: the room that they take.
         ownership: claims runs for the supervisor.
         reader: reads what is ordered.
         log: logs each start.
         check_open: raises UsageError once the supervisor is not open.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        runs: ActiveRuns,
-        *,
-        max_running: int,
-        ownership: Ownership,
-        reader: CommandReader,
-        log: Any,
-        check_open: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._runs = runs
-        self._admission = Admission(max_running)
-        self._ownership = ownership
-        self._reader = reader
-        self._log = log
-        self._check_open = check_open
+    store: Store
+    runs: ActiveRuns
+    admission: Admission
+    ownership: Ownership
+    reader: CommandReader
+    log: Any
+    check_open: Callable[[], None]
 
     async def start(self, order: Order, services: Services, *, created: bool) -> RunHandle:
         """Start a run once there is room for it; `created` says that the store knows it already."""
         session_id = order.info.session_id
-        await self._admission.take(session_id)
+        await self.admission.take(session_id)
         try:
-            self._check_open()
-            self._ownership.remains = remains_of(order.adapter) or self._ownership.remains
-            owner = await self._ownership.owner()
+            self.check_open()
+            self.ownership.remains = remains_of(order.adapter) or self.ownership.remains
+            owner = await self.ownership.owner()
             return await self._begin(msgspec.structs.replace(order, epoch=owner.epoch), services, created=created)
         except BaseException as error:
-            self._admission.give_back(session_id)
+            self.admission.give_back(session_id)
             if isinstance(error, StoreError):
-                self._check_open()  # a store refuses the claim of an owner that has left
+                self.check_open()  # a store refuses the claim of an owner that has left
             raise
 
     async def claim(self, info: RunInfo, remains: Remains | None) -> RunInfo:
         """Make a created run the supervisor's before it is started."""
-        owner = await self._ownership.owner()
-        return await claim_created(self._store, info, epoch=owner.epoch, remains=remains)
+        owner = await self.ownership.owner()
+        return await claim_created(self.store, info, epoch=owner.epoch, remains=remains)
 
     async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:
-        with self._reader.gathering() as ordered:
+        with self.reader.gathering() as ordered:
             async with claimed(order, services, created=created) as run:
-                missed = await self._store.instructions(after=run.info.after) if created else ordered
-                self._check_open()
+                missed = await self.store.instructions(after=run.info.after) if created else ordered
+                self.check_open()
             running = Running.of(run)
-            self._runs.add(running)
+            self.runs.add(running)
             for instruction in (*missed, *ordered):
                 running.deliver(instruction)
-        self._log.info("run.started", run_id=running.run_id, session_id=running.session_id)
+        self.log.info("run.started", run_id=running.run_id, session_id=running.session_id)
         spawn(partial(running.actor.run, run.begin, partial(self._is_over, running)))
         return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
 
     def _is_over(self, running: Running) -> None:
-        self._runs.remove(running)
-        self._admission.give_back(running.session_id)
+        self.runs.remove(running)
+        self.admission.give_back(running.session_id)

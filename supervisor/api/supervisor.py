@@ -35,6 +35,7 @@ from ..watch.publishers import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
 from .active_runs import ActiveRuns, Statistics, why_left
+from .admission import Admission
 from .handle import RunHandle
 from .starting import Starting, refusals_told
 
@@ -77,9 +78,9 @@ class Supervisor:
         self._reader = CommandReader(store, self._runs.deliver, self._log)
         self._ownership = Ownership(store, self._log, registered=self._listen)
         self._starting = Starting(
-            store,
-            self._runs,
-            max_running=max_running,
+            store=store,
+            runs=self._runs,
+            admission=Admission(max_running),
             ownership=self._ownership,
             reader=self._reader,
             log=self._log,

@@ -28,10 +28,10 @@ from ...rules.nets.written import Net
 from ...rules.record import Rule
 from ...stack.actions import effective_action
 from ...stack.budgets import effective_budgets
-from ...stack.check import checked_stack
 from ...stack.clauses import clauses_of, scope_of
 from ...stack.ids import net_name
 from ...stack.limits import effective_limits
+from ...stack.merge import checked_stack
 from ...stack.price_tables import price_tables
 from ...stream.calls import Action, RunContext
 from ...stream.tools import Tool

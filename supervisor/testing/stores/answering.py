@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import anyio
-
 from proctor.policies.stream.events import (
     RunCancelled,
     RunCompleted,
@@ -19,8 +17,7 @@ from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.ports.facts import ApprovalAnswer, RunInfo
 from proctor.supervisor.ports.orders import AnswerGiven, Block, Cancel, Lift
 
-from ..patience import PATIENCE_S
-from .checks import StoreChecks, kind_of_refusal, message, stored
+from .checks import StoreChecks, at_once, kind_of_refusal, message, stored
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 YES = ApprovalAnswer(granted=True, by="ana", reason="fine", input_digest="d")
@@ -72,10 +69,7 @@ class AnsweringChecks(StoreChecks):
                 given = ApprovalAnswer(granted=by != "n0", by=by)
                 refusals[by] = await kind_of_refusal(store.answer("r.1", given, at=AT))
 
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    for n in range(10):
-                        tasks.start_soon(answer, f"n{n}")
+            await at_once(answer, [f"n{n}" for n in range(10)])
             (winner,) = [by for by, refusal in refusals.items() if refusal is None]
             given = ApprovalAnswer(granted=winner != "n0", by=winner)
 

@@ -12,7 +12,7 @@ from proctor.policies.stream.events import Event
 from proctor.supervisor.ports.adapters import Store
 
 from ..patience import PATIENCE_S
-from .checks import StoreChecks, kind_of_refusal, message, stored, texts
+from .checks import StoreChecks, at_once, kind_of_refusal, message, stored, texts
 
 
 class AppendingChecks(StoreChecks):
@@ -82,10 +82,7 @@ class AppendingChecks(StoreChecks):
             async def append(task: int) -> None:
                 results.append(await store.append([message("s", f"{task}:{n}") for n in range(7)]))
 
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    for task in range(15):
-                        tasks.start_soon(append, task)
+            await at_once(append, range(15))
             for batch in results:
                 first = batch[0].seq
                 assert list(range(first, first + 7)) == [event.seq for event in batch]
@@ -126,10 +123,7 @@ class AppendingChecks(StoreChecks):
                 batch = await store.append([message("s", f"{task}"), message("s", "same", event_id="e1")])
                 seqs.append(batch[1].seq)
 
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    for task in range(10):
-                        tasks.start_soon(append, task)
+            await at_once(append, range(10))
 
             assert len(set(seqs)) == 1
             assert await store.last_seq("s") == 11

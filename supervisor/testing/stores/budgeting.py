@@ -7,12 +7,10 @@ import anyio
 from proctor.policies.budget import BudgetClaim
 from proctor.policies.stream.events import RunCompleted, RunStarted
 from proctor.supervisor.ports.adapters import Store
-from proctor.supervisor.ports.facts import RunInfo
 from proctor.supervisor.ports.ledger import Draw, Drawn
 
-from ..patience import PATIENCE_S
-from .checks import StoreChecks, kind_of_refusal
-from .claiming import LONG_S, owner
+from .checks import StoreChecks, at_once, kind_of_refusal
+from .claiming import LONG_S, begun, owner
 
 
 def money(most: float = 10, *, key: str = "", window: str = "") -> BudgetClaim:
@@ -20,10 +18,12 @@ def money(most: float = 10, *, key: str = "", window: str = "") -> BudgetClaim:
     return BudgetClaim(budget="org/money", key=key, counts="cost_usd", window=window, max=most)
 
 
-async def run_of(store: Store, epoch: int, run_id: str) -> None:
-    """A run that goes on."""
-    await store.create_run(RunInfo(run_id=run_id, session_id=f"s-{run_id}"), epoch=epoch)
-    await store.append([RunStarted(run_id=run_id, session_id=f"s-{run_id}")], epoch=epoch)
+async def owner_of(store: Store, *run_ids: str) -> int:
+    """An owner with runs that go on; its epoch."""
+    epoch = await owner(store)
+    for run_id in run_ids:
+        await begun(store, epoch, run_id, f"s-{run_id}")
+    return epoch
 
 
 async def draw(
@@ -40,9 +40,7 @@ class BudgetingChecks(StoreChecks):
     async def test_what_one_run_has_set_aside_another_cannot_have(self) -> None:
         """The second gets what is left, a third nothing; what is used counts for all."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            for name in "abc":
-                await run_of(store, epoch, name)
+            epoch = await owner_of(store, *"abc")
             first = await draw(store, epoch, "a", money(), want=6)
             second = await draw(store, epoch, "b", money(), want=6)
             third = await draw(store, epoch, "c", money(), want=6)
@@ -55,9 +53,7 @@ class BudgetingChecks(StoreChecks):
     async def test_with_less_left_than_it_needs_a_run_gets_nothing(self) -> None:
         """`least` is all or nothing."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
-            await run_of(store, epoch, "b")
+            epoch = await owner_of(store, "a", "b")
             await draw(store, epoch, "a", money(), used=8)
             short = await draw(store, epoch, "b", money(), want=3, least=3)
             enough = await draw(store, epoch, "b", money(), want=2, least=2)
@@ -67,8 +63,7 @@ class BudgetingChecks(StoreChecks):
     async def test_a_draw_made_twice_counts_once(self) -> None:
         """It states totals: an answer that was lost can be asked for again; a lower total takes nothing back."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
+            epoch = await owner_of(store, "a")
             answers = [await draw(store, epoch, "a", money(), used=used, want=1) for used in (3, 3, 2, 4)]
 
             assert [answer.used for answer in answers] == [3, 3, 3, 4]
@@ -77,8 +72,7 @@ class BudgetingChecks(StoreChecks):
     async def test_more_is_used_than_there_is(self) -> None:
         """It is counted all the same, and refused; what was used up exactly is not refused until more is wanted."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
+            epoch = await owner_of(store, "a")
             whole = await draw(store, epoch, "a", money(), used=10)
             none = await draw(store, epoch, "a", money(), used=10, want=1)
             beyond = await draw(store, epoch, "a", money(), used=12)
@@ -89,8 +83,7 @@ class BudgetingChecks(StoreChecks):
     async def test_keys_windows_and_what_is_counted_are_kept_apart(self) -> None:
         """So are budgets of other names; the list shows each."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
+            epoch = await owner_of(store, "a")
             tokens = BudgetClaim(budget="org/money", key="", counts="total_tokens", window="", max=100)
             claims = [money(), money(key='$.tenant="t"'), money(window="day"), money(window="3600000"), tokens]
             draws = [Draw(claim=claim, used=n + 1.0, want=0.5) for n, claim in enumerate(claims)]
@@ -107,8 +100,7 @@ class BudgetingChecks(StoreChecks):
     async def test_calls_and_places_are_whole(self) -> None:
         """Half a call is none."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
+            epoch = await owner_of(store, "a")
             calls = BudgetClaim(budget="org/calls", key="", counts="tool_calls", window="", max=2.5)
             two = await draw(store, epoch, "a", calls, want=3, least=1)
             none = await draw(store, epoch, "a", calls, used=2, want=1, least=1)
@@ -118,8 +110,7 @@ class BudgetingChecks(StoreChecks):
     async def test_what_a_run_holds_returns_when_it_settles(self) -> None:
         """What it used stays; done again, settling changes nothing."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
+            epoch = await owner_of(store, "a")
             await draw(store, epoch, "a", money(), used=1, want=5)
             (settled,) = await store.settle("a", {"cost_usd": 3, "total_tokens": 99}, epoch=epoch)
             again = await store.settle("a", {"cost_usd": 3}, epoch=epoch)
@@ -132,9 +123,7 @@ class BudgetingChecks(StoreChecks):
     async def test_what_a_run_holds_returns_with_its_end(self) -> None:
         """Also where nobody settled."""
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
-            await run_of(store, epoch, "b")
+            epoch = await owner_of(store, "a", "b")
             await draw(store, epoch, "a", money(), want=10)
             before = await draw(store, epoch, "b", money(), want=1)
             await store.append([RunCompleted(run_id="a", session_id="s-a")], epoch=epoch)
@@ -148,7 +137,7 @@ class BudgetingChecks(StoreChecks):
         async with self.open_store() as store:
             left, late, there = [await owner(store, name, lease_s=LONG_S) for name in ("left", "late", "there")]
             for epoch, name in ((left, "a"), (late, "b"), (there, "c")):
-                await run_of(store, epoch, name)
+                await begun(store, epoch, name, f"s-{name}")
             await draw(store, left, "a", money(), used=1, want=4)
             await draw(store, late, "b", money(), want=5)
             full = await draw(store, there, "c", money(), want=1)
@@ -167,7 +156,7 @@ class BudgetingChecks(StoreChecks):
         """Nor can anybody for a run there is not."""
         async with self.open_store() as store:
             old, new = await owner(store, "old"), await owner(store, "new")
-            await run_of(store, old, "a")
+            await begun(store, old, "a", "s-a")
             await draw(store, old, "a", money(), used=2, want=1)
             await store.release(old)
             await store.claim_run("a", epoch=new, lost=True)
@@ -188,7 +177,7 @@ class BudgetingChecks(StoreChecks):
         async with self.open_store() as store:
             epoch = await owner(store)
             await store.append([RunStarted(run_id="a", session_id="s-a")])
-            await run_of(store, epoch, "b")
+            await begun(store, epoch, "b", "s-b")
             alone = await draw(store, 0, "a", money(), used=1, want=9)
             other = await draw(store, epoch, "b", money(), want=9)
 
@@ -199,18 +188,13 @@ class BudgetingChecks(StoreChecks):
         """Whoever comes first; two stores on one record, where there can be."""
         async with self.open_store() as one, self.open_store() as other:
             stores = (one, other if self.durable else one)
-            epoch = await owner(one)
-            for n in range(20):
-                await run_of(one, epoch, f"r{n}")
+            epoch = await owner_of(one, *(f"r{n}" for n in range(20)))
             answers: list[Drawn] = []
 
             async def ask(n: int) -> None:
                 answers.append(await draw(stores[n % 2], epoch, f"r{n}", money(), want=1, least=1))
 
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    for n in range(20):
-                        tasks.start_soon(ask, n)
+            await at_once(ask, range(20))
 
             assert sum(answer.held for answer in answers) == 10
             assert sum(answer.granted for answer in answers) == 10
@@ -220,8 +204,7 @@ class BudgetingChecks(StoreChecks):
         if not self.durable:
             return
         async with self.open_store() as store:
-            epoch = await owner(store)
-            await run_of(store, epoch, "a")
+            epoch = await owner_of(store, "a")
             await draw(store, epoch, "a", money(), used=2.5, want=1)
         async with self.open_store() as store:
             (budget,) = await store.budgets()

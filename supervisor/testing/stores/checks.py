@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, TypeVar
+
+import anyio
 
 from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.facts import RunInfo
+
+from ..patience import PATIENCE_S
+
+T = TypeVar("T")
 
 
 async def stored(store: Store, session_id: str, *, after: int = 0, run_id: str | None = None) -> list[Event]:
@@ -35,11 +42,24 @@ async def kind_of_refusal(attempt: Any) -> str | None:
     return None
 
 
-async def status_of(store: Store, run_id: str) -> str:
-    """The status of a run that exists."""
+async def at_once(work: Callable[[T], Coroutine[Any, Any, object]], each: Iterable[T]) -> None:
+    """Do something for each of these at the same time, in bounded time."""
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for one in each:
+                tasks.start_soon(work, one)
+
+
+async def run_of(store: Store, run_id: str) -> RunInfo:
+    """A run that exists."""
     run = await store.run(run_id)
     assert run is not None
-    return run.status
+    return run
+
+
+async def status_of(store: Store, run_id: str) -> str:
+    """The status of a run that exists."""
+    return (await run_of(store, run_id)).status
 
 
 class StoreChecks:

@@ -11,7 +11,7 @@ from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.ports.facts import Owner, RunInfo
 
 from ..patience import PATIENCE_S
-from .checks import StoreChecks, kind_of_refusal, message, status_of, stored, texts
+from .checks import StoreChecks, at_once, kind_of_refusal, message, run_of, status_of, stored, texts
 
 LONG_S = 3600.0
 
@@ -26,6 +26,12 @@ def started(run_id: str, session_id: str = "s") -> RunStarted:
     return RunStarted(run_id=run_id, session_id=session_id)
 
 
+async def begun(store: Store, epoch: int, run_id: str, session_id: str = "s") -> None:
+    """A run that goes on, of that owner."""
+    await store.create_run(RunInfo(run_id=run_id, session_id=session_id), epoch=epoch)
+    await store.append([started(run_id, session_id)], epoch=epoch)
+
+
 class ClaimingChecks(StoreChecks):
     """Who owns a run: claims, leases, and the fence before the record."""
 
@@ -34,10 +40,9 @@ class ClaimingChecks(StoreChecks):
         async with self.open_store() as store:
             first, second = await owner(store, "a"), await owner(store, "b")
             await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=second)
-            run = await store.run("r")
+            run = await run_of(store, "r")
 
             assert second > first > 0
-            assert run is not None
             assert run.owner is not None
             assert (run.owner.owner_id, run.owner.host, run.owner.epoch, run.owner.gone) == ("b", "h", second, False)
             assert [run] == await store.runs()
@@ -94,8 +99,7 @@ class ClaimingChecks(StoreChecks):
         """The next is claimed when that is over, also by whoever has the first."""
         async with self.open_store() as store:
             one, other = await owner(store, "one"), await owner(store, "other")
-            await store.create_run(RunInfo(run_id="a", session_id="s"), epoch=one)
-            await store.append([started("a")], epoch=one)
+            await begun(store, one, "a")
             second = RunInfo(run_id="b", session_id="s")
             busy = [await kind_of_refusal(store.create_run(second, epoch=epoch)) for epoch in (one, other)]
             unmade = await store.run("b")
@@ -123,8 +127,7 @@ class ClaimingChecks(StoreChecks):
         """Whoever had it is fenced from then on, and stays so."""
         async with self.open_store() as store:
             old, new = await owner(store, "old"), await owner(store, "new")
-            await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=old)
-            await store.append([started("r")], epoch=old)
+            await begun(store, old, "r")
             assert await kind_of_refusal(store.claim_run("r", epoch=new)) == "claimed"
             assert await store.lost_runs() == []
             await store.release(old)
@@ -147,18 +150,14 @@ class ClaimingChecks(StoreChecks):
         """The others find that it has an owner, also those that ask as the same one."""
         async with self.open_store() as store:
             old, same = await owner(store, "old"), await owner(store, "same")
-            await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=old)
-            await store.append([started("r")], epoch=old)
+            await begun(store, old, "r")
             await store.release(old)
             refusals: list[str | None] = []
 
             async def take(epoch: int) -> None:
                 refusals.append(await kind_of_refusal(store.claim_run("r", epoch=epoch, lost=True)))
 
-            with anyio.fail_after(PATIENCE_S):
-                async with anyio.create_task_group() as tasks:
-                    for n in range(10):
-                        tasks.start_soon(take, same if n % 2 else await owner(store))
+            await at_once(take, [same if n % 2 else await owner(store) for n in range(10)])
 
             assert sorted(refusals, key=str) == [None, *["claimed"] * 9]
 
@@ -181,8 +180,7 @@ class ClaimingChecks(StoreChecks):
         async with self.open_store() as store:
             brief, kept, left = [await owner(store, name, lease_s=LONG_S) for name in ("brief", "kept", "left")]
             for n, epoch in enumerate((brief, kept, left)):
-                await store.create_run(RunInfo(run_id=f"r{n}", session_id=f"s{n}"), epoch=epoch)
-                await store.append([started(f"r{n}", f"s{n}")], epoch=epoch)
+                await begun(store, epoch, f"r{n}", f"s{n}")
             await store.release(left)
             await store.renew(brief, lease_s=0)
             await store.renew(kept, lease_s=LONG_S)
@@ -200,8 +198,7 @@ class ClaimingChecks(StoreChecks):
             return
         async with self.open_store() as store:
             mine = await owner(store)
-            await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=mine)
-            await store.append([started("r")], epoch=mine)
+            await begun(store, mine, "r")
         async with self.open_store() as one, self.open_store() as two:
             other = await owner(two, "other")
             attempts: list[Any] = [

@@ -8,7 +8,7 @@ from typing import Any
 from proctor.policies.stream.codec import decode_event, encode_event
 from proctor.policies.stream.events import RunStarted, ToolCallStarted, Unrecognized
 
-from .checks import StoreChecks, kind_of_refusal, message, stored, texts
+from .checks import StoreChecks, kind_of_refusal, message, run_of, stored, texts
 
 
 class FidelityChecks(StoreChecks):
@@ -24,8 +24,7 @@ class FidelityChecks(StoreChecks):
 
                 assert await stored(store, session_id, run_id=run_id) == [event]
                 assert (await store.append([message(session_id, "x", event_id=f"e{text}")])) == [event]
-                run = await store.run(run_id)
-                assert run is not None
+                run = await run_of(store, run_id)
                 assert run.session_id == session_id
 
     async def test_huge_events_are_kept_whole(self) -> None:

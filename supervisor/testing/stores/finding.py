@@ -6,13 +6,10 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, cast
 
-import anyio
-import anyio.lowlevel
-
 from proctor.policies.stream.events import RunCancelled, RunCompleted, RunFailed, RunStarted, SessionStarted
 from proctor.supervisor.ports.adapters import RunInfo
 
-from .checks import StoreChecks, kind_of_refusal, message, status_of, stored
+from .checks import StoreChecks, at_once, kind_of_refusal, message, status_of, stored
 
 
 class FindingChecks(StoreChecks):
@@ -79,9 +76,7 @@ class FindingChecks(StoreChecks):
                 run = RunInfo(run_id="r", session_id=f"s{task}")
                 kinds.append(await kind_of_refusal(store.create_run(run)))
 
-            async with anyio.create_task_group() as tasks:
-                for task in range(8):
-                    tasks.start_soon(create, task)
+            await at_once(create, range(8))
 
             assert kinds.count(None) == 1
             assert kinds.count("run_exists") == 7

@@ -17,15 +17,14 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor.ports.adapters import RunFilter, RunInfo, Store
 
-from .checks import StoreChecks, message
+from .checks import StoreChecks, message, run_of
 
 _BEGAN = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
 
 async def _line(store: Store, run_id: str) -> RunInfo:
     """The run, as `run` and as `runs` give it."""
-    found = await store.run(run_id)
-    assert found is not None
+    found = await run_of(store, run_id)
     assert [run for run in await store.runs() if run.run_id == run_id] == [found]
     return found
 
