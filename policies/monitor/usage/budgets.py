@@ -18,10 +18,9 @@ from ...language.facts import NoCall
 from ...language.predicates import compile_when
 from ...policy import Policy, members_of
 from ...rules.machine import Finding
-from ...stack.actions import strictness
 from ...stack.budgets import BudgetEntry
 from ...stack.limits import figure
-from ...stream.calls import RunContext
+from ...stream.calls import STRICTNESS, RunContext
 from ...stream.events import BudgetReserved
 from ...values.equality import text_of
 from ...values.paths import compile_path
@@ -73,7 +72,7 @@ class BudgetJudge:
     def entry(self, id: str, key: str) -> BudgetEntry | None:
         """The budget of that id whose share has this key; of several the one with the strictest action."""
         found = [entry for entry in self.entries if entry.id == id and entry.budget.key in (None, key)]
-        return max(found, key=lambda entry: strictness(entry.action), default=None)
+        return max(found, key=lambda entry: STRICTNESS[entry.action], default=None)
 
     def claims(self, context: RunContext) -> tuple[BudgetClaim, ...]:
         """What a run with this context draws on, each share once: the tightest."""
