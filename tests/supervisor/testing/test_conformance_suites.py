@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import unittest
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from msgspec.structs import replace
 from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
 from proctor.policies.stream.calls import Capabilities, ToolCall, Usage
 from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed, ToolOutcome
+from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.ports.adapters import GateAnswer, Launch, Provider, RunInfo, Store
 from proctor.supervisor.store.memory.store import MemoryStore
+from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
 from proctor.supervisor.testing.stores.conformance import StoreConformance
 
@@ -317,6 +319,32 @@ def test_an_adapter_whose_stream_is_broken_is_caught(tmp_path: Path, stream: Any
 def test_an_adapter_that_declares_what_is_not_so_is_caught(tmp_path: Path, declares: dict[str, Any]) -> None:
     """More than it does, or less; a capability that nothing shows fails too."""
     assert loops(tmp_path, declares=declares) != []
+
+
+class Remembering(AdapterConformance):
+    """An agent that is asked to take up a session that there is not."""
+
+    error: Exception | None = None
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """One that would complete."""
+        return Agent(FakeAdapter(capabilities=Capabilities(gate="all", resume=True), lacking=self.error))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("error", "caught"),
+    [(None, AssertionError), (ProviderError("no network"), ProviderError), (UnknownSessionError("gone"), None)],
+    ids=["opened all the same", "another error", "said so"],
+)
+async def test_an_adapter_that_does_not_say_that_a_session_is_not_there_is_caught(
+    tmp_path: Path, error: Exception | None, caught: type[Exception] | None
+) -> None:
+    """Nobody could begin it anew, or somebody would for another failure."""
+    suite = Remembering()
+    suite.workspace, suite.error = tmp_path, error
+    with nullcontext() if caught is None else pytest.raises(caught):
+        await suite.test_a_session_that_the_agent_does_not_have_is_said_so_before_it_begins()
 
 
 class OnlyMaking(Loops):

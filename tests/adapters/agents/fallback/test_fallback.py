@@ -23,6 +23,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.policies.stream.tools import tool
 from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
+from proctor.supervisor.errors import UnknownSessionError
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
@@ -169,6 +170,24 @@ async def test_a_session_stays_with_who_ran_it_last() -> None:
     assert len(first.launches) == 2
     assert first.launches[-1].resume is None
     assert "hello" in [getattr(event, "content", None) for event in first.launches[-1].transcript]
+
+
+async def test_a_client_that_lost_the_session_goes_on_with_it_by_the_transcript() -> None:
+    """It works, so nobody else is tried, and it counts as no failure."""
+    store = MemoryStore()
+    can_resume = Capabilities(gate="all", resume=True)
+    session = [SessionStarted(provider_session_id="own-1"), MessageReceived(content="hello")]
+    first = FakeAdapter(session, capabilities=can_resume, lacking=UnknownSessionError("no `own-1`"))
+    second = FakeAdapter([])
+    adapter = FallbackAdapter([first, second])
+    await ran(adapter, store, session_id="s")
+    result = await ran(adapter, store, session_id="s")
+
+    assert [launch.resume for launch in first.launches] == [None, "own-1", None]
+    assert "hello" in [getattr(event, "content", None) for event in first.launches[-1].transcript]
+    assert (first.closed, second.launches) == (3, [])
+    assert [event.code for event in of_types(result, ErrorOccurred)] == ["unknown_session"]
+    assert adapter.health()["fake"] == Health()
 
 
 async def test_what_is_counted_goes_on_over_clients() -> None:
