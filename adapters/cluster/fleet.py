@@ -136,8 +136,8 @@ class Fleet:
 
         Args:
             spec: the run.
-            run_id: its id; a new one if not given.
-            session_id: the session to go on with; a new one if not given.
+            run_id: its id; by default a new one.
+            session_id: the session to continue; by default a new one.
 
         Raises:
             UsageError: an argument makes no sense.
@@ -172,8 +172,8 @@ class Fleet:
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
     ) -> None:
-        """Grant a held call for the input it was asked with; `who` are more fields of `ApprovalAnswer`. Raises
-        ApprovalError when that does not count.
+        """Grant a held call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
+        ApprovalError if the answer does not count.
         """
         given = ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest, **who)
         await answer(self._store, approval_id, given)

@@ -35,8 +35,8 @@ async def enqueue(
     Args:
         store: where workers look.
         spec: the run.
-        run_id: its id; a new one if not given.
-        session_id: the session to go on with; a new one if not given.
+        run_id: its id; by default a new one.
+        session_id: the session to continue; by default a new one.
 
     Raises:
         UsageError: an argument makes no sense.

@@ -49,7 +49,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
         Args:
             adapter: the agent, by name.
-            prompt: what it is to do.
+            prompt: the agent's task.
             policies: the policies, merged left to right.
             more: other fields of the spec.
 

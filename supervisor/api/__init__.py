@@ -1,4 +1,4 @@
-"""What callers use: one run, many runs, a run in hand."""
+"""The entry points: one run, many runs, and the handle of a run."""
 
 ROOMS = (
     "sync",  # one run, from code that is not asynchronous

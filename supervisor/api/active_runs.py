@@ -1,4 +1,4 @@
-"""The runs that go on in one supervisor: found, counted, ended, and handed their mail."""
+"""The current runs of one supervisor: found, counted, ended, and handed their instructions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ..run.actor import RunActor
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How many runs, calls and observers, since the supervisor was opened.
+    """Counts of runs, calls and observers since the supervisor was opened.
 
     Attributes:
-        running: Runs that go on.
+        running: Runs that are not over.
         started: Runs that were started.
         completed: Runs that completed.
         failed: Runs that failed.
@@ -43,7 +43,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that goes on; `after` is the latest instruction when it was created."""
+    """A current run; `after` is the number of the latest instruction when it was created."""
 
     actor: RunActor
     run_id: str
@@ -78,7 +78,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveRuns:
-    """Runs by id, and how those ended that are over."""
+    """Current runs by id, and counts of how the others ended."""
 
     def __init__(self) -> None:
         self._running: dict[str, Running] = {}
@@ -106,7 +106,7 @@ class ActiveRuns:
             self._idle.set()
 
     async def drained(self) -> None:
-        """Wait until no run goes on."""
+        """Wait until no run is left."""
         while self._running:
             self._idle = anyio.Event()
             await self._idle.wait()
@@ -140,7 +140,7 @@ class ActiveRuns:
         return sorted((request for running in self for request in running.actor.requests), key=requested_at)
 
     def answer(self, approval_id: str, given: ApprovalAnswer) -> None:
-        """Answer a held call, where one of these runs holds it."""
+        """Answer a held call, if one of these runs holds it."""
         for running in self:
             if any(request.approval_id == approval_id for request in running.actor.requests):
                 running.actor.answer(approval_id, given)
@@ -157,7 +157,7 @@ class ActiveRuns:
 
 
 def why_left(error: BaseException | None) -> str:
-    """Why a supervisor ends its runs, as their record has it."""
+    """Why a supervisor ends its runs, as recorded."""
     if error is None:
         return "the supervisor is closing"
     if isinstance(error, anyio.get_cancelled_exc_class()):

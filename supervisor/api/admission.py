@@ -1,4 +1,4 @@
-"""Room for runs: so many at once, and no two of one session."""
+"""Room for runs: a bounded number at once, and never two of one session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Admission:
         self._sessions: set[str] = set()
 
     async def take(self, session_id: str) -> None:
-        """Wait until there is room. Raises UsageError when the session has a run that goes on."""
+        """Wait until there is room. Raises UsageError if the session has a run that is not over."""
         await self._free.acquire()
         if session_id in self._sessions:
             self._free.release()
@@ -23,6 +23,6 @@ class Admission:
         self._sessions.add(session_id)
 
     def give_back(self, session_id: str) -> None:
-        """The run of that session is over, or did not start."""
+        """Give back the room of a session's run that is over or did not start."""
         self._sessions.remove(session_id)
         self._free.release()

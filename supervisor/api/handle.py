@@ -1,4 +1,4 @@
-"""A run that was started, as its caller holds it."""
+"""The handle of a run that was started."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..run.actor import RunActor
 
 
 class RunHandle:
-    """One run, as whoever started it holds it."""
+    """A started run, in the hands of its caller."""
 
     __slots__ = ("_actor", "run_id", "session_id")
 
@@ -36,27 +36,28 @@ class RunHandle:
 
     @property
     def released(self) -> bool:
-        """False where the agent did not let go and was left behind: an event loop that is to end will wait for it."""
+        """False if the agent did not end and was left behind; an event loop that closes will wait for it."""
         return self._actor.released
 
     async def cancel(self, *, reason: str = "user", by: str = "") -> None:
-        """Order the run to end, for `by` where a person ordered it; `wait` says how it did."""
+        """Order the run to end; `by` names the person who ordered it, if any. `wait` returns how it ended."""
         check_text(reason=reason, by=by)
         self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason, person=by))
         await checkpoint()
 
     async def cancel_for_approval(self, request: ApprovalRequest, *, by: str = "") -> None:
-        """Order the run to end, for `by` where a person ordered it; on record, this call is to be approved first."""
+        """Order the run to end so that this call can be approved first; `by` is the person who ordered it, if any."""
         check_text(by=by)
         why, now_ms = "waiting for approval", self._actor.now_ms()
         self._actor.cancel(CancelAsked(now_ms=now_ms, reason=why, by="approval", approval=request, person=by))
         await checkpoint()
 
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
-        """Judge this run by one net more from now on; one that was removed goes on where it was.
+        """Judge this run by one more net from now on; a net that was removed before resumes its state.
 
-        `validate` and `on_result` may be attached. Raises ValueError for anything that is not a net, and where one of
-        that name is active. It is on record as `net_joined`: what the attached callables do is not.
+        `validate` and `on_result` may be attached. The net is recorded as `net_joined`; what the attached
+        callables do is not recorded. Raises ValueError for anything that is not a net, and if a net of that name
+        is active.
         """
         self._actor.nets.add_net(net, **attached)
         written: Any = net if isinstance(net, str) else msgspec.to_builtins(net)
@@ -69,7 +70,7 @@ class RunHandle:
         self._actor.record_net(NetLeft(name=name))
 
     def status(self) -> str:
-        """Where the run's nets stand and what each lets through now, in words that a prompt can carry."""
+        """The state of the run's nets and the tools that each allows now, in words suitable for a prompt."""
         return self._actor.nets.status()
 
     async def wait_finished(self) -> None:
@@ -79,9 +80,9 @@ class RunHandle:
     async def wait(self) -> RunResult:
         """The result, once the run is over.
 
-        Raises PolicyViolationError when a policy cancelled it, StoreError when it could not be recorded,
-        else the provider's own error, with the policy report as its `policy`; each has the result so far as
-        its `partial`.
+        Raises PolicyViolationError if a policy cancelled it, StoreError if it could not be recorded, else the
+        provider's own error, with the policy report as its `policy`. Each carries the result so far as its
+        `partial`.
         """
         await self._actor.finished.wait()
         return self._actor.result()

@@ -1,4 +1,4 @@
-"""One run, awaited."""
+"""One run, from its start to its result."""
 
 from __future__ import annotations
 
@@ -48,34 +48,34 @@ async def run_once(
     on_results: OnResults | None = None,
     redaction: Redaction | None = None,
 ) -> RunResult:
-    """Run a prompt under policies and give the result.
+    """Run a prompt under policies and return the result.
 
-    Without an approver and without a store nobody can answer a request for approval: such a call is refused at once,
-    and preflight says so. Of a run that has begun, an error has the result so far as its `partial`.
+    Without an approver and without a store, nobody can answer a request for approval: such a call is refused at
+    once, and preflight says so. If the run has begun, an error carries the result so far as its `partial`.
 
     Args:
         adapter: the agent.
-        prompt: what it is to do.
+        prompt: the agent's task.
         policies: the policies, merged left to right.
-        policy: one policy, where `policies` is not given.
-        store: where the run is recorded; if not given, in memory, or where the run with budgets is that starts it.
+        policy: one policy, instead of `policies`.
+        store: where the run is recorded; by default in memory, or with the run with budgets that starts it.
         context: who runs what; what rules name in `when`.
         approver: answers held calls in this process.
-        publishers: are handed every stored event.
-        session_id: the session to go on with; a new one if not given.
-        run_id: the run's id; a new one if not given.
-        continuation: how a session goes on: `native` (the agent's own resume), `replay`, `none`; `auto`: what fits,
-            and `replay` where the client does not have its own session.
+        publishers: receive every stored event.
+        session_id: the session to continue; by default a new one.
+        run_id: the run's id; by default a new one.
+        continuation: how to continue a session: `native` (the agent's own resume), `replay`, `none`; `auto`
+            chooses what fits, and `replay` if the client does not have its own session.
         metadata: anything to record with the run.
-        validators: callables that are asked about calls under a net, by the net's name.
-        on_results: callables that are told what such calls returned, by the net's name.
-        redaction: what is taken out of the record as a secret; the usual patterns if not given.
+        validators: callables that judge calls under a net, by the net's name.
+        on_results: callables that receive what such calls returned, by the net's name.
+        redaction: what is removed from the record as a secret; by default the usual patterns.
 
     Raises:
-        PolicyViolationError: preflight refuses, or a policy cancels the run.
+        PolicyViolationError: preflight refused, or a policy cancelled the run.
         PolicyError, UsageError: an argument makes no sense.
         StoreError: it cannot be recorded.
-        ProviderError: the agent's client failed; an error of the provider's own comes out unchanged.
+        ProviderError: the agent's client failed; the provider's own errors come out unchanged.
     """
     store = parents_store() if store is None else store
     answerable = approver is not None or store is not None
@@ -115,8 +115,8 @@ async def create_run(
     Args:
         store: where it is recorded.
         prompt: what the agent is to do.
-        run_id: its id; a new one if not given.
-        session_id: the session to go on with; a new one if not given.
+        run_id: its id; by default a new one.
+        session_id: the session to continue; by default a new one.
         context: who runs what.
         metadata: anything to record with the run.
 
@@ -145,21 +145,21 @@ async def execute_run(
     on_results: OnResults | None = None,
     redaction: Redaction | None = None,
 ) -> RunResult:
-    """Run what `create_run` recorded and give the result.
+    """Run what `create_run` recorded and return the result.
 
     Args:
         store: where it was recorded.
         adapter: the agent.
         run_id: the run.
         policies: the policies, merged left to right.
-        policy: one policy, where `policies` is not given.
-        continuation: how its session goes on, as for `run_once`.
+        policy: one policy, instead of `policies`.
+        continuation: how to continue its session, as for `run_once`.
         context: who runs what; what rules name in `when`.
         approver: answers held calls in this process.
-        publishers: are handed every stored event.
-        validators: callables that are asked about calls under a net, by the net's name.
-        on_results: callables that are told what such calls returned, by the net's name.
-        redaction: what is taken out of the record as a secret; the usual patterns if not given.
+        publishers: receive every stored event.
+        validators: callables that judge calls under a net, by the net's name.
+        on_results: callables that receive what such calls returned, by the net's name.
+        redaction: what is removed from the record as a secret; by default the usual patterns.
 
     Raises:
         UsageError: there is no such run, it was started before, or an argument makes no sense.
@@ -189,25 +189,25 @@ async def cancel_for_approval(
     by: str = "",
     timeout_s: float = 60,
 ) -> ApprovalRequest:
-    """End a run so that a call can be approved first; the run may be any process's.
+    """End a run, in any process, so that a call can be approved first.
 
-    Once approved, a run of the same session (`continuation` is `replay` where the provider cannot resume) may make
-    that call, once, with that input.
+    Once approved, a run of the same session may make that call once, with that input (`continuation` is
+    `replay` if the provider cannot resume).
 
     Args:
         store: where the run is.
-        target: the run's handle where this process has it, else its adapter.
+        target: the run's handle if this process has it, else its adapter.
         run_id: the run.
         request: the request, or a mapping with `tool_name`, `tool_call_id`, `tool_input`, `policy_name` and
             `violation_kind`.
-        by: who ordered it, where that is a person.
+        by: the person who ordered it, if any.
         timeout_s: seconds to wait for the run's end.
 
     Returns:
-        What was recorded as requested.
+        The request as recorded.
 
     Raises:
-        UsageError: there is no such run, it does not go on, or it did not end in time.
+        UsageError: there is no such run, it is not running, or it did not end in time.
     """
     check_store(store)
     check_text(by=by)

@@ -1,4 +1,4 @@
-"""How a run comes to go on: it takes its room, its owner claims it, and it hears what was ordered meanwhile."""
+"""How a run starts: it takes its room, its owner claims it, and it gets the orders given meanwhile."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Starting:
     check_open: Callable[[], None]
 
     async def start(self, order: Order, services: Services, *, created: bool) -> RunHandle:
-        """Start a run once there is room for it; `created` says that the store knows it already."""
+        """Start a run once there is room for it; `created` says that it is already in the store."""
         session_id = order.info.session_id
         await self.admission.take(session_id)
         try:

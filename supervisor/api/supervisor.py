@@ -1,4 +1,4 @@
-"""Many runs at once: started, watched, answered and ended from here."""
+"""Many runs at once: start, watch, answer and end them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Supervisor:
 
     Args:
         store: where runs are recorded.
-        max_running: how many runs go on at once; `start` waits for its turn.
+        max_running: how many runs may be running at once; `start` waits for its turn.
         approver: answers held calls in this process.
-        publishers: are handed every stored event.
+        publishers: receive every stored event.
         answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another
-            process by way of the store. Where nobody can, a call that asks for an approval is refused at once.
-        redaction: which secrets are taken out of the record, the logs and what approvers are shown; what
-            PROCTOR_REDACTION says unless it is given.
+            process through the store. If nobody can, a call that needs approval is refused at once.
+        redaction: which secrets are removed from the record, the logs and what approvers see; by default what
+            PROCTOR_REDACTION says.
     """
 
     def __init__(
@@ -159,8 +159,8 @@ class Supervisor:
 
         `validators` and `on_results` are attached to the policies' nets, by their names.
 
-        Raises PolicyViolationError when preflight refuses (the adapter is not started), PolicyError or
-        UsageError for arguments that make no sense, StoreError when the run cannot be recorded.
+        Raises PolicyViolationError if preflight refuses (the adapter is not started), PolicyError or UsageError
+        for arguments that make no sense, StoreError if the run cannot be recorded.
         """
         self._check_open()
         check_adapter(adapter)
@@ -187,7 +187,7 @@ class Supervisor:
     ) -> RunHandle:
         """Start a run that was created before (see `create_run`).
 
-        Raises UsageError for one that is not there or was started before; else as `start` does.
+        Raises UsageError if it does not exist or was started before; otherwise raises as `start` does.
         """
         self._check_open()
         check_adapter(adapter)
@@ -198,7 +198,7 @@ class Supervisor:
             return await self._start(order, created=True)
 
     async def claim(self, run_id: str, *, remains: Remains | None = None) -> RunInfo:
-        """Make a run that was created this supervisor's, so that no other starts it; `execute` does.
+        """Claim a created run for this supervisor, so that no other starts it; `execute` does this itself.
 
         `remains` ends what a lost run of its session left running on this machine. Raises as `execute` does.
         """
@@ -208,8 +208,8 @@ class Supervisor:
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
     ) -> None:
-        """Grant a held call for the input it was asked with; `who` are more fields of `ApprovalAnswer`. Raises
-        ApprovalError when that does not count.
+        """Grant a held call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
+        ApprovalError if the answer does not count.
         """
         given = ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest, **who)
         await self._answer(approval_id, given)
@@ -222,11 +222,11 @@ class Supervisor:
         await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))
 
     def approvals(self) -> list[ApprovalRequest]:
-        """The calls that are held here for a person, oldest first."""
+        """The calls that this supervisor holds for a person, oldest first."""
         return self._runs.requests()
 
     async def cancel_all(self, reason: str = "all runs were cancelled", *, by: str = "") -> None:
-        """End every run of this supervisor, for `by` where a person ordered it, and wait until all have ended."""
+        """End every run of this supervisor and wait for that; `by` names the person who ordered it, if any."""
         check_text(reason=reason, by=by)
         ending = list(self._runs)
         self._runs.cancel_all(reason, by)
@@ -241,18 +241,20 @@ class Supervisor:
         tenant: str | None = None,
         after: int | str = 0,
     ) -> Subscription:
-        """Events, to be entered: `async with supervisor.subscribe(...) as events`, then `async for`.
+        """A subscription to events, to be entered: `async with supervisor.subscribe(...) as events`, then
+        `async for`.
 
-        Of a session or a run: those stored with seq > `after`, then those to come. Of a run: until its end. Of a
-        tenant, or of neither: of all its runs, or of every run in the store, those stored after `after`: the `cursor`
-        of another such subscription, "start", or from the moment it is entered. Whichever process runs what; each
-        event once, those of a session in their order. `events.cursor` is where to go on from, after the last event
-        that was handed over. Entering raises UsageError for a run or a place there is not.
+        With a session or a run, it yields the stored events with seq > `after`, then new ones; with a run,
+        until its end. With a tenant, or with nothing, it yields the events of the tenant's runs, or of every
+        run in the store, after `after`: the `cursor` of another such subscription, or "start"; by default, from
+        the moment it is entered. It covers the runs of every process and yields each event once, those of a
+        session in order. `events.cursor` is the place after the last event that was yielded, to continue from.
+        Entering raises UsageError for a run or a place that does not exist.
         """
         return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
 
     def statistics(self) -> Statistics:
-        """How many runs, approvals and observers there are, and were."""
+        """Counts of runs, approvals and observers, now and so far."""
         dropped = self._publishers.dropped
         return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 

@@ -44,32 +44,33 @@ def run_once_sync(
     redaction: Redaction | None = None,
     timeout_s: float | None = None,
 ) -> RunResult:
-    """What `run_once` does, awaited here; also where an event loop runs already, which then stands still.
+    """Do what `run_once` does, and block until it is done. If an event loop already runs in this thread, it is
+    blocked too.
 
-    Ctrl-C, and the end of `timeout_s` seconds, end the run and wait until it has ended and is recorded.
+    Ctrl-C, or `timeout_s` seconds, end the run; the call then waits until the end is recorded.
 
     Args:
         adapter: the agent.
-        prompt: what it is to do.
+        prompt: the agent's task.
         policies: the policies, merged left to right.
-        policy: one policy, where `policies` is not given.
-        store: where the run is recorded; in memory if not given.
+        policy: one policy, instead of `policies`.
+        store: where the run is recorded; by default in memory.
         context: who runs what; what rules name in `when`.
         approver: answers held calls in this process.
-        publishers: are handed every stored event.
-        session_id: the session to go on with; a new one if not given.
-        run_id: the run's id; a new one if not given.
-        continuation: how a session goes on: `native` (the agent's own resume), `replay`, `none`; `auto`: what fits,
-            and `replay` where the client does not have its own session.
+        publishers: receive every stored event.
+        session_id: the session to continue; by default a new one.
+        run_id: the run's id; by default a new one.
+        continuation: how to continue a session: `native` (the agent's own resume), `replay`, `none`; `auto`
+            chooses what fits, and `replay` if the client does not have its own session.
         metadata: anything to record with the run.
-        validators: callables that are asked about calls under a net, by the net's name.
-        on_results: callables that are told what such calls returned, by the net's name.
-        redaction: what is taken out of the record as a secret; the usual patterns if not given.
-        timeout_s: seconds it may take; without a bound if not given.
+        validators: callables that judge calls under a net, by the net's name.
+        on_results: callables that receive what such calls returned, by the net's name.
+        redaction: what is removed from the record as a secret; by default the usual patterns.
+        timeout_s: the most seconds it may take; by default unbounded.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
-        TimeoutError: its time was up.
+        TimeoutError: it took longer than `timeout_s`.
         PolicyViolationError, PolicyError, UsageError, StoreError, ProviderError: as `run_once`.
     """
     order = partial(

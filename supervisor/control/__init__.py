@@ -1,4 +1,4 @@
-"""What people and other processes ask of runs: approvals and commands."""
+"""Approvals and commands from people and other processes."""
 
 ROOMS = (
     "kill_switch",  # runs ended wherever they are, and no starts until that is lifted

@@ -1,4 +1,4 @@
-"""Approvals by way of the store: what waits for a person, and an answer from any process."""
+"""Approvals through the store: what waits for a person, and answers from any process."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PAGE = 500
 
 
 async def pending(store: Store) -> list[ApprovalRequest]:
-    """The approvals nobody has answered, oldest first.
+    """The approvals that nobody has answered, oldest first.
 
-    Signals that a call which could not be held has run already are not among them.
+    Requests for calls that have already run because they could not be held are not among them.
     """
     found: list[ApprovalRequest] = []
     after = 0
@@ -47,17 +47,17 @@ async def answer(
     *,
     wait_s: float = TAKEN_UP_S,
 ) -> StoredApproval:
-    """Answer an approval of a run of any process; of several answers one counts.
+    """Answer an approval of a run in any process; of several answers, one counts.
 
-    While the run goes on its owner acts on the answer: this waits until that is recorded, and the approval says
-    whether it is. Where the run is over the answer is recorded, and a grant holds for the next run of the session,
-    once.
+    If the run is not over, its owner acts on the answer: this waits until that is recorded, and the returned
+    approval says whether it is. If the run is over, the answer is recorded, and a grant holds once, for the
+    next run of the session.
 
     Args:
         store: where the approval is.
         approval_id: the approval.
         given: the answer.
-        redactor: what takes secrets out of the answer; the usual patterns if not given.
+        redactor: removes secrets from the answer; by default the usual patterns.
         wait_s: seconds to wait for the owner.
 
     Raises:

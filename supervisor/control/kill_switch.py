@@ -1,4 +1,4 @@
-"""The kill switch of a store: runs ended whatever process owns them, and no new starts until that is lifted."""
+"""The kill switch of a store: ends runs in any process, and refuses new ones until that is lifted."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PAUSE_S = 0.05
 
 
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How one run that was ordered to end has ended.
+    """How one run that was ordered to end did end.
 
     Attributes:
         run_id: The run.
         session_id: Its session.
         status: How it ended; one that was over before the order reached it has completed or failed.
         ended: Whether it ended in time.
-        owner: Who was to end it, where it has not ended.
+        owner: Who should have ended it, if it did not end.
     """
 
     run_id: str
@@ -45,7 +45,7 @@ class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KillSwitch:
-    """Stops runs of a store; see `kill`. What is stopped is named in one of these ways: `run_id`, `session_id`,
+    """Stops runs of a store; see `kill`. Name what to stop in one of these ways: `run_id`, `session_id`,
     `tenant`, `label` (as `key=value`), or `everything=True`.
 
     Args:
@@ -117,14 +117,14 @@ class KillSwitch:
         label: str | None = None,
         everything: bool = False,
     ) -> list[Block]:
-        """Let runs start again where exactly this scope was blocked; `everything` lifts every block. Gives those."""
+        """Lift the block of exactly this scope; `everything` lifts every block. Returns the lifted blocks."""
         scope, value = scope_named(None, session_id, tenant, label, everything=everything)
         before = await self.blocks()
         await self._order(Lift, scope, value, by, reason)
         return [block for block in before if block not in await self.blocks()]
 
     async def blocks(self) -> list[Block]:
-        """What blocks starts now: who ordered it, when, and why; oldest first."""
+        """The blocks that refuse starts now, with who ordered each, when and why; oldest first."""
         return await self.store.blocks()
 
     async def _order(self, kind: type[Cancel | Block | Lift], scope: Scope, value: str, by: str, reason: str) -> None:

@@ -14,15 +14,17 @@ _CREATED: frozenset[RunStatus] = frozenset(("created",))
 
 
 async def reap(store: Store, *, remains: Remains | None = None) -> list[RunInfo]:
-    """End every lost run of a store, each with one `run_failed` that says so; gives those that this ended.
+    """End every lost run of a store, each with one `run_failed` that says so; returns the runs that this call
+    ended.
 
-    `remains` ends what a run left running on this machine. Created runs that nobody started stay. Raises StoreError.
+    `remains` ends what a run left running on this machine. Created runs that were never started stay. Raises
+    StoreError.
     """
     return await end_lost_runs(store, remains=remains)
 
 
 async def reap_run(store: Store, run: RunInfo, *, remains: Remains | None = None) -> bool:
-    """End one run whose owner is gone, or that never had one; False where another has ended it, or owns it."""
+    """End one run whose owner is gone, or that never had one; False if another owner ended it or owns it."""
     async with passing_owner(store) as owner:
         return await end_lost(store, run, epoch=owner.epoch, remains=remains)
 
@@ -33,11 +35,11 @@ async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime
 
     Args:
         store: where they are.
-        older_than: how long ago they were created.
-        now: the moment to count back from; the present one by default.
+        older_than: how long ago they were created at least.
+        now: the moment to count back from; by default the present.
 
     Raises:
-        UsageError: `older_than` is not a length of time.
+        UsageError: `older_than` is not a duration.
         StoreError: the store cannot be read or written.
     """
     if not isinstance(older_than, timedelta) or older_than < timedelta(0):

@@ -1,4 +1,4 @@
-"""Where the world comes in: adapters, stores, approvers, publishers, and the records that cross."""
+"""The interfaces to the outside: adapters, stores, approvers, publishers, and the records that cross them."""
 
 ROOMS = (
     "adapters",  # where the world comes in: adapters, stores, approvers, publishers

@@ -1,9 +1,9 @@
-"""Where the world comes in: small protocols this package owns, each implemented in `adapters/`.
+"""The interfaces to the outside: small protocols that this package owns, each implemented in `adapters/`.
 
 Adapter -> Provider      an agent's client: launch options, one running session of it
 Store                    the record of sessions, who owns their runs, and what people answered and ordered
 Approver                 somebody who answers a held call
-Publisher                somebody who watches events; cannot hurt a run
+Publisher                somebody who watches events; cannot harm a run
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         options: The options, as the adapter's `open` understands them.
-        expressed: The policy parts that did fit: `deny bash`, `max_cost_usd`.
-        unexpressed: Those that did not; enforcement on every event holds either way.
+        expressed: The parts of the policy that fitted: `deny bash`, `max_cost_usd`.
+        unexpressed: The parts that did not fit; every event is judged by the whole policy either way.
     """
 
     options: dict[str, Any] = {}
@@ -103,15 +103,15 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         run_id: The run.
         session_id: Its session.
         prompt: What the agent is to do.
-        gate: Where calls are put before they run.
+        gate: Judges each call before it runs.
         options: The policy as launch options.
-        resume: The provider's own id of the session to take up.
-        fork: Take it up as a new session.
-        transcript: The events so far, the latest 64 MiB, where the conversation is to be replayed to a provider that
-            cannot resume.
+        resume: The provider's own id of the session to resume.
+        fork: Resume it as a new session.
+        transcript: The session's events so far, the latest 64 MiB, if the conversation is to be replayed to a
+            provider that cannot resume.
         retell: Gives the transcript for a client that does not have the session to resume; None where it has to.
         metadata: What the run was started with.
-        narrow: Gives those of some tools that could be called now.
+        narrow: Returns those of the given tools that could be called now.
     """
 
     run_id: str
@@ -140,8 +140,8 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: What it does, for the evidence.
-        act: Does it; called at most once, may return evidence.
-        bound_s: Seconds in all for the act and for the stream of events to end; then comes the next rung.
+        act: Performs it; called at most once, may return evidence.
+        bound_s: Seconds in all for `act` and for the stream of events to end, before the next rung.
     """
 
     name: str
@@ -154,11 +154,11 @@ class Provider(Protocol):
     """One running session of a provider's client."""
 
     def events(self) -> AsyncIterator[Event]:
-        """The stream. It ends when the client is done; it raises ProviderError when the client failed.
+        """The stream of events. It ends when the client is done; it raises ProviderError if the client failed.
 
-        Events come without run id, seq and time: the supervisor stamps them. A terminal event of the
-        client (RunCompleted with its output, RunFailed) is the last one. An event has been judged when the
-        next one is asked for: wait for that before proposing a call to the gate that comes after it.
+        Events come without run id, seq and time: the supervisor stamps them. A terminal event of the client
+        (RunCompleted with its output, or RunFailed) is the last one. An event has been judged once the next one
+        is requested: wait for that before proposing a later call to the gate.
         """
         ...
 
@@ -183,11 +183,11 @@ class Adapter(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can really do."""
+        """The adapter's real capabilities."""
         ...
 
     async def prepare(self) -> None:
-        """Check that the client can be started: raises ProviderUnavailableError saying what to install."""
+        """Check that the client can be started. Raises ProviderUnavailableError, which says what to install."""
         ...
 
     def compile(self, policy: Policy) -> LaunchOptions:
@@ -210,6 +210,6 @@ class Approver(Protocol):
 
 
 class Publisher(Protocol):
-    """Is handed every stored event, in order. One that raises is dropped and reported."""
+    """Receives every stored event, in order. A publisher that raises is dropped and reported."""
 
     def __call__(self, event: Event) -> None: ...

@@ -1,4 +1,4 @@
-"""What a store keeps beside events: sessions, runs and their owners, approvals, and what people ordered."""
+"""What a store keeps besides events: sessions, runs and their owners, approvals, and orders from people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENDING = "end_"
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has a run: one supervisor in one process of one machine, or a person's own client that hooks speak for.
+    """The owner of a run: a supervisor in one process on one machine, or a person's own client that hooks report for.
 
     Attributes:
         owner_id: The owner's id.
@@ -89,11 +89,11 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         run_id: The run's id.
         session_id: Its session's id.
         provider: The name of its adapter.
-        status: `running` until its terminal event is stored; `lost` where its owner is gone before that.
+        status: `running` until its terminal event is stored; `lost` if its owner is gone before that.
         created_at: When it was recorded, UTC.
         spec: What `execute_run` needs to start a run that was only created: prompt and metadata; with `again`, what
             goes on where it is lost.
-        owner: Who has claimed it; None where no supervisor has.
+        owner: Who has claimed it; None if no supervisor has.
         after: The number of the latest instruction when it was created: those that follow may concern it.
         tenant: The tenant of its context.
         labels: The labels of its context.
@@ -103,7 +103,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         ended_seq: The seq of its end; 0 before.
         calls: How many calls ran.
         violations: How many violations were recorded.
-        attempts: How many owners have claimed it to start it, of a run that was created before.
+        attempts: How many owners have claimed it in order to start it, if it was created first.
         usage: Tokens and USD reported so far and, once it has ended, what its end states.
     """
 
@@ -139,7 +139,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs a list is asked for: those that meet all that is given.
+    """Which runs a list shows: those that meet every given condition.
 
     Attributes:
         status: One of these.
@@ -170,8 +170,8 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
         sessions: How many sessions, those of which only a `record_pruned` is left included.
         runs: How many runs, by status.
         events: How many events.
-        bytes: The room they take, in bytes.
-        free_bytes: How much of that nothing takes any more, in bytes; 0 where a store cannot say.
+        bytes: The space they take, in bytes.
+        free_bytes: How much of that space is free again, in bytes; 0 if a store cannot say.
     """
 
     sessions: int = 0
@@ -182,7 +182,7 @@ class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the log of a store: after the event with this position. As text it is a cursor to be kept."""
+    """A place in the log of a store: after the event with this position. As text, it is a cursor to keep."""
 
     store_id: str
     position: int
@@ -210,7 +210,7 @@ class LogEntry(msgspec.Struct, kw_only=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an approver is shown: the call, and why it is asked for.
+    """What an approver sees: the call, and why it needs approval.
 
     Attributes:
         approval_id: The request's id, which an answer names.
@@ -220,15 +220,15 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
         input_digest: The SHA-256 digest of that input, to which a grant is bound.
         policy_name: The policy of the first violation.
         violation_kind: The kind of the first violation.
-        reason: Why the first one asks.
+        reason: Why the first violation requires approval.
         violations: All that the approval is about.
         requested_at: When it was requested, UTC.
         expires_at: When it expires, UTC.
         held: Whether the call waits for the answer.
         ran: The agent could not be held and the call had started, so the answer is for the record.
-        approvers: Who may answer: names, and groups as `@name`; anybody where it is None.
+        approvers: Who may answer: names, and groups as `@name`; None means anybody.
         started_by: Who started the run, where that person may not answer; "" where nobody knows, and nobody may.
-        scope: The most that one yes may cover: `once`, `run` or `session`.
+        scope: The most that one grant may cover: `once`, `run` or `session`.
     """
 
     approval_id: str
@@ -256,11 +256,11 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
         granted: Whether the call may run.
         by: Who answered, as the surface that took the answer says.
         reason: For the record.
-        input_digest: The digest of the input that the person was shown; another one's answer does not count.
-        tell_model: What the person says to the model where the call is refused.
+        input_digest: The digest of the input that the person saw; an answer with another digest does not count.
+        tell_model: What the person tells the model if the call is refused.
         groups: The groups of who answers, as the surface that took the answer says.
-        scope: What a yes covers: this call (`once`), or also later ones of the `run` or the `session` that the same
-            rules ask about; no more than the policy allows.
+        scope: What a grant covers: this call (`once`), or also later ones of the `run` or the `session` that the
+            same rules ask about; no more than the policy allows.
     """
 
     granted: bool
@@ -277,11 +277,11 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         request: What was requested.
-        state: What became of it; `withdrawn`: nobody needs to answer any more, as its run is over.
+        state: Its state; `withdrawn`: nobody needs to answer any more, as its run is over.
         answer: The answer that counts.
         answered_at: When that was given, UTC.
-        recorded: Its owner has taken it up and the session's record says so.
-        number: Its number in the store, in the order the approvals were asked.
+        recorded: Its owner has acted on the answer, and the session's record says so.
+        number: Its number in the store, in the order of the requests.
     """
 
     request: ApprovalRequest

@@ -15,8 +15,8 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: The budget, and whose share of it.
         used: What the run has used so far in all.
-        want: What it wants set aside for what comes next.
-        least: With less than this left it gets nothing.
+        want: How much to reserve for what comes next.
+        least: If less than this is left, it gets nothing.
     """
 
     claim: BudgetClaim
@@ -30,12 +30,12 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         claim: The budget, and whose share of it.
-        granted: Whether anything could be set aside or, where nothing was wanted, not more is used than there is.
-        held: What is set aside for the run; it takes the place of what was before.
+        granted: Whether anything could be reserved or, if nothing was wanted, whether use is within the budget.
+        held: What is reserved for the run now, in place of what was reserved before.
         before: What all runs had used in this window before this draw.
         used: What all have used now.
-        reserved: What is set aside for all runs that go on.
-        resets_at: When the window starts again, UTC; None where that is not known ahead, or never.
+        reserved: What is reserved for all current runs.
+        resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
     """
 
     claim: BudgetClaim
@@ -52,14 +52,14 @@ class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         budget: Its policy and its name: `policy/name`.
-        key: Whose it is: the values at its `per`; "" where it is one for all runs.
+        key: Whose it is: the values at its `per`; "" if it is one budget for all runs.
         counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
         window: `day`, `month`, the length of a rolling window in ms as text, or "".
         max: The whole amount, as the last run that drew on it said.
         used: What is used in this window.
-        reserved: What is set aside for runs that go on.
-        runs: How many runs that go on draw on it.
-        resets_at: When the window starts again, UTC; None where that is not known ahead, or never.
+        reserved: What is reserved for current runs.
+        runs: How many current runs draw on it.
+        resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
     """
 
     budget: str

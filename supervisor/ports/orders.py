@@ -1,4 +1,4 @@
-"""What people order and answer from any process, for the owners of runs: a store keeps it in order."""
+"""Orders and answers from people in any process, for the owners of runs; a store keeps them in order."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
-    """Somebody's order that runs end: those of its scope that were created before it, whatever any clock says.
+    """An order that runs end: those of its scope that were created before it, whatever any clock says.
 
     Attributes:
-        approval: The request that one run ends for, where that is why it ends.
+        approval: The request that the run ends for, if that is the reason.
     """
 
     approval: ApprovalRequest | None = None
 
 
 class Block(_Order, frozen=True, kw_only=True, tag="block"):
-    """Somebody's order that no run of its scope starts until it is lifted."""
+    """An order that no run of its scope starts until it is lifted."""
 
 
 class Lift(_Order, frozen=True, kw_only=True, tag="lift"):
-    """Somebody lifts what blocks starts: the block of its very scope and value; every block where it is for all."""
+    """An order that lifts a block: the one of exactly its scope and value, or every block if its scope is all."""
 
     def lifts(self, block: Block) -> bool:
         """Whether this lifts that block."""

@@ -1,7 +1,7 @@
 """Processes as owners of runs: this one, and whether another one is still there.
 
-A pid alone is not enough, as it is used again: a process is known by its pid, the moment it started, and the
-machine (its boot, its pid namespace) within which both mean something.
+A pid alone is not enough, as pids are reused: a process is identified by its pid, its start time, and the machine
+(its boot, its pid namespace) within which both mean something.
 """
 
 from __future__ import annotations

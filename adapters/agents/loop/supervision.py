@@ -65,14 +65,14 @@ async def supervise(
 
     Args:
         policies: the policies, merged left to right.
-        policy: one policy, where `policies` is not given.
+        policy: one policy, instead of `policies`.
         prompt: the block's task, for the record.
-        store: where the run is recorded; in memory if not given.
+        store: where the run is recorded; by default in memory.
         context: who runs what.
         approver: answers held calls in this process.
         publishers: receive every stored event.
         session_id: the session to continue; a new one if not given.
-        run_id: the run's id; a new one if not given.
+        run_id: the run's id; by default a new one.
         metadata: anything to record with the run.
         tools: the tools that the block calls, if known: names, functions, tools of a framework, or schemas as
             given to models.
