@@ -389,7 +389,7 @@ def test_heads_from_before_orders_were_counted_hold_sessions_alone(ordered: Path
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_what_was_removed_is_found_and_told_apart_from_what_was_changed(path: Path, removal: str) -> None:
+def test_what_was_removed_is_found_and_distinguished_from_what_was_changed(path: Path, removal: str) -> None:
     """What is left is intact; it is not complete."""
     statements, code = REMOVALS[removal]
     sql(path, *statements)
@@ -537,7 +537,7 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
             check_signature(wrong, key)
 
 
-def test_what_was_pruned_is_told_apart_from_what_was_tampered_with(path: Path) -> None:
+def test_what_was_pruned_is_distinguished_from_what_was_tampered_with(path: Path) -> None:
     """With its anchor and without; what is done to the one record that is left is found."""
     anchor = audited(path).heads
 

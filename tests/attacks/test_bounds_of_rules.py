@@ -134,7 +134,7 @@ def test_a_window_over_responses_that_are_long_over_is_not_counted_anew() -> Non
 
 
 @pytest.mark.parametrize(("count", "answer"), [(COMBINATIONS, "allow"), (COMBINATIONS + 1, "deny")])
-def test_an_earlier_call_about_so_many_things_serves_and_one_about_more_does_not(count: int, answer: str) -> None:
+def test_an_earlier_call_within_its_bound_of_values_counts_and_one_beyond_does_not(count: int, answer: str) -> None:
     """The bound is the documented one."""
     requires = [{"prior": "test", "output": OK, "pick": "latest", "same": [{"path": "$.of"}]}]
     monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})

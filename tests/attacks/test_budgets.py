@@ -55,7 +55,7 @@ def calls(result: RunResult) -> int:
     return sum(isinstance(event, ToolCallStarted) for event in result.events)
 
 
-async def test_a_session_that_is_resumed_goes_on_where_it_was() -> None:
+async def test_a_session_that_is_resumed_continues_where_it_was() -> None:
     """A session's budget is that of all its runs, also under another label."""
     store, policy = MemoryStore(), org(window="session")
     first = await ran(store, [spent(7)], policy, session_id="s", context=RunContext(labels={"n": 1}))
@@ -156,7 +156,7 @@ async def test_what_a_cancelled_run_used_is_counted() -> None:
     ],
     ids=["a crash", "usage at the end", "a total that falls", "a report twice"],
 )
-async def test_usage_counts_once_however_and_whenever_it_is_told(steps: list[Any]) -> None:
+async def test_usage_counts_once_however_and_whenever_it_is_reported(steps: list[Any]) -> None:
     """Late, twice, or lower than before."""
     store = MemoryStore()
     await ran(store, steps, org())

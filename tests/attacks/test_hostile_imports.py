@@ -135,7 +135,7 @@ def test_what_was_half_imported_is_imported_with_the_right_lines(lines: Lines, t
     assert audited(path).findings == ()
 
 
-def test_a_session_that_goes_on_here_is_not_written_by_an_import(lines: Lines, tmp_path: Path) -> None:
+def test_a_session_with_a_current_run_is_not_written_by_an_import(lines: Lines, tmp_path: Path) -> None:
     """Its run has an owner, and an import is none."""
     path = tmp_path / "to.db"
     cut = [line for line in lines if b'"run_completed"' not in line]

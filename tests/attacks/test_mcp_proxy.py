@@ -22,7 +22,7 @@ ODD_IDS: list[Any] = [None, 1.0, 1.5, True, False, {}, [], [1], {"id": 1}, 1e300
 
 
 @pytest.mark.parametrize("odd", ODD_IDS, ids=str)
-def test_a_call_with_an_id_that_is_none_never_reaches_the_server(tmp_path: Path, odd: Any) -> None:
+def test_a_call_with_an_invalid_id_never_reaches_the_server(tmp_path: Path, odd: Any) -> None:
     """JSON-RPC ids are strings and integers; some servers answer others all the same (JSON-RPC 2.0, section 4)."""
     answers, server_log = talk(tmp_path, write(tmp_path, id=odd))
 

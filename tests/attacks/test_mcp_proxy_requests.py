@@ -114,7 +114,7 @@ def test_an_id_that_the_server_rounds_answers_no_other_call(talks: Any) -> None:
     assert talk.call("deploy", 5)
 
 
-def test_an_answer_to_a_withdrawn_call_is_none_to_the_next_call_of_its_id(talks: Any) -> None:
+def test_an_answer_to_a_withdrawn_call_does_not_answer_the_next_call_of_its_id(talks: Any) -> None:
     """A server may answer what was cancelled; a failing call under the same id would have succeeded."""
     talk = talks(DEPLOY % "_test")
     talk.held("hold", 7)

@@ -136,7 +136,7 @@ def test_an_alias_that_many_ways_lead_to_means_what_it_says() -> None:
     ],
     ids=ascii,
 )
-def test_a_name_that_no_tool_has_is_told(name: str) -> None:
+def test_a_name_that_no_tool_has_is_reported(name: str) -> None:
     """It denies nothing: a client's permission, a regular expression, a letter that looks like another."""
     policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": [name]}]}))
 

@@ -58,7 +58,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("hiding", HIDING)
-async def test_what_hides_from_a_command_that_goes_on_is_ended_with_it(tmp_path: Path, hiding: str) -> None:
+async def test_what_hides_from_a_running_command_is_ended_with_it(tmp_path: Path, hiding: str) -> None:
     """Cancelled in the middle: no environment, no session and no parents of its own hide it."""
     commands = Subprocesses("run")
     line = hiding.replace("{}", "71001") + "; sleep 71001"

@@ -116,7 +116,7 @@ async def test_a_session_resumed_at_any_moment_of_a_prune_is_kept_or_gone_before
     assert "run_started" not in left or not removed
 
 
-async def test_a_session_pruned_and_taken_up_under_its_name_starts_nothing(tmp_path: Path) -> None:
+async def test_a_session_pruned_and_resumed_under_its_name_starts_nothing(tmp_path: Path) -> None:
     """Again and again: what is left of it is refused, and stays."""
     store = MemoryStore()
     await ran(store, agent(2))

@@ -164,7 +164,7 @@ def test_commands_have_none(planted_store: Planted, command: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [("tail", "-f", "-n", "999", "--json"), ("approvals", "--watch", "--json")])
-def test_what_goes_on_showing_has_none(planted_store: Planted, command: tuple[str, ...]) -> None:
+def test_what_shows_events_live_has_none(planted_store: Planted, command: tuple[str, ...]) -> None:
     """Until it is interrupted: what was there and what comes."""
     process = subprocess.Popen(
         [*PROCTOR, *command, "--store", str(planted_store.path)],

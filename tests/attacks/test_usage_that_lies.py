@@ -39,7 +39,7 @@ WRONG = ["12", None, True, 1.5, math.nan, [1], -1]
 @pytest.mark.parametrize("scope", ["delta", "cumulative"])
 @pytest.mark.parametrize("value", WRONG, ids=repr)
 @pytest.mark.parametrize("field", COUNTS)
-def test_a_count_that_is_none_is_an_error_that_names_it(field: str, value: Any, scope: Any) -> None:
+def test_a_count_that_is_invalid_is_an_error_that_names_it(field: str, value: Any, scope: Any) -> None:
     """And nothing of the report is counted."""
     monitor = start()
     with pytest.raises(EventError, match=field):
@@ -53,7 +53,7 @@ def test_a_count_that_is_none_is_an_error_that_names_it(field: str, value: Any, 
 
 
 @pytest.mark.parametrize("value", ["1", True, math.nan, math.inf, -0.01, [1]], ids=repr)
-def test_a_cost_that_is_none_is_an_error_that_names_it(value: Any) -> None:
+def test_a_cost_that_is_invalid_is_an_error_that_names_it(value: Any) -> None:
     """A provider's own figure is believed, so it must be one."""
     with pytest.raises(EventError, match="cost_usd"):
         start().observe(ev.TokenUsageUpdated(cost_usd=value))
@@ -83,7 +83,7 @@ def priced(report: dict[str, int]) -> int:
     return 4 * plain + read + 5 * written + 8 * answered + 9 * reasoning
 
 
-def test_tokens_that_are_said_to_be_uncached_after_all_are_paid_for() -> None:
+def test_tokens_that_are_later_reported_as_uncached_are_paid_for() -> None:
     """The sum did not grow, and what it costs did."""
     monitor = start()
     for cached in (100, 0):
@@ -119,7 +119,7 @@ LIES: list[Any] = ["12", True, 1.5, math.nan, -1, [1], {}]
 
 
 @pytest.mark.parametrize("lie", LIES, ids=repr)
-def test_a_clients_figure_that_is_none_is_an_error_that_names_it(lie: Any) -> None:
+def test_a_clients_figure_that_is_invalid_is_an_error_that_names_it(lie: Any) -> None:
     """Taken for nothing, it would be a way to spend what nobody counts."""
     with pytest.raises(EventError, match="inputTokens"):
         UsageCount(fresh=True).update({"inputTokens": lie}, {}, None)
@@ -132,7 +132,7 @@ def test_a_clients_figure_that_is_none_is_an_error_that_names_it(lie: Any) -> No
 
 
 @pytest.mark.parametrize("lie", ["1", True, math.nan, math.inf, -0.01, [1]], ids=repr)
-def test_a_clients_cost_that_is_none_is_an_error_that_names_it(lie: Any) -> None:
+def test_a_clients_cost_that_is_invalid_is_an_error_that_names_it(lie: Any) -> None:
     """As that of a report is."""
     with pytest.raises(EventError, match="amount"):
         CostMeter(0.0).take({"cost": {"currency": "USD", "amount": lie}})

@@ -63,7 +63,7 @@ def test_without_a_good_token_nothing_is_seen_or_done(tmp_path: Path, authorizat
             assert answer.status == 429 or answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_two_tokens_are_none(site: Site) -> None:
+def test_two_tokens_are_refused(site: Site) -> None:
     """A proxy and a server that each take another one of them would disagree."""
     request = (
         f"GET /api/me HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {EVE}\r\nAuthorization: Bearer {ANA}\r\n"
@@ -72,7 +72,7 @@ def test_two_tokens_are_none(site: Site) -> None:
     assert raw(site, f"{request}Connection: close\r\n\r\n").startswith("HTTP/1.1 401")
 
 
-def test_a_token_in_the_url_is_none(site: Site) -> None:
+def test_a_token_in_the_url_is_refused(site: Site) -> None:
     """URLs end up in logs and histories."""
     assert site.ask("GET", f"/api/me?token={ANA}", token=None).status == 401
     assert site.ask("GET", "/api/me", token=None, headers={"Cookie": f"token={ANA}"}).status == 401

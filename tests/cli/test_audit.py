@@ -21,7 +21,7 @@ def store(ran: Any, place: Path) -> Path:
     return place / "state" / "proctor" / "runs.db"
 
 
-def test_a_store_as_it_was_written_is_said_to_be_so(cli: Cli, store: Path) -> None:
+def test_a_store_as_it_was_written_is_reported_as_such(cli: Cli, store: Path) -> None:
     """For people and for programs, with the heads to keep."""
     assert store.exists()
     answer = cli("audit", "verify")
@@ -69,7 +69,7 @@ def test_heads_are_signed_and_the_signature_is_asked_for(cli: Cli, place: Path) 
     assert cli("audit", "verify", "--key", "key.pub").code == 2
 
 
-def test_what_cannot_be_read_is_said(cli: Cli, store: Path, place: Path) -> None:
+def test_what_cannot_be_read_is_reported(cli: Cli, store: Path, place: Path) -> None:
     """No store, no anchor, no heads in it: 2. A file that is damaged: 3."""
     assert cli("audit", "verify", "--store", "none.db").code == 2
     assert cli("audit", "verify", "--anchor", "none.json").code == 2

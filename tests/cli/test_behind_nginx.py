@@ -184,7 +184,7 @@ def test_the_page_and_the_api_are_reached_by_the_name_that_people_type(site: Pro
     assert site.ask("GET", "/healthz", token=None).status == 200
 
 
-def test_events_pass_as_they_come_while_the_run_goes_on(site: Proxied) -> None:
+def test_events_pass_as_they_come_while_the_run_continues(site: Proxied) -> None:
     """None waits for the next or for the end: a run that says nothing more has shown all that it said."""
     run = web_server.Site("http://unused", site.store)
     with web_server.going(

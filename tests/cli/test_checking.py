@@ -44,7 +44,7 @@ def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Cli, place: P
     )
 
 
-def test_the_problems_of_all_files_are_told(cli: Cli, place: Path) -> None:
+def test_the_problems_of_all_files_are_reported(cli: Cli, place: Path) -> None:
     """An empty stack, a file that is not there, and one that is not UTF-8, at once."""
     place.joinpath("empty.yaml").write_text("policies: []")
     place.joinpath("latin.yaml").write_bytes(b"name: caf\xe9\n")
@@ -85,7 +85,9 @@ def test_what_an_adapter_cannot_hold_is_refused_where_it_is_required(cli: Cli, p
 
 
 @pytest.mark.parametrize("adapter", ["claude", "codex", "amp", "acp"])
-def test_a_name_that_no_tool_of_the_agent_has_is_told_with_the_nearest(cli: Cli, place: Path, adapter: str) -> None:
+def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
+    cli: Cli, place: Path, adapter: str
+) -> None:
     """It is reported, and refused where the policy requires enforcement."""
     place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
     place.joinpath("input.yaml").write_text(

@@ -38,7 +38,7 @@ async def store(path: Path, *events: Event) -> None:
         await opened.append(events)
 
 
-def test_so_many_are_listed_oldest_first_by_their_whole_id(cli: Cli, place: Path) -> None:
+def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Cli, place: Path) -> None:
     """And it is said that there are more."""
     some: list[Event] = [*(request(n) for n in range(1, 6)), granted(2)]
     anyio.run(store, place / "some.db", *some)

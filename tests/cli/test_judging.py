@@ -67,7 +67,7 @@ def test_eval_writes_junit_and_sarif(cli: Cli, traces: Path, place: Path) -> Non
     assert json.loads((place / "out.sarif").read_text())["version"] == "2.1.0"
 
 
-def test_eval_tells_at_most_so_many_failures_in_full(cli: Cli, traces: Path) -> None:
+def test_eval_shows_a_limited_number_of_failures_in_full(cli: Cli, traces: Path) -> None:
     """The sums are over all of them."""
     judged = cli("eval", "--policy", "org.yaml", traces, "--failures", "0")
 
@@ -206,7 +206,7 @@ def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("eval", "--policy", "org.yaml"), ("diff", "org.yaml", "org.yaml")])
-def test_a_store_named_as_a_trace_is_told_how_it_becomes_one(cli: Cli, ran: Any, words: tuple[str, ...]) -> None:
+def test_a_store_named_as_a_trace_explains_how_to_export_one(cli: Cli, ran: Any, words: tuple[str, ...]) -> None:
     """With the command that does it."""
     store = json.loads(cli("store", "--json").out)["path"]
     block_data = cli(*words, store)

@@ -56,7 +56,7 @@ def test_judging_recorded_sessions_shows_none(cli: Cli, place: Path) -> None:
         assert "delete" in answer.out
 
 
-def test_a_setting_that_cannot_be_read_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_cannot_be_read_is_reported(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad usage, with the variable's name; nothing runs unredacted for it."""
     monkeypatch.setenv("PROCTOR_REDACTION", "/nowhere.yaml")
     answer = cli("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "go")

@@ -43,7 +43,7 @@ def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any
 @pytest.mark.parametrize(
     "command", [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")]
 )
-def test_a_store_that_somebody_named_and_is_not_there_is_told(cli: Cli, place: Path, command: Any) -> None:
+def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, place: Path, command: Any) -> None:
     """It may be a slip of the pen; where nobody named one, nothing ran yet."""
     named, unnamed = cli(*command, "--store", "rums.db"), cli(*command)
 
@@ -65,7 +65,7 @@ def test_somebody_without_a_name_is_called_by_their_number(nobody: None) -> None
     assert login_name() == f"uid {NOBODY}"
 
 
-def test_whoever_has_no_home_is_told_what_to_set(cli: Cli, nobody: None) -> None:
+def test_without_a_home_the_error_says_what_to_set(cli: Cli, nobody: None) -> None:
     """In place of an error of Python's."""
     answer = cli("runs")
 

@@ -205,7 +205,7 @@ def test_policies_may_be_written_in_place_and_tests_come_from_standard_input(cli
         ),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_at_its_place(
+def test_a_mistake_in_a_file_is_reported_at_its_place(
     cli: Cli, place: Path, text: str, place_and_message: str
 ) -> None:
     """Exit code 2, before anything is judged."""
@@ -216,7 +216,7 @@ def test_what_is_wrong_in_a_file_is_said_at_its_place(
     assert f"bad.yaml:{place_and_message}" in answer.err
 
 
-def test_the_problems_of_all_files_are_said_at_once(cli: Cli, place: Path) -> None:
+def test_the_problems_of_all_files_are_reported_at_once(cli: Cli, place: Path) -> None:
     """Of the tests, and of the policies that they name."""
     place.joinpath("wrong.yaml").write_text("name: wrong\nlimts: {}\n")
     place.joinpath("a.yaml").write_text("policies: [wrong.yaml]\ntests: []\n")

@@ -71,7 +71,7 @@ def test_the_variable_may_be_a_url(cli: Cli, url: str, monkeypatch: pytest.Monke
     assert len(cli("runs", "--json").lines) == 1
 
 
-def test_a_database_without_a_store_is_none(cli: Cli, url: str) -> None:
+def test_a_database_without_a_store_is_reported_as_such(cli: Cli, url: str) -> None:
     """What only reads makes no tables there."""
     for command in (("runs",), ("show", "last"), ("store",), ("audit", "verify"), ("prune", "--older-than", "1d")):
         ended = cli(*command, "--store", url)
@@ -80,7 +80,7 @@ def test_a_database_without_a_store_is_none(cli: Cli, url: str) -> None:
     assert cli("demo", "--store", url).code == 0
 
 
-def test_what_is_wrong_with_a_url_is_said_without_its_password(cli: Cli) -> None:
+def test_what_is_wrong_with_a_url_is_reported_without_its_password(cli: Cli) -> None:
     """A server that is not there, a role, a password, a database that are not; a URL that is none."""
     there = urlsplit(server_url())
     host = there.netloc.rpartition("@")[2]

@@ -119,7 +119,7 @@ def test_an_unknown_command_suggests_one() -> None:
         (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
     ],
 )
-def test_wrong_usage_is_told_as_every_other_error(cli: Cli, arguments: Any, message: str) -> None:
+def test_wrong_usage_is_reported_like_every_other_error(cli: Cli, arguments: Any, message: str) -> None:
     """Exit code 2 and one line on standard error."""
     wrong = cli(*arguments)
 
@@ -171,7 +171,7 @@ def test_a_reader_that_has_had_enough_is_no_error(command: str) -> None:
     assert (process.wait(30), errors) == (0, b"")
 
 
-def test_a_run_goes_on_when_nobody_reads(cli: Cli) -> None:
+def test_a_run_continues_when_nobody_reads(cli: Cli) -> None:
     """It is supervised and recorded to its end."""
     arguments = ["run", "--json", "--adapter", "shell", "--policy", "org.yaml", "sleep 0.5; echo done"]
     process = subprocess.Popen([*PROCTOR, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -234,7 +234,7 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
     assert "Traceback" in debugged.err
 
 
-def test_an_installation_that_is_older_than_its_files_is_told(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+def test_an_installation_that_is_older_than_its_files_is_reported(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """As an editable one is after a `git pull` that brought a new file."""
     monkeypatch.setitem(sys.modules, "proctor.policies.reading.schema", None)
     answer = cli("schema")
@@ -309,7 +309,7 @@ def test_tables_fit_a_terminal_of_80_columns(cli: Cli, place: Path) -> None:
     assert [line for line in f"{runs}{adapters}".splitlines() if len(ESCAPE.sub("", line)) > 80] == []
 
 
-def test_what_an_explanation_says_goes_on_below_its_beginning(cli: Cli, place: Path) -> None:
+def test_a_long_line_of_an_explanation_wraps_below_its_beginning(cli: Cli, place: Path) -> None:
     """On a terminal; elsewhere a line stays a line."""
     cli("run", "--adapter", "shell", "--policy", "org.yaml", f"echo {'word ' * 30}")
     shown, plain = ESCAPE.sub("", on_terminal("explain", "last", NO_COLOR="1")[1]), cli("explain", "last").out
@@ -318,7 +318,7 @@ def test_what_an_explanation_says_goes_on_below_its_beginning(cli: Cli, place: P
     assert {line[:4] for line in plain.splitlines() if "word" in line} == {"  in", "even"}
 
 
-def test_a_failure_goes_on_below_its_own_beginning(place: Path) -> None:
+def test_a_long_line_of_a_failure_wraps_below_its_beginning(place: Path) -> None:
     """On a terminal, each field and each call; elsewhere a line stays a line."""
     words = "word " * 40
     call_item = {"type": "tool_call", "id": "c", "name": "delete", "input": {"a": words, "b": words, "c": words}}

@@ -57,7 +57,7 @@ def test_streams_that_are_open_do_not_hold_up_the_end(place: Path) -> None:
     assert b"Traceback" not in rest
 
 
-def test_a_store_that_is_gone_is_said_once_and_serving_goes_on(cli: Cli, place: Path) -> None:
+def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, place: Path) -> None:
     """On standard error, where a service manager keeps it."""
     assert cli("store", "--make", "--store", "runs.db").code == 0
     process = subprocess.Popen(
@@ -124,7 +124,7 @@ def test_it_speaks_tls_with_a_certificate(place: Path, certificate: tuple[Path, 
     assert url.startswith("https://127.0.0.1:")
 
 
-def test_what_is_no_certificate_and_its_key_is_told(cli: Cli, place: Path, certificate: tuple[Path, Path]) -> None:
+def test_a_wrong_certificate_or_key_is_reported(cli: Cli, place: Path, certificate: tuple[Path, Path]) -> None:
     """Before anything listens."""
     cert, _ = certificate
     place.joinpath("other.pem").write_text("nothing of the kind")
@@ -178,7 +178,7 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
         (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
     ],
 )
-def test_what_is_told_wrongly_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+def test_a_wrong_option_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
     """Exit code 2, one line."""
     answer = cli("serve", "--listen", "127.0.0.1:0", *arguments)
 

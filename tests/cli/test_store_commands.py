@@ -377,7 +377,7 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
         (("--backup", "b.db", "--store", "postgresql://x@localhost/y"), 2, "a backup of its own: `pg_dump`"),
     ],
 )
-def test_a_backup_that_cannot_be_made_is_told(
+def test_a_backup_that_cannot_be_made_is_reported(
     cli: Cli, place: Path, ran: Any, arguments: Any, code: int, message: str
 ) -> None:
     """Nothing is written over, and nothing half made is left."""

@@ -42,7 +42,7 @@ def waiting(cli: Cli, place: Path) -> Iterator[str]:
         cli("kill", "--all")
 
 
-def test_what_goes_on_is_shown_once_where_nobody_sees_it_change(cli: Cli, waiting: str) -> None:
+def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: str) -> None:
     """Whole ids, no colour, no line wider than 80 columns; the limits with what is used of them."""
     shown = cli("watch")
 

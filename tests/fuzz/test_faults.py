@@ -46,7 +46,7 @@ def test_a_caller_that_goes_away_leaves_a_whole_record(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("sent", signals.SIGNALS)
-def test_a_signal_at_any_moment_leaves_no_run_that_goes_on(sent: signal.Signals) -> None:
+def test_a_signal_at_any_moment_leaves_no_unfinished_run(sent: signal.Signals) -> None:
     """At some moments; the long run takes many. What was killed is ended by the next who looks."""
     chance, latest = random.Random(sent), signals._latest()
     moments = [chance.randint(first, latest) for first in (1, *[latest - signals.AFTER_IMPORTS] * 2)]

@@ -8,7 +8,7 @@ from tests.fuzz.ledger import PAGE, Result, Share, page_with, read_results, tabl
 from tests.fuzz.runs import RUNS
 
 
-def test_a_run_goes_on_from_where_it_stopped(tmp_path: Path) -> None:
+def test_a_run_continues_from_where_it_stopped(tmp_path: Path) -> None:
     """Shares add to what is on file, in their order."""
     kept = tmp_path / "results.json"
     result = Result(seed=3)

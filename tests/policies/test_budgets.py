@@ -99,7 +99,7 @@ def test_a_budget_holds_where_its_when_does() -> None:
         ("{name: a, max_cost_usd: 1}, {name: a, max_cost_usd: 2}", "the name `a` is taken"),
     ],
 )
-def test_what_is_wrong_with_a_budget_is_said_where_it_stands(written: str, says: str) -> None:
+def test_a_mistake_in_a_budget_is_reported_in_its_place(written: str, says: str) -> None:
     """At load, each at its place."""
     with pytest.raises(PolicyError) as raised:
         parse_policies(f"name: o\nbudgets: [{written}]")

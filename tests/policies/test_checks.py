@@ -28,7 +28,7 @@ def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
     return monitor.propose(ToolCall(id=id, name=tool, input=input))
 
 
-def test_a_check_of_two_arguments_is_told_of_the_session() -> None:
+def test_a_check_of_two_arguments_sees_the_session() -> None:
     """The calls so far with what became of them, usage, who runs what, and the turn."""
     contexts: list[CheckContext] = []
 
@@ -61,7 +61,7 @@ def test_a_check_of_two_arguments_is_told_of_the_session() -> None:
     assert (contexts[0].usage.total_tokens, contexts[0].usage.cost_usd) == (7, 0.5)
 
 
-def test_what_a_check_is_told_is_the_same_from_a_snapshot_and_from_the_record() -> None:
+def test_what_a_check_sees_is_the_same_from_a_snapshot_and_from_the_record() -> None:
     """Its state is written down and folded like any other rule's."""
     pasts: list[tuple[PastCall, ...]] = []
 
@@ -105,7 +105,7 @@ def test_what_a_check_is_told_is_the_same_from_a_snapshot_and_from_the_record() 
         (0, "deny", "rule", "rule text"),
     ],
 )
-def test_a_refusal_says_what_happens_and_what_is_told(answer: Any, action: str, reason: str, tell_model: Any) -> None:
+def test_a_refusal_sets_the_action_and_the_words(answer: Any, action: str, reason: str, tell_model: Any) -> None:
     """What it leaves out is the rule's."""
     monitor = started(lambda call: answer, reason="rule", tell_model="rule text")
     decision = ask(monitor, "x")
@@ -138,7 +138,7 @@ async def asynchronous(call: ToolCall, context: CheckContext) -> Any:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("check", [asynchronous, functools.partial(asynchronous)])
-async def test_an_asynchronous_check_is_told_of_the_session_as_it_was_when_asked(check: Any) -> None:
+async def test_an_asynchronous_check_sees_the_session_as_it_was_when_called(check: Any) -> None:
     """The monitor binds the context; who asks hands over the call alone."""
     monitor = started(check, tool="pay")
     answers = []

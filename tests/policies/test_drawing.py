@@ -90,7 +90,7 @@ def test_what_a_rule_says_of_one_tool_stands_in_its_node() -> None:
     assert node(picture, "a").notes == ("at least 1", "at most 3", "required")
 
 
-def test_what_has_no_order_is_said_in_words() -> None:
+def test_what_has_no_order_is_put_in_words() -> None:
     """Limits, lists and the rest, each with its action."""
     picture = draw(
         policy(
@@ -179,7 +179,7 @@ def test_an_empty_policy_is_an_empty_picture() -> None:
     assert draw_mermaid(policy()) == "flowchart LR\n"
 
 
-def test_mermaid_folds_what_is_said_in_words() -> None:
+def test_mermaid_folds_wording() -> None:
     """No line of it is longer than a page is wide; nothing is lost."""
     tools = [f"tool_{n}" for n in range(100)]
     text = draw_mermaid(merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": tools}]})))

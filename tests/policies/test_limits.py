@@ -75,7 +75,7 @@ def test_deltas_and_cumulative_reports_of_one_stream_are_not_added_up(drive: Any
     assert session.monitor.usage.input_tokens == 100
 
 
-def test_a_resumed_thread_goes_on_from_its_baseline(drive: Any) -> None:
+def test_a_resumed_thread_continues_from_its_baseline(drive: Any) -> None:
     """The next run's first cumulative report includes what the thread had used."""
     session = drive({})
     session.see(ev.RunStarted(run_id="r1"))
@@ -325,7 +325,7 @@ def test_what_is_used_of_each_limit_can_be_asked(drive: Any) -> None:
     assert (calls.limit, calls.used, calls.scope, calls.exceeded) == ("max_tool_calls", 0, "session", False)
 
 
-def test_a_session_that_was_not_told_of_its_start_has_all_its_turns(drive: Any) -> None:
+def test_a_session_that_has_no_recorded_start_has_all_its_turns(drive: Any) -> None:
     """Nothing is used of it, whichever run it counts from, and nothing is hidden before the first response."""
     for limit in ({"max": 2, "scope": "session"}, 2):
         session = drive({"limits": {"max_turns": limit}, "on_violation": "deny"})

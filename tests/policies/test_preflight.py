@@ -305,7 +305,7 @@ def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any
         ),
     ],
 )
-def test_a_circle_is_told_wherever_the_ways_into_it_branch(
+def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
     document: dict[str, Any], witness: tuple[str, ...]
 ) -> None:
     """The tool that only wants one of the circle is told too."""
@@ -668,7 +668,7 @@ LIMITS = {"limits": {"max_total_tokens": 9, "max_cost_usd": 1, "max_turns": {"ma
         (Capabilities(gate="none", usage="per_turn"), []),
     ],
 )
-def test_of_each_limit_it_is_said_what_it_will_do_and_which_cannot_be_counted(
+def test_each_limit_is_reported_with_what_it_will_do_and_which_cannot_be_counted(
     capabilities: Capabilities, uncounted: list[str]
 ) -> None:
     """Once the adapter is known."""

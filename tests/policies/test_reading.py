@@ -294,6 +294,6 @@ HUMAN = "human-approval"
     ],
     ids=str,
 )
-def test_a_name_or_a_list_that_will_not_do_is_told_at_its_place(document: dict[str, Any], path: str) -> None:
+def test_a_name_or_a_list_that_is_wrong_is_reported_at_its_place(document: dict[str, Any], path: str) -> None:
     """The reader of the message finds the line that is wrong."""
     assert [problem.path for problem in problems_of({"name": "p", **document})] == [path]

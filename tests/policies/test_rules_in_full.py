@@ -89,7 +89,7 @@ def test_what_a_rule_says_of_itself_is_as_written_down() -> None:
     compared("of itself", {name: of_itself(clause) for name, clause in CLAUSES["whole"].items()})
 
 
-def test_what_is_said_of_a_wrong_field_is_as_written_down() -> None:
+def test_messages_about_a_wrong_field_are_as_written_down() -> None:
     """Where it is and what is expected there; of the same words of one kind of rule the first."""
     found: dict[str, dict[str, str]] = {}
     seen: set[tuple[str, str]] = set()
@@ -102,6 +102,6 @@ def test_what_is_said_of_a_wrong_field_is_as_written_down() -> None:
     compared("wrong fields", found)
 
 
-def test_what_is_said_of_fields_that_do_not_go_together_is_as_written_down() -> None:
+def test_messages_about_fields_that_do_not_go_together_are_as_written_down() -> None:
     """Each has its type."""
     compared("wrong together", {name: said_of(clause) for name, clause in CLAUSES["together"].items()})

@@ -162,7 +162,7 @@ def test_a_window_over_responses_still_counts_the_calls_in_all(ruled: Any) -> No
     assert session.end().rules["r"].status == "held"
 
 
-def test_a_report_that_goes_on_after_deltas_goes_on_from_the_threads_figure(drive: Any) -> None:
+def test_a_cumulative_report_after_deltas_continues_from_the_threads_figure(drive: Any) -> None:
     """The first cumulative one of a run says so by being no lower than the thread was."""
     session = drive({"limits": {"max_total_tokens": 35}})
     session.see(ev.RunStarted(run_id="a"))

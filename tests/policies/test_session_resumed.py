@@ -72,7 +72,7 @@ OWED: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 
 @pytest.mark.parametrize(("rule", "first", "then"), OWED.values(), ids=OWED)
 @pytest.mark.parametrize("action", ["warn", "deny"])
-def test_what_the_end_of_a_run_settled_is_open_again_when_the_session_goes_on(
+def test_what_the_end_of_a_run_settled_is_open_again_when_the_session_continues(
     rule: dict[str, Any], first: list[str], then: list[str], action: str
 ) -> None:
     """Owed at the end of the first run and done in the second: violated, then held, live and on the record."""
@@ -87,7 +87,7 @@ def test_what_the_end_of_a_run_settled_is_open_again_when_the_session_goes_on(
     assert (again, session.statuses(session.folded())) == ({"r": "held"}, {"r": "held"})
 
 
-def test_what_a_call_violated_stays_violated_when_the_session_goes_on() -> None:
+def test_what_a_call_violated_stays_violated_when_the_session_continues() -> None:
     """A sequence begun at its end is violated by that call, and completing it later undoes nothing."""
     session = Recorded(stack_of({"rules": [{"type": "sequence", "id": "r", "tools": ["x", "y"], "action": "warn"}]}))
     session.run("r1", "y", "x")

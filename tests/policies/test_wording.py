@@ -168,12 +168,12 @@ def test_what_was_owed_can_be_read_by_itself(rule: Any, message: str) -> None:
         ({"any_of": [{"path": "$.a", "lte": 1}, {"path": "$.a", "type": "null"}]}, "(`$.a` is at most `1` or "),
     ],
 )
-def test_conditions_are_told_in_words(condition: Any, words: str) -> None:
+def test_conditions_are_put_in_words(condition: Any, words: str) -> None:
     """As they are written, operand and all; long operands are cut."""
     assert condition_words([msgspec.convert(condition, Condition)]).startswith(words)
 
 
-def test_large_amounts_are_told_in_full() -> None:
+def test_large_amounts_are_written_in_full() -> None:
     """Not as a power of ten."""
     policy = parse_policies({"name": "p", "limits": {"max_total_tokens": 12_000_000, "max_cost_usd": 0.5}})[0]
     monitor = compile_policy(policy).monitor()
@@ -197,12 +197,12 @@ def test_large_amounts_are_told_in_full() -> None:
         (12_345_678, "12,345,678"),
     ],
 )
-def test_amounts_are_told_as_they_are_read(amount: float, shown: str) -> None:
+def test_amounts_are_written_as_they_are_read(amount: float, shown: str) -> None:
     """Whole numbers in full, and no amount as none."""
     assert figure(amount) == shown
 
 
-def test_a_call_that_one_of_its_transitions_may_come_to_let_through_is_told_as_not_yet() -> None:
+def test_a_call_that_one_of_its_transitions_may_later_let_through_is_worded_as_not_yet() -> None:
     """What the other one takes never comes."""
     net = {
         "name": "n",
@@ -218,7 +218,7 @@ def test_a_call_that_one_of_its_transitions_may_come_to_let_through_is_told_as_n
     assert monitor.propose(ToolCall(id="1", name="bash")).tell_model == NOT_YET
 
 
-def test_of_a_value_without_a_call_it_is_said_that_no_call_came_before() -> None:
+def test_a_value_without_a_call_says_that_no_call_came_before() -> None:
     """Calls about other values are none."""
     rule = {"type": "immediately_before", "first": "x", "then": "z", "key": "$.of"}
     monitor = compile_policy(parse_policies({"name": "p", "on_violation": "deny", "rules": [rule]})[0]).monitor()

@@ -118,7 +118,7 @@ async def test_a_run_whose_own_task_breaks_tells_its_caller_why(
     assert adapter.closed == len(adapter.launches)
 
 
-async def test_whoever_waits_at_the_gate_of_a_run_that_breaks_is_told_to_stop(
+async def test_a_caller_at_the_gate_of_a_run_that_breaks_is_told_to_stop(
     monkeypatch: pytest.MonkeyPatch, permissive: Policy
 ) -> None:
     """Their call is not on record, and never will be."""

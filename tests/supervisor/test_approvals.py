@@ -79,7 +79,7 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown(asking: Policy)
     assert [v.enforcement for v in result.policy.violations] == ["observed"]
 
 
-async def test_a_denied_call_is_refused_and_the_run_goes_on(asking: Policy) -> None:
+async def test_a_denied_call_is_refused_and_the_run_continues(asking: Policy) -> None:
     """The model is told no more than that the tool is not available."""
     adapter = FakeAdapter([BASH, Ask(name="read")])
     result = await run_once(adapter, "go", policies=[asking], approver=FakeApprover(False))
@@ -289,7 +289,7 @@ async def test_cancel_for_approval_of_what_does_not_run_is_an_error(permissive: 
 @pytest.mark.parametrize(
     "wrong", [None, "bash", {"tool_name": "x"}, {"tool_call_id": "y", "tool_name": "x", "tool_input": 3}]
 )
-async def test_a_request_that_is_none_ends_no_run(permissive: Policy, wrong: Any) -> None:
+async def test_an_invalid_request_ends_no_run(permissive: Policy, wrong: Any) -> None:
     """What is to be approved is checked first."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:

@@ -199,7 +199,7 @@ async def test_a_yes_that_would_cover_more_than_the_policy_allows_does_not_count
     assert await pending(store) == []
 
 
-async def test_a_key_too_long_to_be_told_whole_covers_nothing_else() -> None:
+async def test_a_key_too_long_to_be_shown_whole_covers_nothing_else() -> None:
     """Two that begin alike are not one: each is asked for."""
     store = MemoryStore()
     long = "x" * 300

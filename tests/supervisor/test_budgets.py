@@ -219,7 +219,7 @@ async def test_what_must_be_free_is_set_aside_and_kept_from_others() -> None:
 
 
 @pytest.mark.parametrize("unpriced", ["warn", "reject"])
-async def test_money_of_a_model_without_a_price_is_said_or_refused(unpriced: Any) -> None:
+async def test_money_of_a_model_without_a_price_is_reported_or_refused(unpriced: Any) -> None:
     """As with limits."""
     store = MemoryStore()
     usage = TokenUsageUpdated(input_tokens=10, model="nobody-knows")
@@ -302,7 +302,7 @@ async def test_the_answers_are_on_record_when_they_are_news() -> None:
     assert "uncounted_budgets" not in monitor.metadata
 
 
-async def test_what_nobody_counts_is_said() -> None:
+async def test_what_nobody_counts_is_reported() -> None:
     """A monitor by itself knows no other run."""
     from proctor.policies import compile_policy, merge_policies
 

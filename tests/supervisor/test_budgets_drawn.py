@@ -145,7 +145,7 @@ def test_of_two_budgets_of_calls_only_the_one_that_is_used_up_refuses() -> None:
     ]
 
 
-def test_a_run_taken_up_from_its_record_goes_on_asking() -> None:
+def test_a_run_resumed_from_its_record_keeps_asking() -> None:
     """And records no answer anew that is on record."""
     before = Run(MONEY, Budget(name="other", max_total_tokens=1_000))
     before.gets(0.1, 10)
@@ -285,7 +285,7 @@ def test_what_is_settled_within_the_budget_is_no_refusal() -> None:
     assert [event.granted for event in run.of(BudgetReserved)] == [True]
 
 
-def test_a_run_taken_up_from_its_record_knows_which_budget_was_used_up() -> None:
+def test_a_run_resumed_from_its_record_knows_which_budget_was_used_up() -> None:
     """That there is something of it again is news; of the other it is none."""
     before = Run(MONEY, Budget(name="other", max_total_tokens=1_000))
     before.gets(0.1, 10)

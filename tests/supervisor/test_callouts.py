@@ -104,7 +104,7 @@ async def test_what_cannot_be_attached_starts_nothing(given: Any, error: type[Ex
     assert adapter.ran == []
 
 
-async def test_nets_join_and_leave_a_run_that_goes_on() -> None:
+async def test_nets_join_and_leave_a_running_run() -> None:
     """From the next call on; a net that left keeps its state for when it comes back."""
     line = "limit push to 1 per session"
     statuses: list[str] = []
@@ -180,7 +180,7 @@ async def test_an_agent_cannot_take_a_net_from_its_run() -> None:
     assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["not_believed"]
 
 
-async def test_a_check_is_told_of_the_run_it_judges() -> None:
+async def test_a_check_sees_the_run_it_judges() -> None:
     """Sync or async: the calls so far, what was used, who runs what; and it answers as it likes."""
     contexts: list[CheckContext] = []
 
@@ -205,7 +205,7 @@ async def test_a_check_is_told_of_the_run_it_judges() -> None:
     assert violation.reason == "loop"
 
 
-async def test_what_an_asynchronous_check_raised_is_told_to_who_reads_the_record() -> None:
+async def test_what_an_asynchronous_check_raised_is_in_the_record() -> None:
     """The call is refused, and the reason is the check's own."""
 
     async def check(call: ToolCall) -> bool:

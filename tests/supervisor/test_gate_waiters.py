@@ -116,7 +116,7 @@ async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str, 
     assert usage.model == recorded
 
 
-async def test_whoever_comes_to_a_gate_that_is_closed_is_told_to_stop() -> None:
+async def test_a_caller_at_a_closed_gate_is_told_to_stop() -> None:
     """Also where nobody is left who could answer."""
     answers: list[Any] = []
     waiters = GateWaiters(answers.append, lambda: 1)
@@ -128,7 +128,7 @@ async def test_whoever_comes_to_a_gate_that_is_closed_is_told_to_stop() -> None:
     assert answer.tell_model
 
 
-async def test_whoever_waits_at_a_gate_that_closes_is_told_to_stop() -> None:
+async def test_a_caller_at_a_gate_that_closes_is_told_to_stop() -> None:
     """The answer that they wait for never comes."""
     answers: list[GateAnswer] = []
 

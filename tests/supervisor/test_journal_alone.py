@@ -102,7 +102,7 @@ async def waits_until_flushed(run: Written, wait: Callable[[], Awaitable[object]
     return waited, went_on.is_set()
 
 
-async def test_what_is_stored_is_told_once_with_its_size() -> None:
+async def test_what_is_stored_is_reported_once_with_its_size() -> None:
     """And nothing is owed."""
     run = Written(Told())
     size = run.machine.unwritten_bytes
@@ -116,7 +116,7 @@ async def test_what_is_stored_is_told_once_with_its_size() -> None:
     assert (run.journal.idle, run.journal.failure, run.journal.owes, run.failures) == (True, None, False, [])
 
 
-async def test_a_failed_append_is_told_and_owed() -> None:
+async def test_a_failed_append_is_reported_and_still_owed() -> None:
     """It is never idle again: nobody writes on as if nothing were lacking."""
     run = Written(Told(FULL))
     await run.journal.flush()
@@ -280,7 +280,7 @@ async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.test
     assert crowded == (0, True)
 
 
-async def test_whoever_waits_goes_on_when_nothing_more_is_written() -> None:
+async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None:
     """The error is what is known of the record from then on."""
     run = Written(Told())
     run.journal.idle = False

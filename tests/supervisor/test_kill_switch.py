@@ -91,7 +91,7 @@ async def test_one_run_ends(named: str) -> None:
         assert not handles[0].done
 
 
-async def test_a_run_that_does_not_answer_in_time_is_told_with_its_owner() -> None:
+async def test_a_run_that_does_not_answer_in_time_is_reported_with_its_owner() -> None:
     """It may end later; who was asked to end it is known."""
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="busy", host="elsewhere"), lease_s=3600)
@@ -258,7 +258,7 @@ class PromptOwner(MemoryStore):
         return number
 
 
-async def test_a_run_that_ends_at_once_is_told_of_too() -> None:
+async def test_a_run_that_ends_at_once_is_reported_too() -> None:
     """Its owner may be faster than whoever asks for the list."""
     store = PromptOwner()
     await store.append([RunStarted(run_id="r", session_id="s")])

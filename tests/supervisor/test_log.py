@@ -97,7 +97,7 @@ async def test_a_run_that_preflight_refuses_is_an_error_that_names_the_rule(line
     assert "max_turns" in first["error"]
 
 
-async def test_a_context_that_leaves_out_what_a_rule_asks_for_is_told_too(lines: list[Any]) -> None:
+async def test_a_context_that_leaves_out_what_a_rule_asks_for_is_reported_too(lines: list[Any]) -> None:
     """It is found when the run is about to start."""
     rule = {"deny": ["rm"], "action": "deny", "when": [{"path": "$.labels.env", "equals": "prod"}]}
     with pytest.raises(PolicyViolationError):

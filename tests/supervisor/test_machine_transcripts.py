@@ -129,7 +129,7 @@ BY_POLICY_ALONE = ("calls that are refused", "approvals", "an agent", "calls tak
 @pytest.mark.parametrize(
     "scenario", [each for each in SCENARIOS if each.name.startswith(BY_POLICY_ALONE)], ids=lambda each: each.name
 )
-def test_a_run_is_taken_up_from_its_record_as_it_was(scenario: Scenario) -> None:
+def test_a_run_is_resumed_from_its_record_as_it_was(scenario: Scenario) -> None:
     """After each step: its calls, its requests, what was found and whether a policy refuses it."""
     run = Told(scenario)
     for step in scenario.steps:

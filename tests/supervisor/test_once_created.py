@@ -90,7 +90,7 @@ async def test_one_that_was_started_meanwhile_is_left_to_be_reaped() -> None:
 
 
 @anyone
-async def test_an_age_that_is_none_is_refused() -> None:
+async def test_an_invalid_age_is_refused() -> None:
     """Nothing is withdrawn by mistake."""
     for age in (timedelta(days=-1), 86_400):
         with pytest.raises(UsageError, match="`older_than` is a time"):

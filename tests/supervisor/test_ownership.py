@@ -238,7 +238,7 @@ async def test_following_a_lost_run_ends(denying: Callable[..., Policy]) -> None
 
 
 @anyone
-async def test_what_a_lost_run_left_running_is_ended_and_told(denying: Callable[..., Policy]) -> None:
+async def test_what_a_lost_run_left_running_is_ended_and_reported(denying: Callable[..., Policy]) -> None:
     """By whoever ends it; the record has the evidence."""
     store = MemoryStore()
     run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))

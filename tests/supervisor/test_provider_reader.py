@@ -106,7 +106,7 @@ async def test_an_agent_may_take_its_time_to_leave_once_its_stream_has_ended(
     assert reading.reader.released
 
 
-async def test_what_a_rung_found_is_told_though_the_agent_has_left_before_it(
+async def test_what_a_rung_found_is_reported_though_the_agent_has_left_before_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """The run ends with everything that was tried."""

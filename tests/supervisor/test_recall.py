@@ -225,7 +225,7 @@ def test_a_judge_that_lived_on_is_as_one_that_reads_the_record(steps: Any) -> No
     assert anew.narrow(TOOL_NAMES) == lived.narrow(TOOL_NAMES)
 
 
-def test_a_run_that_ended_refuses_and_its_session_goes_on_with_another() -> None:
+def test_a_run_that_ended_refuses_and_its_session_continues_with_another() -> None:
     """Turns are counted on, and the judge remembers."""
     record: list[Event] = []
     shell = Shell(resumed(record), record)
@@ -304,7 +304,7 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
         assert record[-1].decision == "input_unknown"
 
 
-def test_a_run_taken_up_gives_its_last_message() -> None:
+def test_a_resumed_run_gives_its_last_message() -> None:
     """And not what was streamed before it."""
     record: list[Event] = []
     Shell(resumed(record), record).happens(inputs.Begin(now_ms=1, prompt="go"))

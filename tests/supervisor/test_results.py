@@ -214,7 +214,7 @@ async def test_siblings_of_a_cancelled_call_are_all_answered(denying: Callable[.
     assert started - failed == {call.id for call in adapter.ran}
 
 
-async def test_a_policy_that_is_none_is_an_error_before_anything_is_started(permissive: Policy) -> None:
+async def test_an_invalid_policy_is_an_error_before_anything_is_started(permissive: Policy) -> None:
     """`policies: []`, nothing, or what is not policies is not "no policy"."""
     from proctor.supervisor import PolicyError, UsageError
 

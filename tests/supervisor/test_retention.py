@@ -89,7 +89,7 @@ async def test_what_ended_long_ago_is_removed_and_nothing_else() -> None:
     assert (left.seq, left.by, left.reason) == (4, "ops", "nothing was stored for more than 90 days, 0:00:00")
 
 
-async def test_a_session_with_a_run_that_is_not_over_is_said_to_be_kept() -> None:
+async def test_a_session_with_a_run_that_is_not_over_is_reported_as_kept() -> None:
     """An old run of it ended, another one never did."""
     store = MemoryStore()
     await add(store, "s", 100)
@@ -134,7 +134,7 @@ async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: 
         assert [event.seq for event in await other.append([MessageReceived(session_id="gone")])] == [5]
 
 
-async def test_an_import_that_broke_off_goes_on() -> None:
+async def test_an_import_that_broke_off_continues() -> None:
     """From whatever line; and what came later is added."""
     store = MemoryStore()
     await add(store, "a", 3)

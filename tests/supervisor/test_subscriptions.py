@@ -81,7 +81,7 @@ async def test_a_run_that_is_not_there_is_known_on_entering() -> None:
             await supervisor.subscribe(run_id="r").__aenter__()
 
 
-async def test_iterated_without_being_entered_it_goes_on_to_work(permissive: Policy) -> None:
+async def test_iterated_without_being_entered_it_still_works(permissive: Policy) -> None:
     """From the first event that is asked for."""
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(FakeAdapter(), "go", policies=[permissive])

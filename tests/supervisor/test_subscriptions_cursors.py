@@ -57,7 +57,7 @@ async def test_everything_is_followed_from_the_start_and_from_any_cursor() -> No
     assert isinstance(cursor, str)
 
 
-async def test_left_and_taken_up_all_the_time_it_misses_nothing() -> None:
+async def test_left_and_resumed_all_the_time_it_misses_nothing() -> None:
     """By cursors of everything, of a session and of a run, while two tasks write."""
     store = MemoryStore()
     hub = Subscriptions(store)

@@ -231,7 +231,7 @@ async def test_a_run_that_is_over_is_watched_to_its_end_from_any_place(permissiv
 
 
 @pytest.mark.parametrize("after", [-1, "7", 1.5, True, None])
-async def test_a_cursor_that_is_none_is_one_clear_error(after: Any) -> None:
+async def test_an_invalid_cursor_is_one_clear_error(after: Any) -> None:
     """It is the `seq` of an event."""
     async with Supervisor(MemoryStore()) as supervisor:
         with pytest.raises(UsageError, match="`seq` of the last event seen"):

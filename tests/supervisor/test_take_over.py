@@ -32,7 +32,7 @@ async def test_each_stands_for_the_one_before() -> None:
     assert (run.run_id, run.session_id, next_of(run)) == ("r.3", "s", None)
 
 
-async def test_it_is_told_the_first_prompt_until_the_agent_had_begun() -> None:
+async def test_it_gets_the_first_prompt_until_the_agent_had_begun() -> None:
     """Before that there is nothing to go on with."""
     store = MemoryStore()
     begun = RunInfo(run_id="b", session_id="s", spec=RUN.spec, started_seq=2)
@@ -89,7 +89,7 @@ async def test_an_order_that_comes_in_between_is_passed_on(scope: str) -> None:
     assert (await cancelled(store))[1:] == ["r.2"]
 
 
-async def test_a_store_that_fails_is_told_of() -> None:
+async def test_a_store_that_fails_is_reported() -> None:
     """The lost run is not ended then: whoever comes next does both."""
 
     class Failing(MemoryStore):

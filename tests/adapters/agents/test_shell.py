@@ -238,14 +238,14 @@ async def test_a_line_past_its_time_has_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_directory_that_is_not_there_is_said_before_the_start(tmp_path: Path) -> None:
+async def test_a_directory_that_does_not_exist_is_reported_before_the_start(tmp_path: Path) -> None:
     """`prepare` says what to do."""
     with pytest.raises(ProviderUnavailableError, match="not a directory"):
         await ShellAdapter(cwd=tmp_path / "gone").prepare()
 
 
 @pytest.mark.anyio
-async def test_a_machine_without_bash_is_said_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_machine_without_bash_is_reported_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """No shell, no run."""
     monkeypatch.setenv("PATH", "")
 
@@ -253,7 +253,7 @@ async def test_a_machine_without_bash_is_said_before_the_start(monkeypatch: pyte
         await ShellAdapter().prepare()
 
 
-def test_what_it_can_do_is_said() -> None:
+def test_its_capabilities_are_declared() -> None:
     """Every call is gated, none rewritten; only an allowed `dynamic` is compiled."""
     adapter = ShellAdapter()
     options = adapter.compile(Policy(name="p", tool_rules=(Allow(("bash", "dynamic")),)))

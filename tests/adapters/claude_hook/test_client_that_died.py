@@ -31,7 +31,7 @@ async def record(session: Any) -> list[Any]:
         return [event async for event in store.read("s")]
 
 
-async def test_a_session_whose_client_died_goes_on_with_its_next_prompt(session: Any) -> None:
+async def test_a_session_whose_client_died_continues_with_its_next_prompt(session: Any) -> None:
     """The run that was left is over then, and what it used is used."""
     session.policy.write_text(POLICY)
     session.prompt("p1")
@@ -50,7 +50,7 @@ async def test_a_session_whose_client_died_goes_on_with_its_next_prompt(session:
 
 
 @pytest.mark.parametrize("prompted", [True, False])
-async def test_a_session_whose_run_was_ended_as_lost_goes_on(session: Any, prompted: bool) -> None:
+async def test_a_session_whose_run_was_ended_as_lost_continues(session: Any, prompted: bool) -> None:
     """By a prompt, or by a call of one that was not seen: a run of its own, no record lost, limits counted on."""
     session.policy.write_text(POLICY)
     session.prompt("p1")

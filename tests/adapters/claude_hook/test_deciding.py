@@ -172,7 +172,7 @@ async def test_an_input_rewritten_to_a_denied_one_breaks_that_rule_too(session: 
 
 
 @pytest.mark.anyio
-async def test_a_person_s_yes_to_one_input_is_none_to_another(session: Any) -> None:
+async def test_a_person_s_yes_to_one_input_does_not_count_for_another(session: Any) -> None:
     """What ran after the question is not what was asked about: the approval is not granted, the run ends."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
     session.pre("t1", command="ls")
@@ -199,7 +199,7 @@ async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any) -> None:
     assert len(await session.events("run_cancelled", "run_completed", "run_failed")) == 1
 
 
-def test_what_a_prompt_owed_is_told_to_the_person(session: Any) -> None:
+def test_what_a_prompt_still_owes_is_reported_to_the_person(session: Any) -> None:
     """A required call that was not made is noted when the response ends."""
     session.policy.write_text("{name: p, on_violation: warn, rules: [{type: require, tool: Test}]}")
     session.prompt("p1")
@@ -210,7 +210,7 @@ def test_what_a_prompt_owed_is_told_to_the_person(session: Any) -> None:
     assert ended.verdict == "allow"
 
 
-def test_a_limit_that_comes_near_is_told_to_the_person_once(session: Any) -> None:
+def test_a_limit_that_is_almost_reached_is_reported_to_the_person_once(session: Any) -> None:
     """`warn_at` shows beside the call that passed it, and not again."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 4, warn_at: 0.5}}}")
     notes = [session.pre(f"t{n}").notes for n in range(4)]

@@ -173,7 +173,7 @@ async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(session:
     assert [event.tool_call_id for event in await session.events("tool_call_completed")] == ["t1"]
 
 
-async def test_a_limit_that_only_warns_is_told_to_the_person_once(session: Any) -> None:
+async def test_a_limit_that_only_warns_is_reported_to_the_person_once(session: Any) -> None:
     """The calls go on."""
     session.policy.write_text("{name: p, limits: {max_total_tokens: {max: 1000, action: warn}}}")
     session.prompt("p1")

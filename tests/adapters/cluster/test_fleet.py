@@ -76,7 +76,7 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
     assert [one.name for one in found] == [f"{workers.name}-1", f"{workers.name}-2"]
 
 
-async def test_a_killed_worker_is_started_again_and_its_runs_are_gone_on_with(
+async def test_a_killed_worker_is_started_again_and_its_runs_are_continued(
     workers: Workers, store: SQLiteStore
 ) -> None:
     """In every phase: waiting, in a call, held, over. Each is accounted for, and no call permitted twice."""
@@ -100,7 +100,7 @@ async def test_a_killed_worker_is_started_again_and_its_runs_are_gone_on_with(
     assert owner.pid not in [one.pid for one in await workers.working()]
 
 
-async def test_a_lost_node_s_runs_are_gone_on_with_on_another(workers: Workers, store: SQLiteStore) -> None:
+async def test_a_lost_node_s_runs_are_continued_on_another(workers: Workers, store: SQLiteStore) -> None:
     """Its worker is placed again where there is room."""
     before = await workers.working()
     async with Fleet(store) as fleet:
@@ -149,7 +149,7 @@ async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore)
         assert handle.run_id == (await handle.info()).run_id
 
 
-async def test_the_command_line_has_workers_placed_told_of_and_drained(
+async def test_the_command_line_places_lists_and_drains_workers(
     house: RayHouse, store: SQLiteStore, tmp_path: Path
 ) -> None:
     """Each says what it found, for people and for programs; who waits in vain gets another exit code."""
@@ -202,7 +202,7 @@ def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
         assert "token authentication is enabled" in errors.lower()
 
 
-async def test_without_a_cluster_it_is_said() -> None:
+async def test_a_missing_cluster_is_reported() -> None:
     """At once: Ray itself would try for minutes. And workers need the name of a store, not a store."""
     async with Fleet(MemoryStore(), address="127.0.0.2:1") as fleet:
         with pytest.raises(UsageError, match=r"no Ray cluster at `127\.0\.0\.2:1`"):

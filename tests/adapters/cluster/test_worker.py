@@ -61,7 +61,7 @@ async def test_a_run_that_was_put_down_is_executed_with_its_policies(store: SQLi
     assert [violation.policy for violation in results[1].policy.violations] == ["none"]
 
 
-async def test_who_waits_is_told_that_a_policy_ended_the_run(store: SQLiteStore) -> None:
+async def test_a_waiting_caller_learns_that_a_policy_ended_the_run(store: SQLiteStore) -> None:
     """As by the handle of a supervisor: raised, with the result so far."""
     ending = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "cancel"}]}
     async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
@@ -302,7 +302,7 @@ async def test_who_puts_runs_down_waits_while_too_many_wait(store: SQLiteStore) 
 
 
 @pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])
-async def test_what_cannot_be_told_to_go_on_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
+async def test_an_agent_that_cannot_be_told_to_continue_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
     """A command line is no message, and nobody runs it again; nor is a run that takes nothing up gone on with."""
     assert next_of(await enqueue(store, spec(**more))) is None
 
@@ -317,7 +317,7 @@ async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
         RunSpec.of("scripted", "Go", policies=[])
 
 
-async def test_what_is_wrong_is_said(store: SQLiteStore) -> None:
+async def test_mistakes_are_reported(store: SQLiteStore) -> None:
     """A run there is not, an id that is taken, a number that is none."""
     async with Fleet(store) as fleet:
         await fleet.start(spec(), run_id="r")

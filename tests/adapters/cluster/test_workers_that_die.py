@@ -42,7 +42,7 @@ def stop(process: subprocess.Popen[bytes], place: str) -> None:
         stop_between_writes(process, Path(place))
 
 
-async def test_a_killed_worker_s_run_is_gone_on_with_and_its_held_call_asked_again(place: str) -> None:
+async def test_a_killed_worker_s_run_is_continued_and_its_held_call_asked_again(place: str) -> None:
     """The call runs once, after a yes to the question of the run that goes on."""
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
@@ -69,7 +69,7 @@ async def test_a_killed_worker_s_run_is_gone_on_with_and_its_held_call_asked_aga
     assert [event.metadata.get("continuation") for event in started] == [None, "replay"]
 
 
-async def test_a_run_is_gone_on_with_as_often_as_its_spec_says(place: str) -> None:
+async def test_a_run_is_continued_as_often_as_its_spec_says(place: str) -> None:
     """Then it stays failed, with the reason."""
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING, take_overs=1))
@@ -89,7 +89,7 @@ async def test_a_run_is_gone_on_with_as_often_as_its_spec_says(place: str) -> No
     assert third is None
 
 
-async def test_a_lost_run_that_somebody_ends_is_not_gone_on_with(place: str) -> None:
+async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> None:
     """The order counts, though nobody was there to hear it."""
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
@@ -103,7 +103,7 @@ async def test_a_lost_run_that_somebody_ends_is_not_gone_on_with(place: str) -> 
         assert await store.run(f"{handle.run_id}.2") is None
 
 
-async def test_who_cancels_a_run_that_was_lost_ends_the_one_that_goes_on_with_it(place: str) -> None:
+async def test_cancelling_a_lost_run_ends_the_one_that_continues_it(place: str) -> None:
     """Whoever put it down knows no other name of it."""
     async with open_store(place) as store, Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))

@@ -41,7 +41,7 @@ def texts(svg: str) -> set[str]:
     return {element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")}
 
 
-def test_a_picture_shows_tools_rules_nets_tokens_and_what_is_said_in_words() -> None:
+def test_a_picture_shows_tools_rules_nets_tokens_and_its_wording() -> None:
     """All that the policy holds."""
     shown = texts(draw_svg(policy()))
 
@@ -114,7 +114,7 @@ def test_nodes_stand_apart_and_arrows_join_their_sides(
     assert all(box.right <= laid.width + 0.01 and box.bottom <= laid.height + 0.01 for box in laid.boxes.values())
 
 
-def test_what_is_said_in_words_is_folded_to_the_width_of_a_page() -> None:
+def test_wording_is_folded_to_the_width_of_a_page() -> None:
     """A long allow list makes the picture longer, not wider."""
     tools = [f"tool_{n}" for n in range(100)]
     picture = draw_svg(policy(rules=[], nets=[], tool_rules=[{"allow": tools}]))

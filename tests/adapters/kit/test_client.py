@@ -78,7 +78,7 @@ async def talking(script: str, folder: Path) -> tuple[list[bytes], ClientProcess
             return lines, client
 
 
-async def test_a_client_that_failed_is_told_of_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_client_that_failed_is_reported_with_its_last_words(tmp_path: Path) -> None:
     """The newest lines, each cut at its front."""
     lines, client = await talking(FAILING, tmp_path)
     error = client.gone("it failed")

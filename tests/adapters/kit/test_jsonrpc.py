@@ -155,7 +155,7 @@ async def test_a_refused_or_failed_request_is_answered_with_an_error() -> None:
     assert failed["error"] == {"code": -32603, "message": "`break` failed: broken"}
 
 
-async def test_what_is_no_message_is_reported_and_reading_goes_on() -> None:
+async def test_a_line_that_is_not_a_message_is_reported_and_reading_continues() -> None:
     """Text, a list, an answer nobody waits for; messages may come in pieces."""
     stray = b'{"id": 99, "result": 1}'
     async with conversation() as talk:

@@ -118,7 +118,7 @@ async def test_a_portable_name_means_what_the_tools_of_a_server_without_a_name_a
     assert names == [f"mcp__{server}__{tool}" if server else tool for tool, _ in CALLS]
 
 
-async def test_two_proxies_whose_servers_offer_one_tool_are_told_apart_by_the_servers_names(bench: Any) -> None:
+async def test_two_proxies_whose_servers_offer_one_tool_are_distinguished_by_the_servers_names(bench: Any) -> None:
     """One policy for both: what is denied of one is allowed of the other, and each has its own record."""
     policy = "{name: p, on_violation: deny, tool_rules: [{deny: [mcp__a__write_file]}]}"
     given = {"path": "x", "content": "y"}

@@ -59,7 +59,7 @@ def test_claude_code_sees_and_calls_only_what_the_policy_lets_it(claude: Any, tm
     assert dict(rows)["tool_call_denied"] == 3
 
 
-def test_claude_code_takes_up_the_notice_that_the_tools_have_changed(claude: Any, tmp_path: Path) -> None:
+def test_claude_code_acts_on_the_notice_that_the_tools_have_changed(claude: Any, tmp_path: Path) -> None:
     """Once a call has opened another tool and used itself up, the client asks for the list anew."""
     api, log = claude.api, tmp_path / "asked"
     arguments = governed(

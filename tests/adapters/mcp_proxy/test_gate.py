@@ -64,7 +64,7 @@ async def test_parallel_calls_share_one_budget(bench: Any) -> None:
     assert len(list(bench.dir.glob("out-*"))) == 3
 
 
-async def test_a_tool_that_fails_is_recorded_as_failed_and_told_as_it_is(bench: Any) -> None:
+async def test_a_tool_that_fails_is_recorded_as_failed_and_passed_on_unchanged(bench: Any) -> None:
     """The server's own error reaches the client; a rule that needs success is not satisfied by it."""
     policy = "{name: p, on_violation: deny, rules: [{type: before, first: fail, then: add}]}"
     async with bench.proxied(policy) as proxied:

@@ -104,7 +104,7 @@ async def test_everything_but_tools_goes_through_untouched(bench: Any) -> None:
     assert steps == [1, 2, 3]
 
 
-async def test_what_cannot_be_counted_is_said_beforehand(bench: Any) -> None:
+async def test_what_cannot_be_counted_is_reported_beforehand(bench: Any) -> None:
     """MCP carries no usage: a cost limit is named to the operator, a call limit is not."""
     policy = "{name: org, limits: {max_cost_usd: 5, max_tool_calls: 9}}"
     async with bench.proxied(policy) as proxied:

@@ -73,7 +73,7 @@ GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
         (["--", sys.executable, "-S", "-c", GARBAGE], "server ended"),
     ],
 )
-def test_a_server_that_fails_is_said_to_both_sides(tmp_path: Path, server: list[str], why: str) -> None:
+def test_a_server_that_fails_is_reported_to_both_sides(tmp_path: Path, server: list[str], why: str) -> None:
     """The agent's request is answered, a person reads one line about it, and the exit code is 3."""
     command = [sys.executable, "-c", CODE, "mcp", "--store", str(tmp_path / "store.db"), *server]
     command[4:4] = ["--policy", str(tmp_path / "policy.yaml")]

@@ -121,7 +121,7 @@ async def test_who_only_looks_sees_everything_and_writes_nothing(server: OwnServ
 
 
 @pytest.mark.parametrize("role", ["worker", "reader"])
-def test_a_role_that_may_not_make_tables_is_told_who_does(server: OwnServer, role: str) -> None:
+def test_a_role_that_may_not_create_tables_learns_who_does(server: OwnServer, role: str) -> None:
     """Of a store that another version has left, and of one that is not there; neither is touched."""
     import psycopg
 

@@ -67,7 +67,7 @@ async def test_whoever_stands_still_loses_its_locks(
 
 
 @pytest.mark.anyio
-async def test_whoever_is_slow_but_goes_on_is_waited_for(place: tuple[str, str]) -> None:
+async def test_a_slow_connection_that_continues_is_waited_for(place: tuple[str, str]) -> None:
     """It has its turn for longer than a lock is waited for, and says something meanwhile."""
     url, schema = place
     async with PostgresStore(url, schema=schema, patience_s=PATIENCE_S) as store, anyio.create_task_group() as tasks:

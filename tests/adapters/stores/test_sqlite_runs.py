@@ -68,7 +68,7 @@ def check_gapless(events: Sequence[Event]) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_a_run_whose_process_was_killed_is_gone_on_with(tmp_path: Path, backend: str) -> None:
+def test_a_run_whose_process_was_killed_is_continued(tmp_path: Path, backend: str) -> None:
     """What its observers were told is stored, in order; the next run of the session goes on behind it."""
     path = tmp_path / "record.db"
     with subprocess.Popen(
@@ -100,7 +100,7 @@ def test_a_run_whose_process_was_killed_is_gone_on_with(tmp_path: Path, backend:
     anyio.run(go_on, backend=backend)
 
 
-async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_told(tmp_path: Path) -> None:
+async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_reported(tmp_path: Path) -> None:
     """No call runs that is not recorded; the caller hears why."""
     steps: list[Step] = [
         step for n in range(40) for step in (MessageReceived(content="x" * 20_000), Ask(id=f"c{n}", name="read"))
@@ -140,7 +140,7 @@ async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_
     assert list(result.events) == events[-len(result.events) :]
 
 
-async def test_a_session_two_write_to_is_recorded_without_gap_and_told_as_stored(tmp_path: Path) -> None:
+async def test_a_session_two_write_to_is_recorded_without_gap_and_published_as_stored(tmp_path: Path) -> None:
     """The seq a run expects is taken by somebody else, now and then."""
     path = tmp_path / "record.db"
     async with SQLiteStore(path) as store, SQLiteStore(path) as other:

@@ -121,7 +121,7 @@ async def test_one_writer_serves_several_event_loops(store: SQLiteStore) -> None
     assert [event.seq for event in await stored(store)] == list(range(1, 61))
 
 
-async def test_reading_goes_on_while_others_write(store: SQLiteStore) -> None:
+async def test_reading_continues_while_others_write(store: SQLiteStore) -> None:
     """A reader sees a prefix without gaps, whole batches only."""
     lengths: list[int] = []
 

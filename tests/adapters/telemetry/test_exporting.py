@@ -121,7 +121,7 @@ def test_a_collector_that_is_not_there_hurts_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_agents_processes_are_told_of_their_run_and_of_no_other(tmp_path: Path) -> None:
+async def test_an_agents_processes_know_of_their_run_and_of_no_other(tmp_path: Path) -> None:
     """And of none where nobody traces runs."""
     provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -97,7 +97,7 @@ async def test_a_run_is_a_span_with_its_decisions_and_calls_inside(traces: Trace
     assert moments == sorted(moments, key=lambda at: at or 0)
 
 
-async def test_nothing_of_what_is_said_done_or_given_is_on_a_span(traces: Traces) -> None:
+async def test_no_message_input_or_output_is_on_a_span(traces: Traces) -> None:
     """Prompt, inputs, outputs, errors, reasons; with `content` they are, and no other way."""
 
     async def attributes(**more: Any) -> str:

@@ -113,7 +113,7 @@ def test_outputs_of_older_clients_are_understood(
     assert getattr(outcome, "tool_output", getattr(outcome, "error", None)) == value
 
 
-def test_what_the_user_typed_is_told_from_what_was_inserted_without_the_events_too(
+def test_what_the_user_typed_is_distinguished_from_what_was_inserted_without_the_events_too(
     read_one: Callable[..., TraceSession],
 ) -> None:
     """The oldest rollouts have only what was sent to the model."""

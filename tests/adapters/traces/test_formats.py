@@ -24,7 +24,7 @@ SAMPLES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_each_format_is_told_by_its_first_lines(name: str, write: Callable[..., str]) -> None:
+def test_each_format_is_recognised_by_its_first_lines(name: str, write: Callable[..., str]) -> None:
     """Without `--format`, also where other lines come first."""
     (session,) = read_sessions([write(*SAMPLES[name])])
 
@@ -51,7 +51,7 @@ def test_a_format_given_for_a_file_of_another_is_an_error(
 
 
 @pytest.mark.parametrize("content", [b'{"hello": 1}', b'{"type": []}', b"name,amount", b"[1]", b'"text"'])
-def test_what_cannot_be_told_asks_for_the_format(content: bytes, write: Callable[..., str]) -> None:
+def test_an_unrecognised_file_asks_for_the_format(content: bytes, write: Callable[..., str]) -> None:
     """The message says what to type."""
     with pytest.raises(TraceError, match=r"--format events\|sessions\|claude\|codex\|otel"):
         list(read_sessions([write(content)]))

@@ -56,7 +56,7 @@ def types(session: TraceSession) -> list[str]:
     return [event.type for event in session.events]
 
 
-def test_a_trace_is_told_in_the_order_things_happened(read_one: Callable[..., TraceSession]) -> None:
+def test_a_trace_is_read_in_the_order_things_happened(read_one: Callable[..., TraceSession]) -> None:
     """Spans are written when they end, the outermost last; parallel calls overlap."""
     session = read_one(
         tool("b", 4, 5),
@@ -189,7 +189,7 @@ def messages(*parts: tuple[str, dict[str, Any]]) -> str:
     return json.dumps([{"role": role, "parts": [part]} for role, part in parts])
 
 
-def test_messages_that_later_requests_repeat_are_told_once(read_one: Callable[..., TraceSession]) -> None:
+def test_messages_that_later_requests_repeat_are_read_once(read_one: Callable[..., TraceSession]) -> None:
     """Each request carries the whole conversation."""
     ask = ("user", {"type": "text", "content": "who?"})
     answer = ("assistant", {"type": "text", "content": "me"})

@@ -93,7 +93,7 @@ def test_events_come_page_by_page(site: web_server.Site, run_id: str, events: li
     assert found == site.get(f"/api/sessions/{events[0]['session_id']}/events")["events"]
 
 
-def test_a_stream_goes_on_behind_its_last_event(
+def test_a_stream_resumes_after_its_last_event(
     site: web_server.Site, run_id: str, events: list[dict[str, Any]]
 ) -> None:
     """`Last-Event-ID` is the cursor: cut anywhere, what was read and what follows is everything once."""
@@ -110,7 +110,7 @@ def test_a_stream_goes_on_behind_its_last_event(
         assert [kind for _, kind, _ in stream] == ["tool_call_denied", "end"]
 
 
-def test_the_stream_of_everything_goes_on_behind_its_cursor(site: web_server.Site, run_id: str) -> None:
+def test_the_stream_of_everything_resumes_after_its_cursor(site: web_server.Site, run_id: str) -> None:
     """From the start, from a cursor in a new connection, and of a tenant; runs of any process come as they go."""
     with site.stream("/api/stream?after=start") as stream:
         cursor, event = next((id, event) for id, kind, event in stream if kind == "run_completed")
@@ -253,7 +253,7 @@ def test_the_text_null_in_a_url_is_a_text(site: web_server.Site, run_id: str) ->
     assert site.get("/api/runs?tenant=null")["runs"] == []
 
 
-def test_a_wrong_method_is_told_all_there_are(site: web_server.Site) -> None:
+def test_a_wrong_method_is_answered_with_all_that_exist(site: web_server.Site) -> None:
     """Also where several operations share a path."""
     refused = site.ask("PUT", "/api/switch")
 

@@ -25,7 +25,7 @@ from proctor.supervisor.store.memory.store import MemoryStore
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 
-def test_whoever_asks_is_told_that_all_is_well_and_nothing_else(site: web_server.Site) -> None:
+def test_anybody_may_learn_that_all_is_well_and_nothing_else(site: web_server.Site) -> None:
     """By any name, without a token, from any page."""
     answer = site.ask(
         "GET", "/healthz", token=None, headers={"Host": "10.0.0.7:80", "Origin": "https://other.example"}
@@ -54,7 +54,7 @@ def test_the_document_says_that_no_token_is_needed(site: web_server.Site) -> Non
 
 
 @pytest.mark.parametrize("done", ["removed", "replaced"])
-def test_a_file_that_is_gone_is_told_without_its_name(tmp_path: Path, done: str) -> None:
+def test_a_file_that_is_gone_is_reported_without_its_name(tmp_path: Path, done: str) -> None:
     """Whoever has a token is told more."""
     with web_server.site(tmp_path) as site:
         site.until("/healthz", lambda found: found == {"status": "ok"})
@@ -86,7 +86,7 @@ def database() -> Iterator[OwnServer]:
 
 
 @pytest.mark.parametrize("how", STOPS)
-def test_a_database_that_stops_and_comes_back_is_told(database: OwnServer, how: signal.Signals) -> None:
+def test_a_database_that_stops_and_comes_back_is_noticed(database: OwnServer, how: signal.Signals) -> None:
     """The server goes on serving meanwhile, and does what it did before."""
     with _site_on(database.url()) as site:
         assert site.ask("GET", "/healthz", token=None).status == 200

@@ -43,7 +43,7 @@ def spent(tries: Tries, client: str) -> None:
         assert tries.holder(f"wrong-{n}", client) is None
 
 
-def test_who_tried_too_many_is_told_when_to_come_back(tries: Tries, clock: Clock) -> None:
+def test_after_too_many_tries_the_answer_says_when_to_come_back(tries: Tries, clock: Clock) -> None:
     """A good token among them is not looked at; after the window it is."""
     spent(tries, "10.0.0.1")
     clock.now = 10
@@ -82,7 +82,7 @@ def proxied(tmp_path: Path) -> Iterator[web_server.Site]:
         yield found
 
 
-def test_the_server_answers_429_and_goes_on_for_those_it_knows(tmp_path: Path) -> None:
+def test_the_server_answers_429_and_still_serves_those_it_knows(tmp_path: Path) -> None:
     """With the time to wait; what a header says of who asks counts nothing."""
     with web_server.site(tmp_path) as site:
         site.get("/api/me", token=ANA)

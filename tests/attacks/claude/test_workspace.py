@@ -113,7 +113,7 @@ async def test_a_prompt_is_taken_as_it_is_written(bench: Any, prompt: str) -> No
     assert ran(bench.cwd) == []
 
 
-async def test_whoever_loads_settings_is_told_that_the_gate_does_not_hold_all(bench: Any) -> None:
+async def test_loading_settings_reports_that_the_gate_does_not_hold_all(bench: Any) -> None:
     """`gate` is `some`, with why; a policy that requires enforcement does not start."""
     loaded: list[dict[str, Any]] = [
         {"setting_sources": ["project"]},

@@ -100,7 +100,7 @@ async def test_login_files_do_not_run_before_a_judged_command(bench: Any, gate_t
     assert ran(bench.cwd) == []
 
 
-async def test_whoever_trusts_the_workspace_is_told_that_the_gate_does_not_hold_all(bench: Any) -> None:
+async def test_trusting_the_workspace_reports_that_the_gate_does_not_hold_all(bench: Any) -> None:
     """`gate` is `some`, with why; a policy that requires enforcement does not start."""
     plant(bench.cwd)
     adapter = bench.adapter(trust_workspace=True)

@@ -94,7 +94,7 @@ async def test_an_agent_that_wants_a_login_first_may_have_the_session(scripts: A
     assert isinstance(error, ProviderUnavailableError)
 
 
-async def test_an_agent_that_takes_up_no_sessions_is_not_asked_to(scripts: Any) -> None:
+async def test_an_agent_that_resumes_no_sessions_is_not_asked_to(scripts: Any) -> None:
     """What it says at its start counts, and is known from then on."""
     adapter = scripts.adapter()
     error = await refused(adapter, resume="ses-1")

@@ -139,7 +139,7 @@ async def test_what_runs_without_a_question_is_reported_as_started(scripts: Any,
     assert [call.id for call in done.proposed] == ["c-b"]
 
 
-async def test_what_goes_on_without_a_question_is_reported_while_it_runs(scripts: Any, touch: Any) -> None:
+async def test_a_call_that_the_agent_does_not_ask_about_is_reported_while_it_runs(scripts: Any, touch: Any) -> None:
     """So that a policy can cancel it in the middle."""
     adapter = scripts.adapter(touch("a", run="tail -f /dev/null", asks=False), adapter={"unasked_s": 0.05})
     done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, ToolCallStarted))

@@ -102,7 +102,7 @@ async def test_opencode_takes_a_session_up(bench: Any) -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("name", ["opencode", "gemini"])
-async def test_a_session_that_is_on_another_machine_is_told_to_the_agent(bench: Any, name: str) -> None:
+async def test_a_session_that_is_on_another_machine_is_replayed_to_the_agent(bench: Any, name: str) -> None:
     """Another home has nothing of it; what the run costs is counted from 0."""
     store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_tool_calls=5))
 

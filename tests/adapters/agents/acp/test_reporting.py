@@ -106,7 +106,7 @@ async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any, 
 
 
 @pytest.mark.anyio
-async def test_a_session_is_taken_up_without_its_past(scripts: Any) -> None:
+async def test_a_session_is_resumed_without_its_past(scripts: Any) -> None:
     """What the agent repeats is not reported again, and past cost is not counted again."""
     past = [{"say": "old words"}, cost(3.0)]
     adapter = scripts.adapter({"say": "new"}, cost(3.5), loads=True, at={"session/load": past})
@@ -121,7 +121,7 @@ async def test_a_session_is_taken_up_without_its_past(scripts: Any) -> None:
 
 
 @pytest.mark.anyio
-async def test_cost_goes_on_over_the_runs_of_one_adapter(scripts: Any) -> None:
+async def test_cost_adds_up_over_the_runs_of_one_adapter(scripts: Any) -> None:
     """Also where the agent does not repeat it."""
     adapter = scripts.adapter(cost(1.0), loads=True)
     totals = []

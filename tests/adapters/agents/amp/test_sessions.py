@@ -33,7 +33,7 @@ def amps_servers() -> Iterator[str]:
     server.close()
 
 
-async def test_a_thread_that_is_gone_is_told_to_a_new_one(bench: Any) -> None:
+async def test_a_thread_that_is_gone_is_replayed_to_a_new_one(bench: Any) -> None:
     """The prompt comes after the conversation so far."""
     store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_tool_calls=5))
     earlier = [SessionStarted(provider_session_id=THREAD), MessageReceived(content="I keep it in mind")]

@@ -104,7 +104,7 @@ def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
 
 
 @pytest.mark.anyio
-async def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The adapter can be imported and compiled with; only starting it needs the client."""
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     monkeypatch.delitem(sys.modules, "proctor.adapters.agents.claude.launching", raising=False)

@@ -48,7 +48,7 @@ async def test_an_api_that_comes_back_recovers(bench: Any) -> None:
     assert events[-1].output == "back"
 
 
-async def test_a_stream_cut_off_is_taken_up_again(bench: Any) -> None:
+async def test_a_stream_that_was_cut_off_is_resumed(bench: Any) -> None:
     """The client's own words about it are not the user's, and the run completes."""
     api = bench.api
     api.say(api.reply(api.text("first half"), cut=True), api.reply(api.text("second half")))
@@ -166,7 +166,9 @@ async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monk
     assert bench.marked("close-lipped") == []
 
 
-async def test_what_is_missing_is_said_before_anything_starts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_missing_is_reported_before_anything_starts(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No credentials, no directory, no such option: one clear error each."""
     monkeypatch.setattr("sys.platform", "linux")
     with pytest.raises(ProviderUnavailableError, match="ANTHROPIC_API_KEY"):

@@ -78,7 +78,7 @@ async def test_parallel_calls_ask_while_the_others_are_held(bench: Any) -> None:
     assert {event.tool_output for event in of(events, ToolCallCompleted)} == {"one", "two", "three"}
 
 
-async def test_a_denied_call_never_runs_and_the_session_goes_on(bench: Any) -> None:
+async def test_a_denied_call_never_runs_and_the_session_continues(bench: Any) -> None:
     """The model gets the gate's words and nothing else; no outcome is reported for what never ran."""
     api = bench.api
     api.say(api.reply(api.bash("touch never.txt")), api.reply(api.text("as you wish")))
@@ -146,7 +146,7 @@ async def test_the_gate_holds_inside_a_sub_agent(bench: Any) -> None:
     assert events[-1].output == "main done"
 
 
-async def test_the_run_goes_on_until_background_agents_are_done(bench: Any) -> None:
+async def test_the_run_continues_until_background_agents_are_done(bench: Any) -> None:
     """A result while a sub-agent still works is not the end: its calls ask and its usage counts."""
     api, proposed = bench.api, []
     start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}

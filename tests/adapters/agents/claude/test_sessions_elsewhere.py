@@ -66,7 +66,7 @@ def ways(result: RunResult) -> tuple[Any, list[str]]:
     return started.metadata.get("continuation"), errors
 
 
-async def test_a_session_of_another_machine_is_told_to_a_new_one(session: Session) -> None:
+async def test_a_session_of_another_machine_is_replayed_to_a_new_one(session: Session) -> None:
     """In its order, before the prompt; nothing is counted or run again, and the next run resumes what began here."""
     api = session.bench.api
     api.say(api.reply(api.text("seven"), input_tokens=1000), api.reply(api.text("yes"), input_tokens=1000))
@@ -117,7 +117,7 @@ def replaced(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [unlinked, emptied, garbled, replaced])
-async def test_a_conversation_that_the_client_cannot_read_is_told_to_it(
+async def test_a_conversation_that_the_client_cannot_read_is_replayed_to_it(
     session: Session, damage: Callable[[Path], None]
 ) -> None:
     """Whatever became of its file."""

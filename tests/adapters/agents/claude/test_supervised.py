@@ -196,7 +196,7 @@ async def test_a_session_resumes_in_the_client_and_its_limits_count_on(bench: An
     assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
 
 
-async def test_a_session_of_another_agent_is_told_to_the_client(bench: Any) -> None:
+async def test_a_session_of_another_agent_is_replayed_to_the_client(bench: Any) -> None:
     """Where the client has no such session, it gets the conversation so far; the record gets the prompt alone."""
     api, store = bench.api, MemoryStore()
     api.say(api.reply(api.text("seven")))

@@ -96,7 +96,7 @@ def test_two_supervisors_on_one_store_each_act_on_their_own_questions(house: Hou
     assert house.ran("s2") == [second["input"]]
 
 
-def test_a_supervisor_beside_a_killed_one_ends_its_run_and_goes_on_with_its_own(house: House) -> None:
+def test_a_supervisor_beside_a_killed_one_ends_its_run_and_continues_with_its_own(house: House) -> None:
     """Nobody has to ask for it; the question of the one that lives is answered as if nothing had happened."""
     api = house.bench.api
     api.say(api.reply(api.bash("touch one.txt")))

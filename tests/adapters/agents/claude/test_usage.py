@@ -34,7 +34,7 @@ def session_of(events: list[Any]) -> str:
     return str(started.provider_session_id)
 
 
-async def test_usage_is_told_for_each_response_with_its_cost(bench: Any) -> None:
+async def test_usage_is_reported_for_each_response_with_its_cost(bench: Any) -> None:
     """Cached input counts as input, and no response counts twice."""
     api = bench.api
     api.say(

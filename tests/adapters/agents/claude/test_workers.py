@@ -23,9 +23,7 @@ pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 
 @pytest.mark.parametrize(("home", "errors"), [("home", []), ("elsewhere", ["unknown_session"])])
-async def test_a_killed_worker_s_session_is_gone_on_with_by_another(
-    house: House, home: str, errors: list[str]
-) -> None:
+async def test_a_killed_worker_s_session_is_continued_by_another(house: House, home: str, errors: list[str]) -> None:
     """What it was told stays told, where the client has its own session and on a machine where it has none; the call
     runs once, after a yes to the question of the run that goes on.
     """

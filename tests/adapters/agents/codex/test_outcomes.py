@@ -90,7 +90,7 @@ async def test_an_outcome_that_is_recorded_late_is_not_that_of_the_next_call_of_
     assert events == [ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=output)] * 2 + [TURN, END]
 
 
-async def test_a_command_that_goes_on_in_the_background_is_over_when_the_client_says_so(
+async def test_a_command_that_continues_in_the_background_is_over_when_the_client_says_so(
     reported: Callable[[str], Any],
 ) -> None:
     """Whatever it wrote meanwhile."""

@@ -75,7 +75,7 @@ def ways(result: RunResult) -> tuple[Any, list[str]]:
     return started.metadata.get("continuation"), errors
 
 
-async def test_a_session_of_another_machine_is_told_to_a_new_one(session: Session, used_home: Path) -> None:
+async def test_a_session_of_another_machine_is_replayed_to_a_new_one(session: Session, used_home: Path) -> None:
     """In its order, before the prompt; nothing is counted or run again, and the next run resumes what began here."""
     api = session.bench.api
     session.moves(used_home)
@@ -120,7 +120,7 @@ def garbled(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [unlinked, emptied, garbled])
-async def test_a_thread_that_the_client_cannot_read_is_told_to_it(
+async def test_a_thread_that_the_client_cannot_read_is_replayed_to_it(
     session: Session, damage: Callable[[Path], None]
 ) -> None:
     """Whatever became of its file; one that is killed may leave an empty one."""

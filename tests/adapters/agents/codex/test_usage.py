@@ -32,7 +32,7 @@ def test_a_total_from_before_the_run_that_comes_late_takes_nothing_back() -> Non
     assert [used(count, tokens) for tokens in (200, 310)] == [None, 10]
 
 
-def test_a_total_that_nobody_told_and_that_falls_is_refused() -> None:
+def test_an_unreported_total_that_falls_is_refused() -> None:
     """What was used stays used."""
     count = UsageCount(fresh=True)
     used(count, 300)

@@ -190,7 +190,7 @@ async def test_a_client_that_lost_the_session_goes_on_with_it_by_the_transcript(
     assert adapter.health()["fake"] == Health()
 
 
-async def test_what_is_counted_goes_on_over_clients() -> None:
+async def test_counts_continue_over_clients() -> None:
     """Totals that begin anew add up, and so do turns."""
     first: list[Any] = [
         TokenUsageUpdated(scope="cumulative", input_tokens=100, cost_usd=1.0),
@@ -232,7 +232,7 @@ async def test_two_agents_that_mean_different_things_by_a_tool_are_refused() -> 
 
 
 @pytest.mark.parametrize("given", [[], [FakeAdapter([])]])
-async def test_a_fallback_to_nobody_is_none(given: list[Any]) -> None:
+async def test_a_fallback_needs_another_adapter(given: list[Any]) -> None:
     """Two at least."""
     with pytest.raises(UsageError, match="two adapters"):
         FallbackAdapter(given)

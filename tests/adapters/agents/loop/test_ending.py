@@ -45,7 +45,7 @@ async def test_a_deadline_cancels_a_silent_block() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_refusal_that_cancels_ends_the_block_even_if_it_goes_on_asking(tmp_path: Path) -> None:
+async def test_a_refusal_that_cancels_ends_the_block_even_if_it_keeps_asking(tmp_path: Path) -> None:
     """No call after it runs, whatever the loop does with the exception."""
     with pytest.raises(PolicyViolationError):  # noqa: PT012
         async with supervise([Policy(name="p", tool_rules=(Deny(("rm",)),))]) as gate:

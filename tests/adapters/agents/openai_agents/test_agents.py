@@ -125,7 +125,7 @@ async def test_hosted_tools_make_the_gate_partial_and_are_observed(api: Any, wor
 
 
 @pytest.mark.parametrize("same_process", [True, False])
-async def test_a_session_goes_on_with_what_was_said(api: Any, worker: Making, same_process: bool) -> None:
+async def test_a_session_continues_with_its_conversation(api: Any, worker: Making, same_process: bool) -> None:
     """From the SDK's own items, or from the record."""
     store = MemoryStore()
     calls = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
@@ -188,7 +188,7 @@ async def test_on_trio_it_says_that_it_cannot_run(worker: Making) -> None:
         await run_once(OpenAIAgentsAdapter(worker()), "go", policy=OPEN)
 
 
-async def test_what_makes_no_sense_is_said_at_once(api: Any, worker: Making) -> None:
+async def test_what_makes_no_sense_is_refused_at_once(api: Any, worker: Making) -> None:
     """Options that do not exist, and things that are no agents."""
     with pytest.raises(UsageError, match=r"`Runner\.run` takes no `no_such`"):
         OpenAIAgentsAdapter(worker(), no_such=1)

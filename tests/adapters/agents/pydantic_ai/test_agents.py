@@ -80,7 +80,7 @@ async def test_arguments_that_are_objects_are_judged_as_json(kit: Any) -> None:
 
 
 @pytest.mark.parametrize("same_process", [True, False])
-async def test_a_session_goes_on_with_what_was_said(tmp_path: Path, same_process: bool, kit: Any) -> None:
+async def test_a_session_continues_with_its_conversation(tmp_path: Path, same_process: bool, kit: Any) -> None:
     """From the framework's own messages, or from the record."""
     store, seen = MemoryStore(), []  # type: ignore[var-annotated]
     script = ([kit.call("1", "make", path="a"), kit.call("2", "rm", path="a")], ["done"], ["again"])

@@ -25,7 +25,7 @@ steps:
 """
 
 
-def test_what_it_can_do_is_said() -> None:
+def test_its_capabilities_are_declared() -> None:
     """Gate, tools and model are known before launch; no policy part is compiled away."""
     adapter = ScriptedAdapter(HELLO, tools={"extra": str})
     policy = Policy(name="p", tool_rules=(Deny(("bash",)),), limits=Limits(max_cost_usd=1))
@@ -38,7 +38,7 @@ def test_what_it_can_do_is_said() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_workspace_that_is_not_there_is_said_before_the_start(tmp_path: Path) -> None:
+async def test_a_workspace_that_does_not_exist_is_reported_before_the_start(tmp_path: Path) -> None:
     """Nothing is started in a directory that does not exist."""
     with pytest.raises(ProviderUnavailableError, match="not a directory"):
         await ScriptedAdapter(HELLO, workspace=tmp_path / "gone").prepare()
@@ -87,7 +87,7 @@ def test_arguments_of_the_wrong_kind_are_one_clear_error() -> None:
         ScriptedAdapter({"steps": [{"say": "x"}]}, tools=[print])  # type: ignore[arg-type]
 
 
-def test_every_problem_of_a_script_is_told_at_once() -> None:
+def test_every_problem_of_a_script_is_reported_at_once() -> None:
     """One reading reports all of them, a line each."""
     with pytest.raises(UsageError) as caught:
         ScriptedAdapter("steps:\n  - sey: hi\n  - usage: {x: 1}\n  - {call: ''}")
@@ -114,7 +114,7 @@ def test_a_script_is_read_from_a_path_text_or_data(tmp_path: Path) -> None:
         ScriptedAdapter(tmp_path / "x.gz")
 
 
-def test_bad_arguments_are_said() -> None:
+def test_bad_arguments_are_reported() -> None:
     """A tool that is no function, a time that is none."""
     with pytest.raises(UsageError, match="tool `x` is not a function"):
         ScriptedAdapter(HELLO, tools={"x": 1})  # type: ignore[dict-item]
