@@ -17,7 +17,7 @@ from .facts import Facts
 from .operators import Reading
 
 if TYPE_CHECKING:
-    from ..commands.parse import LinePart
+    from ..commands.sink import LinePart
 
 Words: TypeAlias = Sequence[str | None]
 """The words of a command; None where only the shell knows one."""
@@ -66,7 +66,8 @@ class NamedCommands:
 @lru_cache(maxsize=256)
 def commands_of(line: str) -> tuple[Words, ...]:
     """The words of each command that a line would run; `redirect` stands for a file that it writes."""
-    from ..commands.parse import DYNAMIC, parse_line
+    from ..commands.parse import parse_line
+    from ..commands.sink import DYNAMIC
 
     if not line.strip():
         return ()

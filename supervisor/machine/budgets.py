@@ -101,11 +101,6 @@ class Budgets:
         self._drawing: list[Callable[[], None]] = []  # calls that the draw under way is for
         self._waiting: list[Callable[[], None]] = []  # those that came since
 
-    @property
-    def awaiting(self) -> bool:
-        """Whether an answer of the store is awaited."""
-        return self._awaiting
-
     def recall(self, event: BudgetReserved) -> None:
         """Take up what the run's record says."""
         self._starting = False

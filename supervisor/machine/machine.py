@@ -195,11 +195,6 @@ class RunMachine:
         return self._gate.calls.get(call_id)
 
     @property
-    def reserving(self) -> bool:
-        """Whether the store's answer to a draw on shared budgets is awaited: nothing is to be used before it."""
-        return self._budgets is not None and self._budgets.awaiting
-
-    @property
     def provider_done(self) -> bool:
         """Whether the provider has reported its end."""
         return self._reports.end is not None

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from proctor.policies.commands.parse import DYNAMIC
+from proctor.policies.commands.sink import DYNAMIC
 from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError

@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import msgspec
 
-from proctor.policies.commands.parse import DYNAMIC, LinePart, parse_line
+from proctor.policies.commands.parse import parse_line
+from proctor.policies.commands.sink import DYNAMIC, LinePart
 from proctor.policies.errors import UnjudgeableLineError
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import (

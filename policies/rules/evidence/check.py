@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
 from inspect import Parameter
 from typing import Any, TypeAlias
 
@@ -106,7 +105,7 @@ class CheckMachine(Machine, judges=Check):
             return self.check
         usage = msgspec.structs.replace(call.usage)
         context = CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
-        return partial(_asked_with, self.check, context)
+        return lambda asked: self.check(asked, context)
 
     def judge(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what the callable refuses."""
@@ -168,7 +167,3 @@ class CheckMachine(Machine, judges=Check):
     def describe(self, state: CheckState) -> str:
         """How many calls it knows of."""
         return counted(len(state.calls), "call") if self._takes_context else ""
-
-
-def _asked_with(check: Callable[..., Any], context: CheckContext, call: ToolCall) -> Any:
-    return check(call, context)
