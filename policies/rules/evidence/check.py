@@ -105,7 +105,7 @@ class CheckMachine(Machine, judges=Check):
             return self.check
         usage = msgspec.structs.replace(call.usage)
         context = CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
-        return lambda asked: self.check(asked, context)
+        return lambda tool_call: self.check(tool_call, context)
 
     def judge(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what the callable refuses."""

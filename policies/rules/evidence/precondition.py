@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -82,6 +82,10 @@ class Precondition(Rule, tag="precondition", frozen=True):
         return tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires)
 
 
+Serves: TypeAlias = Callable[[PriorTest, PriorEvidence, Any], bool]
+"""Whether the evidence of a `prior` meets it, for a call or for some call ahead."""
+
+
 class PreconditionState(RuleState):
     """The evidence kept for each `prior`, by its number in the rule."""
 
@@ -126,7 +130,7 @@ class PreconditionMachine(Machine, judges=Precondition):
     def judge(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call for which a requirement fails, or ask a person where nothing but their approval lacks."""
         for requirement in self.requires:
-            if not self._met(requirement, state, call, approved=True):
+            if not self._holds(requirement, state, call, PriorTest.met):
                 wanted = self._words(requirement)
                 lacks = f", which requires: {wanted}" if requirement.description else f" without {wanted}"
                 return Finding(
@@ -136,7 +140,7 @@ class PreconditionMachine(Machine, judges=Precondition):
                     suggestion=f"first: {wanted}",
                     cause="step",
                 )
-        if all(self._met(each, state, call, approved=False) for each in self.requires):
+        if all(self._holds(each, state, call, PriorTest.met, approved=False) for each in self.requires):
             return None
         return approval_of(call)
 
@@ -147,18 +151,20 @@ class PreconditionMachine(Machine, judges=Precondition):
         missed = test.missed(evidence, call) if test is not None and evidence is not None else []
         return {"conditions": missed} if missed else {}
 
-    def _met(self, requirement: Requirement, state: PreconditionState, call: JudgedCall, *, approved: bool) -> bool:
+    def _holds(
+        self, requirement: Requirement, state: PreconditionState, facts: Any, serves: Serves, *, approved: bool = True
+    ) -> bool:
         if requirement.any_of is not UNSET:
-            return any(self._met(inner, state, call, approved=approved) for inner in requirement.any_of)
+            return any(self._holds(inner, state, facts, serves, approved=approved) for inner in requirement.any_of)
         if approved and requirement.asks_person:
             return True
         if requirement.turns_gte is not UNSET:
-            return call.turn - 1 >= requirement.turns_gte
+            return facts.turn - 1 >= requirement.turns_gte
         if requirement.user_said is not UNSET:
-            return call.user_said(requirement.user_said, requirement.in_ == "latest")
+            return facts.user_said(requirement.user_said, requirement.in_ == "latest")
         test = self._priors[id(requirement)]
         evidence = state.priors.get(test.number)
-        return evidence is not None and test.met(evidence, call)
+        return evidence is not None and serves(test, evidence, facts)
 
     def started(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> None:
         """Keep evidence of calls that only have to have started."""
@@ -182,20 +188,7 @@ class PreconditionMachine(Machine, judges=Precondition):
 
     def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Some requirement holds for no input."""
-        return bool(sure & TOOL) and not all(self._meetable(r, state, ahead) for r in self.requires)
-
-    def _meetable(self, requirement: Requirement, state: PreconditionState, ahead: Ahead) -> bool:
-        if requirement.any_of is not UNSET:
-            return any(self._meetable(inner, state, ahead) for inner in requirement.any_of)
-        if requirement.turns_gte is not UNSET:
-            return ahead.turn - 1 >= requirement.turns_gte
-        if requirement.user_said is not UNSET:
-            return ahead.user_said(requirement.user_said, requirement.in_ == "latest")
-        if requirement.asks_person:
-            return True
-        test = self._priors[id(requirement)]
-        evidence = state.priors.get(test.number)
-        return evidence is not None and test.meetable(evidence, ahead)
+        return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
 
     def _words(self, requirement: Requirement) -> str:
         if requirement.description:

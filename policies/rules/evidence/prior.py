@@ -226,21 +226,20 @@ def _unsettled(item: str | ToolWhere) -> tuple[Condition, ...]:
 
 def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, ToolReturn | None], list[str] | None]]:
     """How to read what the judged call is about, and what an earlier call was about; None where that is too much."""
-    now = paths.compile_path(same.path, loose=True)
+    now = _reader(same.path, loose=True)
     if same.prior_output_regex is not None:
         regex = Regex(same.prior_output_regex)
-        return (
-            lambda input: list(given_texts(now(input))),
-            lambda input, output: [] if output is None else _all_captured(regex, output),
-        )
+        return now, lambda input, output: [] if output is None else _all_captured(regex, output)
     if same.prior_output_path is not None:
-        returned = paths.compile_path(same.prior_output_path, loose=False)
-        return (
-            lambda input: list(given_texts(now(input))),
-            lambda input, output: [] if output is None else list(given_texts(returned(output.value))),
-        )
-    earlier = paths.compile_path(same.prior_path or same.path, loose=True)
-    return lambda input: list(given_texts(now(input))), lambda input, output: list(given_texts(earlier(input)))
+        returned = _reader(same.prior_output_path, loose=False)
+        return now, lambda input, output: [] if output is None else returned(output.value)
+    earlier = _reader(same.prior_path or same.path, loose=True)
+    return now, lambda input, output: earlier(input)
+
+
+def _reader(path: str, *, loose: bool) -> Callable[[Any], list[str]]:
+    values = paths.compile_path(path, loose=loose)
+    return lambda value: list(given_texts(values(value)))
 
 
 def _all_captured(regex: Regex, output: ToolReturn) -> list[str] | None:
