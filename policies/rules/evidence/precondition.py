@@ -152,7 +152,13 @@ class PreconditionMachine(Machine, judges=Precondition):
         return {"conditions": missed} if missed else {}
 
     def _holds(
-        self, requirement: Requirement, state: PreconditionState, facts: Any, serves: Serves, *, approved: bool = True
+        self,
+        requirement: Requirement,
+        state: PreconditionState,
+        facts: JudgedCall | Ahead,
+        serves: Serves,
+        *,
+        approved: bool = True,
     ) -> bool:
         if requirement.any_of is not UNSET:
             return any(self._holds(inner, state, facts, serves, approved=approved) for inner in requirement.any_of)

@@ -79,12 +79,16 @@ def requested(request: ApprovalRequest) -> ToolApprovalRequested:
     )
 
 
+def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalGranted:
+    """The record that somebody said yes."""
+    return ToolApprovalGranted(**_about(request), by=by, reason=reason)
+
+
 def covered(request: ApprovalRequest, grant: ToolApprovalGranted, *, reason: str | None) -> ToolApprovalGranted:
     """The record that an earlier yes counts for this call, so that no person is asked."""
     asking = tuple((violation.policy, violation.rule) for violation in request.violations)
-    return ToolApprovalGranted(
-        **_about(request), by=grant.by or "", reason=reason, covered_by=grant.approval_id, asking=asking
-    )
+    yes = granted(request, by=grant.by or "", reason=reason)
+    return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=asking)
 
 
 def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
