@@ -31,7 +31,7 @@ MOST: Final = 4
 ACTS: Final = ("act", "act", "once", "forbidden")
 
 
-class ApiRequest(msgspec.Struct, frozen=True):
+class ProposedCall(msgspec.Struct, frozen=True):
     """One call that a model asks for: its id, its tool, and a number by which what it does is known."""
 
     id: str
@@ -40,7 +40,7 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
 
 Ran: TypeAlias = list[tuple[str, int]]
-Responses: TypeAlias = Sequence[Sequence[ApiRequest]]
+Responses: TypeAlias = Sequence[Sequence[ProposedCall]]
 
 
 class Played(msgspec.Struct):
@@ -71,7 +71,7 @@ def policies(*, commands: bool = False) -> list[Policy]:
     )
 
 
-def command(call: ApiRequest) -> str:
+def command(call: ProposedCall) -> str:
     """A call as a command line that keeps what it did."""
     return f"echo {call.tool} {call.n} >> log"
 
@@ -123,15 +123,15 @@ async def at_random(example: int, log: Path, play: Callable[[Responses], Adapter
 def responses(rng: random.Random) -> Responses:
     """Up to six responses of up to three calls, under three ids; the same call may come again."""
     numbers = iter(range(100))
-    made: list[list[ApiRequest]] = []
+    made: list[list[ProposedCall]] = []
     for _ in range(rng.randint(2, 6)):
-        several: list[ApiRequest] = []
+        several: list[ProposedCall] = []
         for _ in range(rng.choice([1, 1, 2, 3])):
             before = [each for response in (*made, several) for each in response]
             if before and rng.random() < 0.3:
                 several.append(rng.choice(before))
             else:
-                several.append(ApiRequest(rng.choice("abc"), rng.choice(ACTS), next(numbers)))
+                several.append(ProposedCall(rng.choice("abc"), rng.choice(ACTS), next(numbers)))
         made.append(several)
     return made
 

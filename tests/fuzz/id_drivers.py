@@ -18,7 +18,7 @@ from proctor.policies.stream.events import Event, MessageReceived, ToolCallCompl
 from proctor.policies.stream.events import ToolCallStarted as Started
 from proctor.supervisor.ports.adapters import Adapter, Launch
 
-from .call_ids import ApiRequest, Driver, Played, Ran, Responses, command, of_commands, supervised
+from .call_ids import Driver, Played, ProposedCall, Ran, Responses, command, of_commands, supervised
 from .call_ids import policies as policies_of
 from .id_wires import hook, proxy
 
@@ -44,7 +44,7 @@ async def function(script: Responses, policies: list[Policy]) -> Played:
     ran: Ran = []
 
     async def loop(gate: LoopGate, prompt: str) -> str:
-        async def call(wanted: ApiRequest) -> None:
+        async def call(wanted: ProposedCall) -> None:
             async def act(given: dict[str, Any]) -> str:
                 await anyio.lowlevel.checkpoint()
                 ran.append((wanted.tool, given["n"]))

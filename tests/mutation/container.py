@@ -46,12 +46,12 @@ def _first(work: Callable[[], NoReturn], scratch: str, writing: int) -> None:
     _succeeded(_libc.unshare(_NEW_PROCESSES | _NEW_MOUNTS))
     first = os.fork()
     if first == 0:
-        _leave_with(lambda: _keep_house(work, scratch, writing))
+        _leave_with(lambda: _wait_for_all(work, scratch, writing))
     os.close(writing)
     os.waitpid(first, 0)
 
 
-def _keep_house(work: Callable[[], NoReturn], scratch: str, writing: int) -> None:
+def _wait_for_all(work: Callable[[], NoReturn], scratch: str, writing: int) -> None:
     """Fork the work, wait for it as for whatever it leaves, and tell how it ended."""
     _succeeded(_libc.prctl(1, signal.SIGKILL))  # PR_SET_PDEATHSIG
     _succeeded(_libc.mount(b"proc", b"/proc", b"proc", 0, None))

@@ -34,8 +34,8 @@ from proctor.policies import (
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CASES = [(f"{file.stem}: {case['it']}", case) for file in FILES for case in json.loads(file.read_text())]
-TOLD = Path(__file__).with_name("told.yaml")
-"""What some cases find, whole: PROCTOR_TOLD=write pytest tests/policies/test_cases.py makes it anew."""
+VIOLATIONS = Path(__file__).with_name("violations_in_full.yaml")
+"""What some cases find, whole: PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_cases.py makes it anew."""
 ENDINGS = {"completes": "tool_call_completed", "fails": "tool_call_failed", "is refused": "tool_call_denied"}
 
 
@@ -188,7 +188,7 @@ def test_what_a_violation_says_is_as_written_down() -> None:
             if form not in forms:
                 forms.add(form)
                 texts.setdefault(id, []).append(violation)
-    if os.environ.get("PROCTOR_TOLD") == "write":
-        TOLD.write_text(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True, width=118))
+    if os.environ.get("PROCTOR_TRANSCRIPTS") == "write":
+        VIOLATIONS.write_text(yaml.safe_dump(texts, sort_keys=False, allow_unicode=True, width=118))
 
-    assert texts == yaml.safe_load(TOLD.read_text())
+    assert texts == yaml.safe_load(VIOLATIONS.read_text())

@@ -1,6 +1,6 @@
 """Every limit, of the run and of the session, over two runs: used, found, warned of and due, step by step.
 
-PROCTOR_TOLD=write pytest tests/policies/test_limits_in_full.py writes it down anew.
+PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_limits_in_full.py writes it down anew.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def events() -> Iterator[tuple[int, Event | str]]:
         yield began + 21_000, ev.RunCompleted(run_id=run)
 
 
-class Told:
+class LimitsSession:
     """A monitor that is told all of it; made anew from its snapshot before each step where `restored`."""
 
     def __init__(self, stack: list[dict[str, Any]], *, restored: bool) -> None:
@@ -134,8 +134,8 @@ class Told:
 def test_limits_are_counted_as_written_down(name: str, restored: bool) -> None:
     """Live, and restored from a snapshot before each step."""
     written = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
-    lines = [*Told(STACKS[name], restored=restored).lines()]
-    if os.environ.get("PROCTOR_TOLD") == "write":
+    lines = [*LimitsSession(STACKS[name], restored=restored).lines()]
+    if os.environ.get("PROCTOR_TRANSCRIPTS") == "write":
         written[name] = lines
         PATH.write_text(yaml.safe_dump(written, sort_keys=False, default_flow_style=None, width=10_000))
 
@@ -145,7 +145,11 @@ def test_limits_are_counted_as_written_down(name: str, restored: bool) -> None:
 def test_limits_say_what_they_are() -> None:
     """Each with its unit, its scope, whose it is and what follows."""
     names = ("of a run", "only warned of", "of a session")
-    uses = [msgspec.to_builtins(use) for name in names for use in Told(STACKS[name], restored=False).monitor.limits()]
+    uses = [
+        msgspec.to_builtins(use)
+        for name in names
+        for use in LimitsSession(STACKS[name], restored=False).monitor.limits()
+    ]
 
     units = ["tokens", "input tokens", "output tokens", "USD", "ms", "ms idle", "tool calls", "turns"]
     assert uses == [
@@ -169,7 +173,7 @@ def test_limits_say_what_they_are() -> None:
 
 def counted(*reports: Event, model: str = "") -> tuple[int, list[str]]:
     """The tokens of a run with these reports, and the models without a price."""
-    session = Told(STACKS["of a run"], restored=False)
+    session = LimitsSession(STACKS["of a run"], restored=False)
     session.monitor.observe(ev.RunStarted(model=model or None))
     for report in reports:
         session.monitor.observe(report)

@@ -25,7 +25,7 @@ CLIENT = (
 )
 
 
-class ApiRequest:
+class JudgedSession:
     """One policy on the client's tools; its session goes on as it is, is restored, or is folded from the record."""
 
     def __init__(self, policy: dict[str, Any], way: str = "live", tools: tuple[Tool, ...] = CLIENT) -> None:
@@ -72,10 +72,10 @@ def way(request: pytest.FixtureRequest) -> str:
 def test_a_call_is_denied_under_its_own_name_and_its_portable_one(way: str) -> None:
     """What the model is told keeps the client's name."""
     for name in ("bash", "shell", "sh*"):
-        decide = ApiRequest({"tool_rules": [{"deny": [name]}]}, way)
+        decide = JudgedSession({"tool_rules": [{"deny": [name]}]}, way)
 
         assert decide("Shell", cmd="ls") == "deny"
-    assert ApiRequest({"tool_rules": [{"deny": ["bash"]}]}, tools=())("Shell", cmd="ls") == "allow"
+    assert JudgedSession({"tool_rules": [{"deny": ["bash"]}]}, tools=())("Shell", cmd="ls") == "allow"
 
 
 def test_a_net_that_blocks_a_calls_own_name_is_not_passed_by_its_portable_one(way: str) -> None:
@@ -85,22 +85,22 @@ def test_a_net_that_blocks_a_calls_own_name_is_not_passed_by_its_portable_one(wa
         "places": ["never"],
         "transitions": [{"name": "own", "inputs": ["never"], "tools": ["Shell"]}, {"name": "act", "tools": ["bash"]}],
     }
-    decide = ApiRequest({"nets": [net]}, way)
+    decide = JudgedSession({"nets": [net]}, way)
 
     assert [decide("Shell", cmd="ls"), decide("Bash", command="ls")] == ["deny", "allow"]
 
 
 def test_an_allow_list_admits_by_either_name(way: str) -> None:
     """Both are exact names."""
-    assert ApiRequest({"tool_rules": [{"allow": ["bash"]}]}, way)("Shell", cmd="ls") == "allow"
-    assert ApiRequest({"tool_rules": [{"allow": ["Shell"]}]}, way)("Shell", cmd="ls") == "allow"
-    assert ApiRequest({"tool_rules": [{"allow": ["read"]}]}, way)("Shell", cmd="ls") == "deny"
+    assert JudgedSession({"tool_rules": [{"allow": ["bash"]}]}, way)("Shell", cmd="ls") == "allow"
+    assert JudgedSession({"tool_rules": [{"allow": ["Shell"]}]}, way)("Shell", cmd="ls") == "allow"
+    assert JudgedSession({"tool_rules": [{"allow": ["read"]}]}, way)("Shell", cmd="ls") == "deny"
 
 
 @pytest.mark.parametrize("path", ["$.path", "$['path']", "$.file_path"])
 def test_a_condition_names_an_input_by_either_name(way: str, path: str) -> None:
     """And the input that both names have is looked at once."""
-    decide = ApiRequest(
+    decide = JudgedSession(
         {"rules": [{"type": "blocklist", "tools": [{"tool": "write", "where": [{"path": path, "regex": "^/etc"}]}]}]},
         way,
     )
@@ -114,9 +114,9 @@ def test_a_decoy_under_the_portable_name_hides_nothing(way: str) -> None:
     refuse = {"tool": "write", "where": [{"path": "$.path", "within": "/etc"}]}
     admit = {"tool": "write", "where": [{"path": "$.path", "within": "/w"}]}
 
-    denying = ApiRequest({"rules": [{"type": "blocklist", "tools": [refuse]}]}, way)
+    denying = JudgedSession({"rules": [{"type": "blocklist", "tools": [refuse]}]}, way)
     assert denying("Write", path="/w/a", file_path="/etc/passwd") == "deny"
-    allowing = ApiRequest({"tool_rules": [{"allow": [admit]}]}, way)
+    allowing = JudgedSession({"tool_rules": [{"allow": [admit]}]}, way)
     assert allowing("Write", path="/w/a", file_path="/etc/passwd") == "deny"
     assert allowing("Write", file_path="/w/a") == "allow"
 
@@ -124,51 +124,51 @@ def test_a_decoy_under_the_portable_name_hides_nothing(way: str) -> None:
 def test_a_patch_is_one_call_with_several_paths_and_goes_by_all_that_it_does(way: str) -> None:
     """A refusal needs one of the acts; an allow list must admit each of them."""
     patch = [{"kind": "add", "path": "/w/a"}, {"kind": "delete", "path": "/w/b"}]
-    deny_delete = ApiRequest({"tool_rules": [{"deny": ["delete"]}]}, way)
+    deny_delete = JudgedSession({"tool_rules": [{"deny": ["delete"]}]}, way)
     assert deny_delete("patch", changes=patch) == "deny"
     assert deny_delete("patch", changes=patch[:1]) == "allow"
-    allow_write = ApiRequest({"tool_rules": [{"allow": ["write"]}]}, way)
+    allow_write = JudgedSession({"tool_rules": [{"allow": ["write"]}]}, way)
     assert allow_write("patch", changes=patch) == "deny"
     assert allow_write("patch", changes=patch[:1]) == "allow"
-    assert ApiRequest({"tool_rules": [{"allow": ["write", "delete"]}]}, way)("patch", changes=patch) == "allow"
-    assert ApiRequest({"tool_rules": [{"allow": ["patch"]}]}, way)("patch", changes=patch) == "allow"
+    assert JudgedSession({"tool_rules": [{"allow": ["write", "delete"]}]}, way)("patch", changes=patch) == "allow"
+    assert JudgedSession({"tool_rules": [{"allow": ["patch"]}]}, way)("patch", changes=patch) == "allow"
     outside = {"tool": ["write", "delete"], "where": [{"not": [{"path": "$.path", "within": "."}]}]}
-    decide = ApiRequest({"rules": [{"type": "blocklist", "tools": [outside]}]}, way)
+    decide = JudgedSession({"rules": [{"type": "blocklist", "tools": [outside]}]}, way)
     assert decide("patch", changes=patch) == "allow"
     assert decide("patch", changes=[*patch, {"kind": "add", "path": "/etc/a"}]) == "deny"
 
 
 def test_a_patch_that_does_not_tell_what_it_does_may_do_everything(way: str) -> None:
     """An unreadable patch is refused by a denial of any of its acts."""
-    assert ApiRequest({"tool_rules": [{"deny": ["delete"]}]}, way)("patch", input="*** ?") == "deny"
-    assert ApiRequest({"tool_rules": [{"allow": ["write"]}]}, way)("patch", input="*** ?") == "deny"
+    assert JudgedSession({"tool_rules": [{"deny": ["delete"]}]}, way)("patch", input="*** ?") == "deny"
+    assert JudgedSession({"tool_rules": [{"allow": ["write"]}]}, way)("patch", input="*** ?") == "deny"
 
 
 def test_every_place_that_names_an_input_finds_it_by_its_portable_name(way: str) -> None:
     """`key`, `same`, operands, provenance and virtual tools."""
-    once = ApiRequest({"rules": [{"type": "count", "tool": "write", "max": 1, "key": "$.path"}]}, way)
+    once = JudgedSession({"rules": [{"type": "count", "tool": "write", "max": 1, "key": "$.path"}]}, way)
     assert [once("Write", file_path=name) for name in ("a", "b", "a")] == ["allow", "allow", "deny"]
 
     bound = {"type": "precondition", "tool": "bash", "requires": [{"prior": "write", "same": [{"path": "$.command",
              "prior_path": "$.path"}]}]}  # fmt: skip
-    decide = ApiRequest({"rules": [bound]}, way)
+    decide = JudgedSession({"rules": [bound]}, way)
     assert decide("Shell", cmd="a") == "deny"
     assert decide("Write", file_path="a") == "allow"
     assert decide("Shell", cmd="a") == "allow"
 
     where = {"tool": "write", "where": [{"path": "$.path", "equals": {"arg": "$.command"}}]}
-    decide = ApiRequest({"rules": [{"type": "precondition", "tool": "bash", "requires": [{"prior": where}]}]}, way)
+    decide = JudgedSession({"rules": [{"type": "precondition", "tool": "bash", "requires": [{"prior": where}]}]}, way)
     assert decide("Write", file_path="a") == "allow"
     assert decide("Shell", script="a") == "allow"
     assert decide("Shell", script="b") == "deny"
 
     push = {"tool": "bash", "path": "$.command", "match": "push", "as": "publish"}
-    decide = ApiRequest({"virtual_tools": [push], "tool_rules": [{"deny": ["publish"]}]}, way)
+    decide = JudgedSession({"virtual_tools": [push], "tool_rules": [{"deny": ["publish"]}]}, way)
     assert decide("Shell", cmd="git push") == "deny"
     assert decide("Bash", command="git push") == "deny"
 
     rule = {"type": "provenance", "tool": "write", "path": "$.path", "from": [{"tool": "bash", "path": "$.found"}]}
-    decide = ApiRequest({"rules": [rule]}, way)
+    decide = JudgedSession({"rules": [rule]}, way)
     assert decide("Shell", cmd="find", output={"found": "a"}) == "allow"
     assert decide("Write", file_path="a") == "allow"
     assert decide("Write", file_path="b") == "deny"
@@ -183,23 +183,23 @@ def test_a_net_must_let_a_call_through_under_each_of_its_names(way: str) -> None
         "free_tools": ["Shell"],
         "transitions": [{"name": "t", "type": "auto", "inputs": ["ready"], "outputs": [], "tools": ["bash"]}],
     }
-    decide = ApiRequest({"nets": [net]}, way)
+    decide = JudgedSession({"nets": [net]}, way)
 
     assert [decide("Shell", cmd="a"), decide("Shell", cmd="a")] == ["allow", "deny"]
 
 
 def test_narrow_hides_a_tool_by_its_portable_name() -> None:
     """And one that does several things only where none of them is left."""
-    decide = ApiRequest({"tool_rules": [{"deny": ["bash", "write", "edit"]}]})
+    decide = JudgedSession({"tool_rules": [{"deny": ["bash", "write", "edit"]}]})
     assert decide.monitor.narrow(["Shell", "Write", "patch", "read"]) == ["patch", "read"]
-    decide = ApiRequest({"tool_rules": [{"deny": ["write", "edit", "delete"]}]})
+    decide = JudgedSession({"tool_rules": [{"deny": ["write", "edit", "delete"]}]})
     assert decide.monitor.narrow(["patch"]) == []
 
 
 def test_paths_to_the_whole_input_see_it_as_it_came() -> None:
     """A portable name adds no member."""
     rule = {"type": "blocklist", "tools": [{"tool": "write", "where": [{"path": "$", "length_gte": 2}]}]}
-    decide = ApiRequest({"rules": [rule]})
+    decide = JudgedSession({"rules": [rule]})
 
     assert decide("Write", file_path="a") == "allow"
     assert decide("Write", file_path="a", content="b") == "deny"
@@ -207,7 +207,7 @@ def test_paths_to_the_whole_input_see_it_as_it_came() -> None:
 
 def test_the_same_call_is_the_same_under_its_portable_names() -> None:
     """A loop counts by the client's own name and input."""
-    decide = ApiRequest({"rules": [{"type": "loop", "window": 3, "threshold": 2}]})
+    decide = JudgedSession({"rules": [{"type": "loop", "window": 3, "threshold": 2}]})
 
     assert [decide("Write", file_path="a"), decide("Write", file_path="a")] == ["allow", "deny"]
 

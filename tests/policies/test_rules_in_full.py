@@ -1,6 +1,6 @@
 """Each kind of rule in full: what it says of itself, and of fields that make no sense.
 
-PROCTOR_TOLD=write pytest tests/policies/test_rules_in_full.py writes both down anew.
+PROCTOR_TRANSCRIPTS=write pytest tests/policies/test_rules_in_full.py writes both down anew.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def of_itself(clause: dict[str, Any]) -> dict[str, str]:
 def compared(part: str, found: dict[str, Any]) -> None:
     """The same as written down."""
     written = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
-    if os.environ.get("PROCTOR_TOLD") == "write":
+    if os.environ.get("PROCTOR_TRANSCRIPTS") == "write":
         written[part] = found
         PATH.write_text(yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=10_000))
 

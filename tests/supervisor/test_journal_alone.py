@@ -22,8 +22,8 @@ pytestmark = pytest.mark.trio
 FULL = StoreError("the disk is full", kind="unwritable")
 
 
-class Told(MemoryStore):
-    """A store that does with each append what it is told next: fails, is slow or silent, or stores it."""
+class ScriptedStore(MemoryStore):
+    """A store that does with each append what its script says: fails, is slow or silent, or stores it."""
 
     def __init__(self, *does: Exception | str) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Told(MemoryStore):
 class Written:
     """A journal over such a store, with what it told of."""
 
-    def __init__(self, store: Told) -> None:
+    def __init__(self, store: ScriptedStore) -> None:
         (policy,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": 99}})
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
@@ -104,7 +104,7 @@ async def waits_until_flushed(run: Written, wait: Callable[[], Awaitable[object]
 
 async def test_what_is_stored_is_reported_once_with_its_size() -> None:
     """And nothing is owed."""
-    run = Written(Told())
+    run = Written(ScriptedStore())
     size = run.machine.unwritten_bytes
     await run.journal.flush()
     run.says(MessageReceived(content="hello"))
@@ -118,7 +118,7 @@ async def test_what_is_stored_is_reported_once_with_its_size() -> None:
 
 async def test_a_failed_append_is_reported_and_still_owed() -> None:
     """It is never idle again: nobody writes on as if nothing were lacking."""
-    run = Written(Told(FULL))
+    run = Written(ScriptedStore(FULL))
     await run.journal.flush()
 
     assert (run.journal.idle, run.journal.failure, run.journal.owes) == (False, FULL, True)
@@ -130,7 +130,7 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(
     failures: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     """After one second, then twice as long, and no more rarely than every thirty."""
-    store = Told(*[FULL] * (failures + 1))
+    store = ScriptedStore(*[FULL] * (failures + 1))
     run = Written(store)
     await run.journal.flush()
     began = trio.current_time()
@@ -145,7 +145,7 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(
 @pytest.mark.parametrize("kind", ["closed", "bad_record", "fenced", "run_over", "gone", "truncated", "forked"])
 async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: trio.testing.MockClock) -> None:
     """The record stays as it is, and is still owed."""
-    store = Told(FULL, FULL, StoreError("never", kind=kind))
+    store = ScriptedStore(FULL, FULL, StoreError("never", kind=kind))
     run = Written(store)
     await run.journal.flush()
     await run.journal.settle()
@@ -158,7 +158,7 @@ async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """What it has already is read back and handed over."""
-    store = Told("stores and is silent")
+    store = ScriptedStore("stores and is silent")
     run = Written(store)
     async with trio.open_nursery() as tasks:
         with trio.move_on_after(1):
@@ -174,7 +174,7 @@ async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
 
 async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.testing.MockClock) -> None:
     """Whoever waits goes on after the time given, with the error; nothing is asked a second time meanwhile."""
-    store = Told("is silent")
+    store = ScriptedStore("is silent")
     run = Written(store)
     async with trio.open_nursery() as tasks:
         tasks.start_soon(run.journal.flush)
@@ -195,7 +195,7 @@ async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.t
 
 async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() -> None:
     """And says that nothing was refused."""
-    store = Told(FULL)
+    store = ScriptedStore(FULL)
     run = Written(store)
     await run.journal.flush()
     run.ends()
@@ -208,7 +208,7 @@ async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() ->
 
 async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() -> None:
     """The first refusal is what is told."""
-    store = Told(FULL)
+    store = ScriptedStore(FULL)
     store.refuses = MessageReceived
     run = Written(store)
     run.says(MessageReceived(content="unwritable"))
@@ -223,7 +223,7 @@ async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() 
 
 async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
     """An error that is not about a record is the store's own."""
-    run = Written(Told(FULL, StoreError("still full", kind="unwritable")))
+    run = Written(ScriptedStore(FULL, StoreError("still full", kind="unwritable")))
     await run.journal.flush()
     run.ends()
 
@@ -234,7 +234,7 @@ async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
 
 async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockClock) -> None:
     """It has five seconds."""
-    run = Written(Told(FULL, "is silent"))
+    run = Written(ScriptedStore(FULL, "is silent"))
     await run.journal.flush()
     run.ends()
     began = trio.current_time()
@@ -247,7 +247,7 @@ async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockC
 @pytest.mark.parametrize(("count", "size"), [(ROOM - 3, 1), (8, ROOM_BYTES // 8)])
 async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int) -> None:
     """So many events, or so many bytes, until they are stored; one less is no reason."""
-    run = Written(Told())
+    run = Written(ScriptedStore())
     message = MessageReceived(content="x" * size)
     run.says(*[message] * (count - 1))
     await run.journal.room()
@@ -258,7 +258,7 @@ async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int
 
 async def test_a_provider_does_not_wait_for_a_record_that_cannot_be_written() -> None:
     """However much is unwritten."""
-    run = Written(Told(FULL))
+    run = Written(ScriptedStore(FULL))
     await run.journal.flush()
     run.says(*[MessageReceived(content="x")] * ROOM)
 
@@ -269,7 +269,7 @@ async def test_a_provider_does_not_wait_for_a_record_that_cannot_be_written() ->
 
 async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.testing.MockClock) -> None:
     """A store that is slow with much holds the provider as well."""
-    run = Written(Told("is silent"))
+    run = Written(ScriptedStore("is silent"))
     async with trio.open_nursery() as tasks:
         run.machine._state.outbox.unwritten_bytes = ROOM_BYTES
         tasks.start_soon(run.journal.flush)
@@ -282,7 +282,7 @@ async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.test
 
 async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None:
     """The error is what is known of the record from then on."""
-    run = Written(Told())
+    run = Written(ScriptedStore())
     run.journal.idle = False
     error = StoreError("given up")
     async with trio.open_nursery() as tasks:
@@ -298,7 +298,7 @@ async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
     holds: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Somebody else has ended the run since: that is not taken for what is owed."""
-    store = Told("stores and is silent")
+    store = ScriptedStore("stores and is silent")
     run = Written(store)
     async with trio.open_nursery() as tasks:
         with trio.move_on_after(1):
@@ -313,14 +313,14 @@ async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
 
 async def test_what_nobody_writes_yet_is_waited_for() -> None:
     """Though the writer is idle."""
-    run = Written(Told())
+    run = Written(ScriptedStore())
 
     assert await waits_until_flushed(run, run.journal.drained) == (True, True)
 
 
 async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: trio.testing.MockClock) -> None:
     """What is recorded afterwards is written as ever."""
-    store = Told("is slow")
+    store = ScriptedStore("is slow")
     run = Written(store)
     async with trio.open_nursery() as tasks:
         tasks.start_soon(run.journal.flush)
@@ -334,7 +334,7 @@ async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: tr
 
 async def test_a_writer_that_is_cancelled_says_so(autojump_clock: trio.testing.MockClock) -> None:
     """Whoever cancelled it learns that it did not end by itself."""
-    run = Written(Told("is silent"))
+    run = Written(ScriptedStore("is silent"))
     with trio.move_on_after(1) as waiting:
         await run.journal.flush()
 

@@ -1,4 +1,4 @@
-"""What a machine records and has done in each scenario: PROCTOR_TOLD=write makes the transcripts anew."""
+"""What a machine records and has done in each scenario: PROCTOR_TRANSCRIPTS=write makes the transcripts anew."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRANSCRIPTS: dict[str, Any] = yaml.safe_load(PATH.read_text()) if PATH.exists() 
 STAMPS: dict[str, Any] = {"run_id": "r", "session_id": "s", "provider": "x"}
 
 
-class Told:
+class TranscribedRun:
     """A machine that is told a scenario; its record is durable at once, unless the scenario says otherwise."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -114,9 +114,9 @@ def is_default(field: Any, value: Any) -> bool:
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_a_run_is_recorded_and_carried_out_as_written_down(scenario: Scenario) -> None:
     """Every record reads back as it is; the last lines are what the run came to."""
-    run = Told(scenario)
+    run = TranscribedRun(scenario)
     came = [each for each in (run.tell(step) for step in scenario.steps) if each]
-    if os.environ.get("PROCTOR_TOLD") == "write":
+    if os.environ.get("PROCTOR_TRANSCRIPTS") == "write":
         TRANSCRIPTS[scenario.name] = came
         PATH.write_text(yaml.safe_dump(TRANSCRIPTS, sort_keys=False, allow_unicode=True, width=10_000))
 
@@ -131,7 +131,7 @@ BY_POLICY_ALONE = ("calls that are refused", "approvals", "an agent", "calls tak
 )
 def test_a_run_is_resumed_from_its_record_as_it_was(scenario: Scenario) -> None:
     """After each step: its calls, its requests, what was found and whether a policy refuses it."""
-    run = Told(scenario)
+    run = TranscribedRun(scenario)
     for step in scenario.steps:
         run.tell(step)
         if run.stores:

@@ -100,7 +100,7 @@ def test_a_database_that_stops_and_comes_back_is_noticed(database: OwnServer, ho
     assert back.data == {"status": "ok"}
 
 
-class _AskedStore(MemoryStore):
+class _CountingStore(MemoryStore):
     """Counts how often it is asked for runs; does not answer while `stuck`."""
 
     reads, stuck = 0, False
@@ -115,7 +115,7 @@ class _AskedStore(MemoryStore):
 @pytest.mark.trio
 async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock: Any) -> None:
     """Nobody without a token makes work for it."""
-    store = _AskedStore()
+    store = _CountingStore()
     health = StoreHealth(store)
     async with anyio.create_task_group() as tasks:
         for _ in range(100):
@@ -130,7 +130,7 @@ async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock:
 @pytest.mark.trio
 async def test_a_store_that_does_not_answer_is_no_good_and_may_be_again(autojump_clock: Any) -> None:
     """All who ask meanwhile are told at the same time."""
-    store = _AskedStore()
+    store = _CountingStore()
     store.stuck = True
     health = StoreHealth(store)
     found: list[bool] = []

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from claude_bench import anyio_backend, bench
-from claude_house import House
+from claude_processes import ClaudeProcesses
 
 __all__ = ["anyio_backend", "bench"]
 
 
 @pytest.fixture
-def house(bench: Any, tmp_path: Path) -> Iterator[House]:
+def processes(bench: Any, tmp_path: Path) -> Iterator[ClaudeProcesses]:
     """A store, and whoever comes; left, nobody stays."""
-    opened = House(bench, tmp_path)
+    opened = ClaudeProcesses(bench, tmp_path)
     yield opened
     for program in opened.programs:
         program.kill()

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 import pytest
-from claude_house import House
+from claude_processes import ClaudeProcesses
 from stopping import stop_between_writes
 
 from proctor.policies.stream.calls import input_digest
@@ -24,17 +24,17 @@ def last_message(api: Any) -> str:
     return str(api.requests[-1]["messages"][-1]["content"])
 
 
-def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(house: House) -> None:
+def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(processes: ClaudeProcesses) -> None:
     """A no reaches the model in the approver's words, and a yes to another input is none."""
-    api, shown = house.bench.api, []
-    target = house.bench.cwd / "written.txt"
+    api, shown = processes.bench.api, []
+    target = processes.bench.cwd / "written.txt"
     api.say(
         api.reply(api.tool("Write", file_path=str(target), content=ODD)),
         api.reply(api.bash("touch denied.txt")),
         api.reply(api.bash("touch asked.txt")),
         api.reply(api.text("done")),
     )
-    run, person = house.supervisor(), house.orchestrator()
+    run, person = processes.supervisor(), processes.orchestrator()
 
     shown.append(person.next_line())
     assert not target.exists()
@@ -46,37 +46,37 @@ def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(house
     changed = {**person.next_line()["input"], "command": "touch changed.txt"}
     assert person.answered(True, input_digest=input_digest(changed))["refused"] == "other_input"
     shown.append(person.next_line())
-    assert not house.exists("asked.txt")
+    assert not processes.exists("asked.txt")
     assert person.answered(True, input_digest=shown[1]["digest"])["state"] == "granted"
 
     assert run.next_line() == {"status": "completed", "output": "done"}
     assert target.read_bytes() == shown[0]["input"]["content"].encode() == ODD.encode()
-    assert house.ran() == [each["input"] for each in shown]
+    assert processes.ran() == [each["input"] for each in shown]
     assert all(each["digest"] == input_digest(each["input"]) for each in shown)
     assert refused["input"]["command"] == "touch denied.txt"
     assert "use the other folder" in str(api.requests[2]["messages"][-1]["content"])
-    assert sorted(path.name for path in house.bench.cwd.iterdir()) == ["asked.txt", "written.txt"]
+    assert sorted(path.name for path in processes.bench.cwd.iterdir()) == ["asked.txt", "written.txt"]
 
 
-def test_a_question_that_nobody_answers_in_time_is_a_no(house: House) -> None:
+def test_a_question_that_nobody_answers_in_time_is_a_no(processes: ClaudeProcesses) -> None:
     """The model hears that nobody approved; the yes that comes late is told so, and nothing runs by it."""
-    api = house.bench.api
+    api = processes.bench.api
     api.say(api.reply(api.bash("touch late.txt")), api.reply(api.text("then not")))
-    run, person = house.supervisor(timeout_s=2), house.orchestrator()
+    run, person = processes.supervisor(timeout_s=2), processes.orchestrator()
     shown = person.next_line()
 
     assert run.next_line() == {"status": "completed", "output": "then not"}
     assert person.answered(True, input_digest=shown["digest"])["refused"] == "expired"
     assert "Nobody approved this call" in last_message(api)
-    assert house.ran() == []
-    assert not house.exists("late.txt")
+    assert processes.ran() == []
+    assert not processes.exists("late.txt")
 
 
-def test_of_two_orchestrators_that_answer_at_once_one_counts(house: House) -> None:
+def test_of_two_orchestrators_that_answer_at_once_one_counts(processes: ClaudeProcesses) -> None:
     """One says yes and the other no, over and over: the call runs where the yes was first, and there alone."""
-    api, rounds = house.bench.api, range(5)
+    api, rounds = processes.bench.api, range(5)
     api.say(*(api.reply(api.bash(f"touch {number}.txt")) for number in rounds), api.reply(api.text("done")))
-    run, yes, no = house.supervisor(), house.orchestrator("yes"), house.orchestrator("no")
+    run, yes, no = processes.supervisor(), processes.orchestrator("yes"), processes.orchestrator("no")
     expected = []
     for number in rounds:
         assert yes.next_line() == no.next_line()
@@ -88,29 +88,29 @@ def test_of_two_orchestrators_that_answer_at_once_one_counts(house: House) -> No
         expected += [f"{number}.txt"] if "state" in first else []
 
     assert run.next_line() == {"status": "completed", "output": "done"}
-    assert sorted(path.name for path in house.bench.cwd.iterdir()) == expected
+    assert sorted(path.name for path in processes.bench.cwd.iterdir()) == expected
 
 
-def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(house: House) -> None:
+def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(processes: ClaudeProcesses) -> None:
     """Killed before its answer, the next one is asked; killed after, the answer counts, and once."""
-    api = house.bench.api
+    api = processes.bench.api
     api.say(api.reply(api.bash("echo ran >> effect.txt")), api.reply(api.text("done")))
-    run, orchestrator = house.supervisor(), house.orchestrator()
+    run, orchestrator = processes.supervisor(), processes.orchestrator()
     shown = orchestrator.next_line()
     orchestrator.kill()
 
-    answering = house.orchestrator()
+    answering = processes.orchestrator()
     assert answering.next_line() == shown
-    stop_between_writes(run.process, house.path)
+    stop_between_writes(run.process, processes.path)
     answering.tell(True, input_digest=shown["digest"])
-    house.until(shown["id"], lambda approval: approval.answer is not None)
+    processes.until(shown["id"], lambda approval: approval.answer is not None)
     answering.kill()
     run.process.send_signal(signal.SIGCONT)
 
-    again = house.orchestrator()
+    again = processes.orchestrator()
     assert run.next_line() == {"status": "completed", "output": "done"}
     assert again.next_line() == shown
     late = again.answered(False, by="bob")
     assert late["refused"] == "answered"
     assert "ana" in late["why"]
-    assert (house.bench.cwd / "effect.txt").read_text() == "ran\n"
+    assert (processes.bench.cwd / "effect.txt").read_text() == "ran\n"

@@ -74,7 +74,7 @@ class Program:
             pass
 
 
-class House:
+class ClaudeProcesses:
     """Supervisors and orchestrators on one store."""
 
     def __init__(self, bench: Any, folder: Path) -> None:
