@@ -42,6 +42,10 @@ _LOOK_S: Final = 0.1
 class Fleet:
     """The workers of one store. Entered, it takes runs for them; leaving it ends nothing.
 
+    What a `Supervisor` does and this does not: `execute` and `claim` are a worker's; `cancel_all` would end what
+    others put down, so `switch.kill` asks by whom and of what; `statistics` are of one process, and `store.size()`
+    counts the runs of a store.
+
     Args:
         store: the store that the workers are on, or its name: a URL, or the path of a SQLite file.
         max_waiting: how many runs may wait for a worker; `start` waits for room.
