@@ -70,6 +70,7 @@ class RunMachine:
         "_reports",
         "_state",
         "_warns",
+        "outbox",
     )
 
     def __init__(
@@ -88,6 +89,7 @@ class RunMachine:
         redactor: Redactor = UNREDACTED,
     ) -> None:
         self._state = RunState(identity, judge, redactor)
+        self.outbox = self._state.outbox
         self._budgets = shared = Budgets(self._state, budgets) if budgets else None
         self._gate = GateKeeper(
             self._state, approval or Approval(), earlier_grants, answerable=answerable, budgets=shared
@@ -140,13 +142,13 @@ class RunMachine:
                 _HANDLERS[type(input)](self, input)
             if self._budgets is not None:
                 self._budgets.look()
-            if self._warns and state.outbox.unwritten and not state.ended:
+            if self._warns and self.outbox.unwritten and not state.ended:
                 state.hand_over_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled with its error
             self._closing.fault(error)
         if state.cause is not None:
             self._closing.stop_once(state.cause)
-        commands = state.outbox.take()
+        commands = self.outbox.take()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(input) is not inputs.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
@@ -156,19 +158,19 @@ class RunMachine:
     @property
     def unwritten(self) -> Sequence[Event]:
         """The events recorded since the last `take_record`."""
-        return self._state.outbox.unwritten
+        return self.outbox.unwritten
 
     @property
     def unwritten_bytes(self) -> int:
         """About how many bytes those are."""
-        return self._state.outbox.unwritten_bytes
+        return self.outbox.unwritten_bytes
 
     def take_record(self) -> list[Event]:
         """The events to store next, redacted, in order, and in one unit: what one input recorded stays together.
 
         `Stored` is to follow.
         """
-        return self._state.outbox.take_record()
+        return self.outbox.take_record()
 
     @property
     def begun(self) -> bool:

@@ -55,13 +55,14 @@ class OpenCalls:
 
     def put(self, call_id: str, name: str, input: dict[str, Any], stage: Stage, key: int = 0) -> None:
         """Remember a call at a stage."""
-        self.recall(call_id, OpenCall(name, input, stage, key))
+        self._calls[call_id] = OpenCall(name, input, stage, key)
+        if self._refused:
+            self._refused.pop(call_id, None)
 
     def recall(self, call_id: str, call: OpenCall) -> None:
         """Remember a call as it was."""
         self._calls[call_id] = call
-        if self._refused:
-            self._refused.pop(call_id, None)
+        self._refused.pop(call_id, None)
 
     def end(self, call_id: str) -> None:
         """Forget a call: its outcome is known. One that waits at the gate has none, whatever was reported."""

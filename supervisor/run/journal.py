@@ -46,7 +46,7 @@ class Journal:
         "_epoch",
         "_failed",
         "_last_seq",
-        "_machine",
+        "_outbox",
         "_publish",
         "_store",
         "_stored",
@@ -69,7 +69,7 @@ class Journal:
     ) -> None:
         self._store = store
         self._epoch = epoch
-        self._machine = machine
+        self._outbox = machine.outbox
         self._stored = stored
         self._failed = failed
         self._publish = publish
@@ -85,18 +85,18 @@ class Journal:
     @property
     def crowded(self) -> bool:
         """Whether too many bytes wait for more to be taken in."""
-        return self._machine.unwritten_bytes + self._writing_bytes >= ROOM_BYTES
+        return self._outbox.unwritten_bytes + self._writing_bytes >= ROOM_BYTES
 
     async def room(self) -> None:
         """Wait until little enough waits to be written, or nothing can be."""
-        while (len(self._machine.unwritten) >= ROOM or self.crowded) and self.failure is None:
+        while (len(self._outbox.unwritten) >= ROOM or self.crowded) and self.failure is None:
             await self._change()
 
     async def drained(self, within_s: float = math.inf) -> StoreError | None:
         """Wait until nothing waits to be written, or nothing can be. A store that leaves an append unanswered
         for `within_s` seconds has failed, until it answers: then this returns the error.
         """
-        while (self._machine.unwritten or not self.idle) and self.failure is None:
+        while (self._outbox.unwritten or not self.idle) and self.failure is None:
             with anyio.move_on_after(within_s) as waiting:
                 await self._change()
             if waiting.cancelled_caught:
@@ -117,14 +117,14 @@ class Journal:
         self.idle = False
         self._writing = True
         try:
-            while self._machine.unwritten:
-                self._writing_bytes = self._machine.unwritten_bytes
-                await self._write(self._machine.take_record())
+            while self._outbox.unwritten:
+                self._writing_bytes = self._outbox.unwritten_bytes
+                await self._write(self._outbox.take_record())
                 await checkpoint()  # what comes meanwhile needs no new task
         except Exception as error:
             self.failure = error
         except anyio.get_cancelled_exc_class():
-            if self._unstored or self._machine.unwritten:
+            if self._unstored or self._outbox.unwritten:
                 self.failure = StoreError("the store cancelled an append by itself")
             raise
         except BaseException as raised:
@@ -149,7 +149,7 @@ class Journal:
                 raise silence(ANSWER_S)
         if self.failure is None:
             return None
-        batch = self._unstored = [*self._unstored, *self._machine.take_record()]
+        batch = self._unstored = [*self._unstored, *self._outbox.take_record()]
         refused = await self._refused(batch)
         self._unstored = ()
         for event in batch if refused is not None else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 from msgspec.structs import replace
 
@@ -19,6 +20,8 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
     """
     if len(stored) != len(given):
         raise StoreError(f"the store gave back {len(stored)} events of {len(given)}; nothing of it is believed")
+    if all(map(is_, given, stored)):  # as almost always
+        return
     for event, back in zip(given, stored, strict=True):
         if back is event or (event.event_id and event.event_id == back.event_id):
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -41,11 +40,11 @@ class SessionRecords:
         self._digests = bytearray()
         self.seq_of: dict[str, int] = {}
 
-    def add(self, data: bytes, run_id: str, place: int) -> None:
-        """The session's next record."""
-        self.data.append(data)
-        self.run_ids.append(run_id)
-        self.places.append(place)
+    def add(self, data: Sequence[bytes], run_id: str, place: int) -> None:
+        """The session's next records, of one run; `place` is that of the first."""
+        self.data += data
+        self.run_ids += [run_id] * len(data)
+        self.places.extend(range(place, place + len(data)))
 
     def digest(self, seq: int) -> bytes:
         """What the record of that seq is chained with; made when it is first asked for, as most never are."""
@@ -80,6 +79,23 @@ class SessionRecords:
             )
 
 
+class _Stretch:
+    """New events one after another that have the same run, session and provider: their lines, and those of them
+    that change more than the record, the first among them.
+    """
+
+    __slots__ = ("data", "notable", "run_id")
+
+    def __init__(self, run_id: str, first: Event) -> None:
+        self.run_id = run_id
+        self.data: list[bytes] = []
+        self.notable = [first]
+
+
+NOTABLE = NEWS | COUNTED
+"""What changes the line of a session, a run or an approval."""
+
+
 class Records:
     """Sessions and runs by id, and the log of all events.
 
@@ -97,29 +113,37 @@ class Records:
 
         `check(run_id)` raises for a run whose events are refused.
         """
-        run_id = ""
         result: list[Event] = []
-        fresh: list[tuple[Event, bytes]] = []
+        stretches: list[_Stretch] = []
         next_seq: dict[str, int] = {}
         new_ids: dict[tuple[str, str], Event] = {}
+        run_id = session_id = provider = None
+        stretch: _Stretch | None = None
         for event, line in zip(events, lines_of(events), strict=True):
-            session_id, event_id = event.session_id, event.event_id
-            if event.run_id is not run_id:
-                run_id = event.run_id
-                if run_id:
-                    check(run_id)
-            stored = (self._stored(event) or new_ids.get((session_id, event_id))) if event_id else None
-            if stored is None:
-                seq = next_seq.get(session_id) or self._next_seq(event)
-                record = to_record(event, seq, line)
-                stored = record[0]
-                next_seq[session_id] = seq + 1
-                fresh.append(record)
-                if event_id:
-                    new_ids[session_id, event_id] = stored
+            if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
+                if event.run_id and event.run_id is not run_id:
+                    check(event.run_id)
+                run_id, session_id, provider = event.run_id, event.session_id, event.provider
+                stretch = None
+            event_id = event.event_id
+            if event_id and (earlier := self._stored(event) or new_ids.get((session_id, event_id))) is not None:
+                result.append(earlier)
+                continue
+            seq = next_seq.get(session_id) or self._next_seq(event)
+            stored, data = to_record(event, seq, line)
+            next_seq[session_id] = seq + 1
+            if stretch is None:
+                stretch = _Stretch(run_id, stored)
+                stretches.append(stretch)
+            elif event_id or type(stored) in NOTABLE:
+                stretch.notable.append(stored)
+            stretch.data.append(data)
+            if event_id:
+                new_ids[session_id, event_id] = stored
             result.append(stored)
-        self._keep(fresh)
-        return result, bool(fresh)
+        for stretch in stretches:
+            self._keep(stretch)
+        return result, bool(stretches)
 
     def _next_seq(self, event: Event) -> int:
         last = self.last_seq(event.session_id)
@@ -187,27 +211,23 @@ class Records:
             return None
         return from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
 
-    def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
-        run_id = session_id = provider = None
-        tallies: defaultdict[str, RunTally] = defaultdict(RunTally)
-        for event, data in fresh:
-            if (
-                event.run_id is not run_id
-                or event.session_id is not session_id
-                or event.provider is not provider
-                or type(event) in NEWS
-            ):
-                run_id, session_id, provider = event.run_id, event.session_id, event.provider
-                session = self._note(event)
-            if not session.data and event.seq > 1:
-                session.begin_after(event.seq - 1, head_below(event, root(event.session_id)))
-            session.add(data, run_id, len(self.log))
-            self.log.append(session)
+    def _keep(self, stretch: _Stretch) -> None:
+        first, run_id = stretch.notable[0], stretch.run_id
+        session = self._note(first)
+        if not session.data and first.seq > 1:
+            session.begin_after(first.seq - 1, head_below(first, root(first.session_id)))
+        session.add(stretch.data, run_id, len(self.log))
+        self.log += [session] * len(stretch.data)
+        tally: RunTally | None = None
+        for event in stretch.notable:
+            if event is not first and type(event) in NEWS:
+                self._note(event)
             if event.event_id:
                 session.seq_of[event.event_id] = event.seq
             if run_id and type(event) in COUNTED:
-                tallies[run_id].take(event)
-        for run_id, tally in tallies.items():
+                tally = tally or RunTally()
+                tally.take(event)
+        if tally is not None:
             self.runs[run_id] = tally.applied(self.runs[run_id])
 
     def _note(self, event: Event) -> SessionRecords:
