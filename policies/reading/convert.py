@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..language.record import Base
+from ..language.record import Base, Record
 from ..rules.record import Rule
-from .node_checks import INVALID, complaints_of, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in
+from .node_checks import INVALID, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in
 from .shapes import (
     AnyRule,
     Choice,
@@ -73,7 +73,7 @@ class Converter:
                 if values[field.name] is INVALID:
                     return INVALID
         record = cls(**values)
-        for where, message in complaints_of(record):
+        for where, message in record.problems() if isinstance(record, Record) else ():
             if not broken or (where and where[0] in node.entries and where[0] not in broken):
                 span, path = place_of(node, where)
                 self._report.add(message, span, path)

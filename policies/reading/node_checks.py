@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from ..language.record import Base
-from ..values.complaints import Complaint
 from . import shapes
 from .shapes import Shape
 from .tree import ListNode, MapNode, Node, Scalar, TextSpan
@@ -15,12 +13,6 @@ from .tree import ListNode, MapNode, Node, Scalar, TextSpan
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
 _LARGEST = 2**63 - 1
-
-
-def complaints_of(record: Base) -> Iterator[Complaint]:
-    """What a record says is wrong with itself."""
-    problems = getattr(record, "problems", None)
-    return iter(problems() if problems is not None else ())
 
 
 def own_keys(cls: type[Base]) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from proctor.policies.stream.events import ErrorOccurred, Event
@@ -34,53 +36,30 @@ class Next(Enum):
 READ = Next.READ
 
 
+@dataclass(slots=True, eq=False)
 class ProviderReader:
     """Reads a provider. `take(event)` is called for each event and says how to go on; `rest()` is awaited after each
     `TURN` of them, and whenever `take` says so. What the client's code starts are sub-runs of `parent`.
     """
 
-    __slots__ = (
-        "_abandoned",
-        "_adapter",
-        "_client",
-        "_ended",
-        "_launch",
-        "_parent",
-        "_provider",
-        "_rest",
-        "_take",
-        "_walking",
-        "released",
-        "rungs",
-    )
-
-    def __init__(
-        self,
-        adapter: Adapter,
-        take: Callable[[Event], Next],
-        rest: Callable[[], Awaitable[None]],
-        parent: Parent | None = None,
-    ) -> None:
-        self._adapter = adapter
-        self._parent = parent
-        self._take = take
-        self._rest = rest
-        self._client: Apart[None] | None = None
-        self._abandoned = False
-        self._ended: Latch | None = None
-        self._launch: Launch
-        self._provider: Provider | None = None
-        self._walking: Latch | None = None
-        self.rungs: list[dict[str, Any]] = []
-        self.released = True
+    _adapter: Adapter
+    _take: Callable[[Event], Next]
+    _rest: Callable[[], Awaitable[None]]
+    _parent: Parent | None = None
+    rungs: list[dict[str, Any]] = field(default_factory=list, init=False)
+    released: bool = field(default=True, init=False)
+    _client: Apart[None] | None = field(default=None, init=False)
+    _ended: Latch | None = field(default=None, init=False)
+    _provider: Provider | None = field(default=None, init=False)
+    _walking: Latch | None = field(default=None, init=False)
+    _abandoned: bool = field(default=False, init=False)
 
     async def run(self, launch: Launch) -> Exception | None:
         """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
         if self._abandoned:
             return None
-        self._launch = launch
         self._ended = ended = Latch()
-        self._client = client = Apart(self._live)
+        self._client = client = Apart(partial(self._live, launch, ended))
         await ended.wait()
         self.released = await client.released(0 if self._abandoned else EXIT_S)
         if self._walking is not None:
@@ -90,10 +69,8 @@ class ProviderReader:
         self.rungs.append({"rung": "release", "released": False})
         return ProviderError("the agent was not released: it does not end, and is left behind")
 
-    async def _live(self) -> None:
-        assert self._ended is not None
+    async def _live(self, launch: Launch, ended: Latch) -> None:
         work_for(self._parent)
-        ended, launch = self._ended, self._launch
         try:
             await self._adapter.prepare()
             while self._provider is None:

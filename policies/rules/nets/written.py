@@ -8,7 +8,7 @@ from typing import Literal
 from ...language.record import Name, Natural, Positive, Record
 from ...language.selectors import ToolWhere, selector_problems
 from ...values.circles import circle
-from ...values.complaints import Complaint
+from ...values.complaints import Complaint, Where
 from ..record import Cap, Roles, Statement, owes_nothing
 
 
@@ -72,7 +72,9 @@ class Net(Statement, frozen=True):
         yield from super().problems()
         yield from _repeated(self.places, "place", ("places",))
         yield from _repeated([t.name for t in self.transitions], "transition", ("transitions",))
-        yield from self._missing_places()
+        places = set(self.places)
+        missing = ((where, place) for where, place in self._places_named() if place not in places)
+        yield from ((where, f"net `{self.name}` has no place `{place}`") for where, place in missing)
         if self.free_tools:
             yield from selector_problems(self.free_tools, ("free_tools",))
         if cycle := silent_cycle(self.transitions):
@@ -104,20 +106,14 @@ class Net(Statement, frozen=True):
         """Whether nothing is lost by looking only at calls that end before the next one comes."""
         return all(t.tools for t in self.transitions) or not any(t.deferred for t in self.transitions)
 
-    def _missing_places(self) -> Iterator[Complaint]:
-        places = set(self.places)
+    def _places_named(self) -> Iterator[tuple[Where, str]]:
+        """Every place that is spoken of, and where."""
         for field in ("initial_marking", "capacity"):
-            for place in getattr(self, field):
-                if place not in places:
-                    yield (field, place), f"net `{self.name}` has no place `{place}`"
-        for n, place in enumerate(self.terminal_places):
-            if place not in places:
-                yield ("terminal_places", n), f"net `{self.name}` has no place `{place}`"
+            yield from (((field, place), place) for place in getattr(self, field))
+        yield from ((("terminal_places", n), place) for n, place in enumerate(self.terminal_places))
         for n, transition in enumerate(self.transitions):
             for side in ("inputs", "outputs"):
-                for m, place in enumerate(getattr(transition, side)):
-                    if place not in places:
-                        yield ("transitions", n, side, m), f"net `{self.name}` has no place `{place}`"
+                yield from ((("transitions", n, side, m), p) for m, p in enumerate(getattr(transition, side)))
 
 
 def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) -> Iterator[Complaint]:
