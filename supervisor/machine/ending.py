@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -133,21 +134,10 @@ def described(error: BaseException | None) -> dict[str, Any]:
 
 def unseen(found: list[Violation], earlier: list[Violation]) -> list[Violation]:
     """The violations that are not among those known already, each once."""
-    seen = {_mark(violation) for violation in earlier}
-    fresh: list[Violation] = []
-    for violation in found:
-        mark = _mark(violation)
-        if mark not in seen:
-            seen.add(mark)
-            fresh.append(violation)
-    return fresh
+    seen = set(map(_mark, earlier))
+    first = {_mark(violation): violation for violation in reversed(found)}
+    return [violation for violation in found if first[_mark(violation)] is violation and _mark(violation) not in seen]
 
 
-def _mark(violation: Violation) -> tuple[Any, ...]:
-    return (
-        violation.policy,
-        violation.rule,
-        violation.kind,
-        violation.tool_call_id,
-        violation.message,
-    )
+_mark = attrgetter("policy", "rule", "kind", "tool_call_id", "message")
+"""What two findings of one violation have in common."""

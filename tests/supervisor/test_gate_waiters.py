@@ -151,7 +151,7 @@ async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
     class Large:
         pass
 
-    waiters = GateWaiters(lambda input: waiters.give(input.key, GateAnswer(allowed=True)), lambda: 1)  # type: ignore[union-attr]
+    waiters = GateWaiters(lambda input: waiters.give(input.key, GateAnswer(allowed=True)), lambda: 1)  # type: ignore[attr-defined]
     large = Large()
     gone = weakref.ref(large)
     await waiters.hold(ToolCall(id="c", name="read", input={"content": large}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
 from proctor.policies.stream.calls import ToolCall
@@ -15,11 +13,11 @@ from .judge import AsyncCheck
 from .result import Outcome
 
 
-class _Command(msgspec.Struct, frozen=True, kw_only=True):
-    pass
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a run machine wants done."""
 
 
-class AnswerGate(_Command, frozen=True, kw_only=True):
+class AnswerGate(Command, frozen=True, kw_only=True):
     """Tell the gate; given once for each proposal, after its record is durable.
 
     `rules` are those that found something about the call, each with its policy: `org/deny-1`.
@@ -31,7 +29,7 @@ class AnswerGate(_Command, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
 
 
-class RunChecks(_Command, frozen=True, kw_only=True):
+class RunChecks(Command, frozen=True, kw_only=True):
     """Run the asynchronous checks of a proposal and tell the machine what they answered."""
 
     key: int
@@ -39,41 +37,41 @@ class RunChecks(_Command, frozen=True, kw_only=True):
     checks: tuple[AsyncCheck, ...]
 
 
-class AskApproval(_Command, frozen=True, kw_only=True):
+class AskApproval(Command, frozen=True, kw_only=True):
     """Show a held call to whoever may answer it."""
 
     request: ApprovalRequest
 
 
-class DropApproval(_Command, frozen=True, kw_only=True):
+class DropApproval(Command, frozen=True, kw_only=True):
     """The held call was decided; no answer is needed any more."""
 
     approval_id: str
 
 
-class Reserve(_Command, frozen=True, kw_only=True):
+class Reserve(Command, frozen=True, kw_only=True):
     """Draw on shared budgets, and tell the machine what the store answered."""
 
     draws: tuple[Draw, ...]
 
 
-class Settle(_Command, frozen=True, kw_only=True):
+class Settle(Command, frozen=True, kw_only=True):
     """The run draws on no budget any more: it has `used` this much of each thing that budgets count."""
 
     used: dict[str, float]
 
 
-class CancelAdapter(_Command, frozen=True, kw_only=True):
+class CancelAdapter(Command, frozen=True, kw_only=True):
     """Send the provider down the cancel ladder; given at most once."""
 
     reason: str
 
 
-class HurryRecord(_Command, frozen=True, kw_only=True):
+class HurryRecord(Command, frozen=True, kw_only=True):
     """The run is to end: a store that does not answer in time has failed."""
 
 
-class RetryRecord(_Command, frozen=True, kw_only=True):
+class RetryRecord(Command, frozen=True, kw_only=True):
     """The run is over and the store failed: store once more what it lacks, `end` last, as one unit.
 
     Where a record is refused, store each by itself but the end, and say so: the machine says what the end is
@@ -83,28 +81,13 @@ class RetryRecord(_Command, frozen=True, kw_only=True):
     end: Event
 
 
-class ArmDeadline(_Command, frozen=True, kw_only=True):
+class ArmDeadline(Command, frozen=True, kw_only=True):
     """Tick the machine at this moment; None disarms."""
 
     at_ms: int | None
 
 
-class Finish(_Command, frozen=True, kw_only=True):
+class Finish(Command, frozen=True, kw_only=True):
     """The run is over and its terminal event stored, as far as the store allows; given once, last."""
 
     outcome: Outcome
-
-
-Command: TypeAlias = (
-    AnswerGate
-    | RunChecks
-    | AskApproval
-    | DropApproval
-    | Reserve
-    | Settle
-    | HurryRecord
-    | RetryRecord
-    | CancelAdapter
-    | ArmDeadline
-    | Finish
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,11 +14,13 @@ from ...ports.adapters import ApprovalAnswer, ApprovalRequest
 from ...ports.ledger import Drawn
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True):
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, at a moment in milliseconds since the epoch."""
+
     now_ms: int
 
 
-class Begin(_Input, frozen=True, kw_only=True):
+class Begin(Input, frozen=True, kw_only=True):
     """The run starts; `first` is false when the session had runs before, `prompt` None where none was seen."""
 
     prompt: str | None
@@ -28,40 +30,40 @@ class Begin(_Input, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-class Reported(_Input, frozen=True, kw_only=True, gc=False):
+class Reported(Input, frozen=True, kw_only=True, gc=False):
     """The provider reported an event."""
 
     event: Event
 
 
-class RanOtherwise(_Input, frozen=True, kw_only=True):
+class RanOtherwise(Input, frozen=True, kw_only=True):
     """A call that was let through ran with another input, changed by somebody who may not: `event` is what ran."""
 
     event: ToolCallStarted
 
 
-class Proposed(_Input, frozen=True, kw_only=True):
+class Proposed(Input, frozen=True, kw_only=True):
     """The gate holds a call; `key` names this proposal and is never used again."""
 
     key: int
     call: ToolCall
 
 
-class Checked(_Input, frozen=True, kw_only=True):
+class Checked(Input, frozen=True, kw_only=True):
     """The asynchronous checks of a proposal have answered; one that raised is its exception."""
 
     key: int
     answers: Mapping[str, Any]
 
 
-class Withdrawn(_Input, frozen=True, kw_only=True):
+class Withdrawn(Input, frozen=True, kw_only=True):
     """The caller that waited for the gate's answer went away; the call will not run."""
 
     key: int
     call_id: str
 
 
-class ApprovalAnswered(_Input, frozen=True, kw_only=True):
+class ApprovalAnswered(Input, frozen=True, kw_only=True):
     """Somebody answered a held call; `tool_input` is its exact input, where a shell has it besides the record."""
 
     approval_id: str
@@ -69,11 +71,11 @@ class ApprovalAnswered(_Input, frozen=True, kw_only=True):
     tool_input: dict[str, Any] | None = None
 
 
-class Ticked(_Input, frozen=True, kw_only=True):
+class Ticked(Input, frozen=True, kw_only=True):
     """Time went by."""
 
 
-class CancelAsked(_Input, frozen=True, kw_only=True):
+class CancelAsked(Input, frozen=True, kw_only=True):
     """A person or the caller wants the run to end.
 
     `approval` is what is recorded as asked when the run ends so that a call can be approved first, and run
@@ -86,38 +88,38 @@ class CancelAsked(_Input, frozen=True, kw_only=True):
     approval: ApprovalRequest | None = None
 
 
-class OwnerLost(_Input, frozen=True, kw_only=True):
+class OwnerLost(Input, frozen=True, kw_only=True):
     """The supervisor that ran this is gone; the one that notices ends the run."""
 
     error: Exception
 
 
-class NetsChanged(_Input, frozen=True, kw_only=True):
+class NetsChanged(Input, frozen=True, kw_only=True):
     """A net has joined or left the judge: it is to be on record."""
 
     event: NetJoined | NetLeft
 
 
-class AdapterEnded(_Input, frozen=True, kw_only=True):
+class AdapterEnded(Input, frozen=True, kw_only=True):
     """The provider is gone: `error` is what its client raised, `evidence` what the cancel ladder saw."""
 
     error: BaseException | None = None
     evidence: dict[str, Any] = {}
 
 
-class Stored(_Input, frozen=True, kw_only=True):
+class Stored(Input, frozen=True, kw_only=True):
     """The first `count` of the events recorded are durable."""
 
     count: int
 
 
-class StoreFailed(_Input, frozen=True, kw_only=True):
+class StoreFailed(Input, frozen=True, kw_only=True):
     """The record cannot be written."""
 
     error: Exception
 
 
-class Retried(_Input, frozen=True, kw_only=True):
+class Retried(Input, frozen=True, kw_only=True):
     """What came of `RetryRecord`: everything is stored; or all but the end and what is `refused`, which cannot
     be recorded; or the store has failed again (`error`).
     """
@@ -126,36 +128,15 @@ class Retried(_Input, frozen=True, kw_only=True):
     error: Exception | None = None
 
 
-class Reserved(_Input, frozen=True, kw_only=True):
+class Reserved(Input, frozen=True, kw_only=True):
     """What came of `Reserve`: the store's answer to each draw, or how it failed."""
 
     drawn: tuple[Drawn, ...] = ()
     error: Exception | None = None
 
 
-class Settled(_Input, frozen=True, kw_only=True):
+class Settled(Input, frozen=True, kw_only=True):
     """What came of `Settle`."""
 
     drawn: tuple[Drawn, ...] = ()
     error: Exception | None = None
-
-
-Input: TypeAlias = (
-    Begin
-    | Reported
-    | RanOtherwise
-    | Proposed
-    | Checked
-    | Withdrawn
-    | ApprovalAnswered
-    | Ticked
-    | CancelAsked
-    | OwnerLost
-    | NetsChanged
-    | Reserved
-    | Settled
-    | AdapterEnded
-    | Stored
-    | StoreFailed
-    | Retried
-)
