@@ -133,13 +133,13 @@ def removed(path: Path) -> bool:
 def _variables(settings: dict[str, Any], path: Path) -> dict[str, Any]:
     found = settings.get("env", {})
     if not isinstance(found, dict):
-        raise UsageError(f"`env` in `{path}` is not as Claude Code writes it; mend it first")
+        raise UsageError(f"`env` in `{path}` is not as Claude Code writes it; repair it first")
     return found
 
 
 def _without_ours(hooks: Any, path: Path) -> dict[str, list[Any]]:
     if not isinstance(hooks, dict) or not all(isinstance(entries, list) for entries in hooks.values()):
-        raise UsageError(f"`hooks` in `{path}` is not as Claude Code writes it; mend it first")
+        raise UsageError(f"`hooks` in `{path}` is not as Claude Code writes it; repair it first")
     kept = {event: [entry for entry in entries if not _is_ours(entry)] for event, entries in hooks.items()}
     return {event: entries for event, entries in kept.items() if entries or not hooks[event]}
 
@@ -162,7 +162,7 @@ def _read(path: Path) -> dict[str, Any]:
         found = json.loads(text or "{}")
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}:{error.colno}"
-        raise UsageError(f"{place}: not JSON: {error.msg.lower()}; mend the file first") from error
+        raise UsageError(f"{place}: not JSON: {error.msg.lower()}; repair the file first") from error
     if not isinstance(found, dict):
         raise UsageError(f"`{path}` is not a settings file: it does not hold an object")
     return found

@@ -145,7 +145,9 @@ def _restored(program: Program, snapshot: Snapshot) -> SessionState:
     for name in snapshot.removed:
         remove_net(on, name)
     if snapshot.rules != {number: rule.id for number, rule in on.rules.items()}:
-        raise EventError(f"a snapshot of policy `{snapshot.policy}`, whose rules are others than `{program.name}`'s")
+        raise EventError(
+            f"a snapshot of policy `{snapshot.policy}`, whose rules differ from those of `{program.name}`"
+        )
     on.session = snapshot.session
     compiled = {**{rule.number: rule for rule in on.removed_nets.values()}, **on.rules}
     for number, state in snapshot.states.items():

@@ -375,7 +375,7 @@ def test_a_snapshot_of_another_policy_is_refused(ruled: Any) -> None:
         ruled({"type": "require", "id": "b", "tool": "x"}),
     )
 
-    with pytest.raises(EventError, match="whose rules are others"):
+    with pytest.raises(EventError, match="whose rules differ"):
         other.compiled.restore(one.monitor.snapshot())
     with pytest.raises(EventError, match="not a snapshot"):
         other.compiled.restore(b"{]")

@@ -82,8 +82,7 @@ class Writer(ABC, Generic[RecorderT]):
         """Raises StoreError in a process forked from the one that opened the store: the thread is not in it."""
         if os.getpid() != self._pid:
             raise StoreError(
-                f"store `{self._name}` was opened by another process than this one, which was forked from it; "
-                "open it here",
+                f"store `{self._name}` was opened before this process was forked; open it in this process",
                 kind="forked",
             )
 

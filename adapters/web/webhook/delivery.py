@@ -66,7 +66,7 @@ class Courier:
     async def _once(self, event: Event, body: bytes) -> None:
         target, id = self._target, message_id(event)
         if self._age_s(event) > target.oldest_s:
-            raise _AgainError("it is too old to be news")
+            raise _AgainError("it is older than the receiver's limit")
         headers = signed(target.key, id, body, round(datetime.now(UTC).timestamp()))
         try:
             with anyio.fail_after(target.timeout_s):

@@ -44,7 +44,7 @@ def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Targ
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
         raise UsageError(f"`{url}` is not an address for a webhook; use https://HOST/PATH")
     if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise UsageError(f"`{url}` would carry what agents do in clear; use https://, or an address on loopback")
+        raise UsageError(f"`{url}` would carry what agents do in clear text; use https://, or an address on loopback")
     unknown = sorted(set(types) - set(EVENT_TYPES))
     if unknown:
         raise UsageError(f"there is no event type `{unknown[0]}`; docs: Events")

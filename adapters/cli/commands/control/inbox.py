@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def approvals(limit: int, watch: bool, store: str | None, output: str | None, as_json: bool) -> None:
     """List the calls that wait for a person, oldest first, with their whole input."""
     if watch and output not in (None, "-"):
-        raise click.UsageError("a file is there as a whole or not at all, and `--watch` has no end; use `>`")
+        raise click.UsageError("`-o` writes a file as a whole, and `--watch` has no end; use `>`")
     with written_to(output):
         _listed(limit, watch, store, as_json)
 

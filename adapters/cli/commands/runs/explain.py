@@ -55,7 +55,7 @@ def explain(
     own = {event.seq for event in events if from_file or event.run_id == events[-1].run_id}
     steps = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
     if seq is not None and not steps:
-        raise click.UsageError(f"nothing was decided at event {seq}; leave it out to see where something was")
+        raise click.UsageError(f"nothing was decided at event {seq}; leave out the number to see every decision")
     shown = [item for item in steps if _stopped(item)] if refused else steps
     for item in shown:
         if as_json:

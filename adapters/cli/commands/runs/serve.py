@@ -83,7 +83,7 @@ def serve(
 
     check_outside_runs("serve")
     if anywhere and not tokens:
-        raise click.UsageError("`--anywhere` needs `--tokens FILE`: who acts from elsewhere has a name")
+        raise click.UsageError("`--anywhere` needs `--tokens FILE`, so that whoever acts from elsewhere has a name")
     for origin in origins:
         _check_origin(origin)
     _check_installed()
@@ -205,7 +205,7 @@ def _check_proxy(address: str | None) -> None:
     try:
         ip_address(address or "127.0.0.1")
     except ValueError:
-        raise click.UsageError(f"`--proxy {address}` is not an address; say 127.0.0.1, or the proxy's own") from None
+        raise click.UsageError(f"`--proxy {address}` is not an address; use 127.0.0.1, or the proxy's own") from None
 
 
 def _check_origin(origin: str) -> None:
