@@ -111,12 +111,12 @@ async def test_a_result_that_is_an_error_is_a_failed_run(bench: Any) -> None:
 
 async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
     """Where it runs was settled when it began."""
-    launch = Launch(run_id="amp-resume", session_id="s", prompt="more", gate=allow, resume="T-9")
+    launch = Launch(run_id="amp-resume", session_id="s", prompt="more", gate=allow, resume="T-1")
     with anyio.fail_after(PATIENCE_S):
         async with bench.adapter(mode="low").open(launch) as provider:
             _ = [event async for event in provider.events()]
 
-    assert bench.started_with()["arguments"][:4] == ["threads", "continue", "T-9", "--execute"]
+    assert bench.started_with()["arguments"][:4] == ["threads", "continue", "T-1", "--execute"]
 
 
 async def test_a_cancel_terminates(bench: Any, touch: Any) -> None:
