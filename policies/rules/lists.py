@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..language.selectors import NameScope, Slot
 from ..language.tools import ListedTools
 from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, listed
-from .record import KEYLESS, Roles, Rule, drawn_in_words, owes_nothing
+from .record import KEYLESS, Roles, Rule, drawn_in_words, itself, owes_nothing
 from .wording import names
 
 
@@ -33,11 +33,7 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         return f"only {names(self.tools)}"
 
     owes = owes_nothing
-
-    def outline(self) -> tuple[Rule, ...]:
-        """The rule itself."""
-        return (self,)
-
+    outline = itself
     drawing = drawn_in_words
 
 
@@ -65,11 +61,7 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         return f"no {names(self.tools)}"
 
     owes = owes_nothing
-
-    def outline(self) -> tuple[Rule, ...]:
-        """The rule itself."""
-        return (self,)
-
+    outline = itself
     drawing = drawn_in_words
 
 

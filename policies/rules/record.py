@@ -228,6 +228,16 @@ def owes_nothing(clause: Statement) -> None:
     """For `owes`: no call must have come."""
 
 
+def itself(rule: Rule) -> tuple[Rule, ...]:
+    """For `outline`: names decide all of the rule."""
+    return (rule,)
+
+
+def undecided(rule: Rule) -> tuple[Rule, ...]:
+    """For `outline`: names decide nothing."""
+    return ()
+
+
 def drawn_in_words(rule: Rule) -> Drawing:
     """For `drawing`: nothing; a picture says the rule in words."""
     return ()

@@ -13,7 +13,7 @@ from ...language.selectors import NameScope, Selector
 from ...stream.calls import ToolCall
 from ...values.complaints import Complaint
 from ..machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, counted, slots_of
-from ..record import Rule, drawn_in_words, owes_nothing, restricts_tool
+from ..record import Rule, drawn_in_words, owes_nothing, restricts_tool, undecided
 from ..wording import names
 from .check_context import CheckAnswer, CheckContext, PastCall, Refuse
 
@@ -53,11 +53,7 @@ class Check(Rule, tag="check", frozen=True):
         return f"{names(self.tool)} as a function says"
 
     owes = owes_nothing
-
-    def outline(self) -> tuple[Rule, ...]:
-        """Nobody knows what the callable will say."""
-        return ()
-
+    outline = undecided  # nobody knows what the callable will say
     drawing = drawn_in_words
 
 

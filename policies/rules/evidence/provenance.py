@@ -23,7 +23,7 @@ from ..machine import (
     listed,
     slots_of,
 )
-from ..record import Fact, Link, Roles, Rule, owes_nothing
+from ..record import Fact, Link, Roles, Rule, owes_nothing, undecided
 from ..wording import names
 
 TOOL = 1
@@ -94,9 +94,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
         yield from super().inputs()
         yield self.tool, self.path
 
-    def outline(self) -> tuple[Rule, ...]:
-        """A call without the value needs no source."""
-        return ()
+    outline = undecided  # a call without the value needs no source
 
     def drawing(self) -> tuple[Link, ...]:
         """An arrow from the sources to the tool."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...language.selectors import NameScope, Selector
 from ..machine import Finding, JudgedCall, Machine, listed, slots_of
 from ..machine import RuleState as NoState
-from ..record import KEYLESS, Note, Owed, Roles, Rule
+from ..record import KEYLESS, Note, Owed, Roles, Rule, itself
 from ..wording import names
 
 
@@ -36,9 +36,7 @@ class Require(Rule, tag="require", frozen=True):
         """One call."""
         return Owed(self.tool)
 
-    def outline(self) -> tuple[Rule, ...]:
-        """The rule itself."""
-        return (self,)
+    outline = itself
 
     def drawing(self) -> tuple[Note, ...]:
         """A note in the tool's node."""
