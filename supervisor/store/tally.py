@@ -85,7 +85,7 @@ class RunTally:
             tenant, labels = owners(self.started.metadata)
             changes |= {"started_seq": self.started.seq, "started_at": moment(ms_of(self.started))}
             changes |= {"tenant": run.tenant or tenant, "labels": run.labels or labels}
-        if not run.ended_seq:
+        if not run.ended_seq and (self.ended is not None or any(self.floor)):
             usage = Usage(**{name: self._total(n, getattr(run.usage, name)) for n, name in enumerate(FIGURES)})
             if usage != run.usage:
                 changes["usage"] = usage
