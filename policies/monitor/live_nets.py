@@ -13,6 +13,7 @@ from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
 from ..stack.ids import net_name
 from ..stream.events import NetJoined, NetLeft
+from .program.index import CompiledRule
 from .state import SessionState
 
 
@@ -22,7 +23,7 @@ def add_net(on: SessionState, net: str | NetLine | Net, **attached: Any) -> None
         raise ValueError(wrong_type("a net", net))
     check_policy(Policy(name="added", nets=[net]))
     name = net_name(net)
-    if _is_active(on, name):
+    if _active(on, name):
         raise ValueError(f"a net `{name}` is active already")
     if name in on.removed_nets:
         on.adopt(on.program.with_rule(on.removed_nets.pop(name)))
@@ -33,13 +34,13 @@ def add_net(on: SessionState, net: str | NetLine | Net, **attached: Any) -> None
 
 def net_joined(on: SessionState, event: NetJoined) -> None:
     """A net joined the run, unless it has already: the live session knows before its record does."""
-    if not _is_active(on, event.name):
+    if not _active(on, event.name):
         add_net(on, read_net(event.net))
 
 
 def net_left(on: SessionState, event: NetLeft) -> None:
     """A net left the run, unless it has already."""
-    if _is_active(on, event.name):
+    if _active(on, event.name):
         remove_net(on, event.name)
 
 
@@ -47,7 +48,7 @@ def restore_nets(on: SessionState) -> None:
     """Another run begins: it is judged by the nets of its policies, and no others."""
     added = {net_name(net) for net in on.added_nets}
     for name in added:
-        if _is_active(on, name):
+        if _active(on, name):
             remove_net(on, name)
     for name in [name for name in on.removed_nets if name not in added]:
         on.adopt(on.program.with_rule(on.removed_nets.pop(name)))
@@ -60,14 +61,13 @@ def read_net(data: Any) -> str | Net | NetLine:
     return msgspec.convert(data, NetLine) if "line" in data else msgspec.convert(data, Net)
 
 
-def _is_active(on: SessionState, name: str) -> bool:
-    return any(rule.kind == "net" and rule.id == name for rule in on.program.rules)
+def _active(on: SessionState, name: str) -> CompiledRule | None:
+    return next((rule for rule in on.program.rules if rule.kind == "net" and rule.id == name), None)
 
 
 def remove_net(on: SessionState, name: str) -> None:
     """Judge without a net from now on; it keeps its state."""
-    for rule in on.program.rules:
-        if rule.kind == "net" and rule.id == name:
-            on.removed_nets[name] = rule
-            return on.adopt(on.program.without(rule.number))
-    raise KeyError(name)
+    if (rule := _active(on, name)) is None:
+        raise KeyError(name)
+    on.removed_nets[name] = rule
+    on.adopt(on.program.without(rule.number))

@@ -59,13 +59,9 @@ def _without_implied(candidates: Sequence[LimitEntry]) -> Iterator[LimitEntry]:
 
 def implies(strong: LimitEntry, weak: LimitEntry) -> bool:
     """Whether the one refuses at least as much, at least as strictly, wherever the other does."""
-    as_tight = strong.limit.max <= weak.limit.max and _covers(strong.limit, weak.limit)
+    includes = strong.limit.scope == "session" or weak.limit.scope == "run"  # a session includes its runs
+    as_tight = strong.limit.max <= weak.limit.max and includes
     return as_tight and STRICTNESS[strong.action] >= STRICTNESS[weak.action]
-
-
-def _covers(wide: Limit, narrow: Limit) -> bool:
-    """Whether what one counts includes what the other counts: a session includes its runs."""
-    return wide.scope == "session" or narrow.scope == "run"
 
 
 def first_reached(entries: Sequence[LimitEntry]) -> Limits:

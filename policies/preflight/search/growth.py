@@ -89,12 +89,13 @@ def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
         at = queue.popleft()
         for move in (*asks, *_ends(at.look)):
             reached = _moved(machine, at, move)
-            if reached is None or reached.look in seen:
-                if reached is not None:
-                    walked.fired.update(reached.fired)
+            if reached is None:
+                continue
+            walked.fired.update(reached.fired)
+            if reached.look in seen:
                 continue
             seen.add(reached.look)
-            _note(walked, reached)
+            walked.highest = list(map(max, walked.highest, reached.look.marking))
             if (gains and _grows(machine, reached, walked)) or len(seen) > MAX_STATES:
                 walked.complete = False
                 return walked
@@ -140,12 +141,8 @@ def _too_many(net: Net, state: NetState) -> bool:
     """Whether more calls are in flight than are looked at."""
     waiting = [n for some in state.waiting.values() for n in some]
     tokenless = sum(not net.transitions[n].inputs for n in waiting)
-    return tokenless > IN_FLIGHT or len(waiting) - tokenless > IN_FLIGHT + _tokens(net)
-
-
-def _tokens(net: Net) -> int:
-    """How many tokens there may be for calls in flight to take."""
-    return sum(net.initial_marking.values()) + sum(net.capacity.values())
+    tokens = sum(net.initial_marking.values()) + sum(net.capacity.values())  # that there may be for them to take
+    return tokenless > IN_FLIGHT or len(waiting) - tokenless > IN_FLIGHT + tokens
 
 
 def _weight(net: Net) -> int:
@@ -155,11 +152,6 @@ def _weight(net: Net) -> int:
 
 def _new_id(state: NetState) -> str:
     return next(id for id in map(str, range(len(state.waiting) + 1)) if id not in state.waiting)
-
-
-def _note(walked: Walked, reached: _Reached) -> None:
-    walked.fired.update(reached.fired)
-    walked.highest = [max(pair) for pair in zip(walked.highest, reached.look.marking, strict=True)]
 
 
 def _grows(machine: NetMachine, reached: _Reached, walked: Walked) -> bool:
