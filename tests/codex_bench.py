@@ -96,7 +96,7 @@ class ResponsesAPI:
         return {"type": "custom_tool_call", "name": "apply_patch", "input": text, "call_id": call_id}
 
     async def wait_for_requests(self, times: int = 1) -> None:
-        """Wait until so many responses were asked for."""
+        """Wait until a given number of responses were requested."""
 
         def count() -> None:
             with self._news:

@@ -29,7 +29,7 @@ NO = ApprovalAnswer(granted=False, by="bo", tell_model="Use the staging host.")
 
 
 class Scenario:
-    """What is told to the machine of a run, and under which policy and identity."""
+    """The inputs to a run's machine, and its policy and identity."""
 
     def __init__(
         self,

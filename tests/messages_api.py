@@ -126,7 +126,7 @@ class MessagesAPI:
         request.stream(_played(reply, self.new_id("msg"), request.body.get("model", "")))
 
     def wait_for_requests(self, count: int, timeout_s: float = 20) -> bool:
-        """Block until so many model requests have come."""
+        """Block until a given number of model requests have come."""
         with self.arrived:
             return self.arrived.wait_for(lambda: len(self.requests) >= count, timeout_s)
 

@@ -92,7 +92,7 @@ async def test_of_answers_from_several_processes_one_counts(tmp_path: Path) -> N
 
 
 async def test_an_answer_to_another_input_a_late_one_and_one_to_nothing_do_not_count() -> None:
-    """Each is told for what it is, and the call runs by none of them."""
+    """Each gets its own error, and none of them makes the call run."""
     store = MemoryStore()
     adapter = FakeAdapter([Ask(id="c1", name="bash", input={"command": "ls"})])
     async with Supervisor(store) as supervisor:

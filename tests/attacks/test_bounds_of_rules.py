@@ -144,7 +144,7 @@ def test_an_earlier_call_within_its_bound_of_values_counts_and_one_beyond_does_n
 
 
 def test_a_call_of_a_response_within_the_bound_counts_from_that_response() -> None:
-    """A sub-agent's call may be so many responses behind: what was used since is known exactly."""
+    """A sub-agent's call may be several responses behind: what was used since is known exactly."""
     monitor = ruled({"type": "count", "tool": "x", "max": 4, "within_turns": 2})
     first = ask(monitor, "x", 10)
     later = [ask(monitor, "x", 10 + BEHIND) for _ in range(2)]

@@ -43,7 +43,7 @@ def allowed(hooked: HookProcesses, hook: bytes | dict[str, Any]) -> bool:
 
 
 def test_hooks_at_once_share_one_budget(hooked: HookProcesses) -> None:
-    """Two clients of one session, sub-agents and parallel calls are so many processes at the same time."""
+    """Two clients of one session, sub-agents and parallel calls mean several processes at the same time."""
     hooked.run({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go", "prompt_id": "p0"})
     sent = [call(f"t{n}", agent_id=f"a{n % 3}", prompt_id=f"p{n % 2}") for n in range(10)]
     with ThreadPoolExecutor(10) as pool:

@@ -136,7 +136,7 @@ def test_what_was_half_imported_is_imported_with_the_right_lines(lines: Lines, t
 
 
 def test_a_session_with_a_current_run_is_not_written_by_an_import(lines: Lines, tmp_path: Path) -> None:
-    """Its run has an owner, and an import is none."""
+    """Its run has an owner, and an import is not an owner."""
     path = tmp_path / "to.db"
     cut = [line for line in lines if b'"run_completed"' not in line]
     imported(path, cut)

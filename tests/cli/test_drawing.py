@@ -36,7 +36,7 @@ def test_a_picture_as_json_has_its_sections(cli: Cli) -> None:
 
 
 def test_a_trace_marks_where_its_session_stands(cli: Cli, place: Any) -> None:
-    """What could be called now is told from what could not."""
+    """What could be called now is distinguished from what could not."""
     place.joinpath("order.yaml").write_text(ORDER)
     drawn = [cli("graph", "order.yaml", "--trace", "-", stdin=session(tool)).out for tool in ("look", "read")]
 

@@ -51,7 +51,7 @@ def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Cli, pla
 
 
 def test_it_watches_what_comes_and_what_becomes_of_it(tmp_path: Path) -> None:
-    """From before there is a store, whoever writes to it, until it is interrupted."""
+    """From before the store exists, for writes of any process, until it is interrupted."""
     path = tmp_path / "later.db"
     command = [sys.executable, "-m", "proctor.adapters.cli", "approvals", "--watch", "--json", "--store", str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -234,7 +234,7 @@ def test_explain_of_one_event_tells_only_that(cli: Cli, ran: Any) -> None:
 
 
 def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Cli, place: Path) -> None:
-    """The first run satisfied the rule; only the second one's decisions are told."""
+    """The first run satisfied the rule; only the second one's decisions are explained."""
     place.joinpath("order.yaml").write_text(
         "name: o\nrules: [{type: before, first: bash, then: write, action: deny}]\n"
     )

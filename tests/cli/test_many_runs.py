@@ -91,7 +91,7 @@ def test_tail_names_the_run_of_each_line(cli: Cli, path: Path) -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", [None, "run_going"])
 async def test_what_tail_follows_continues_from_what_it_has_shown(name: str | None) -> None:
-    """Whatever comes is told once: in a session long over, in one that goes on, in more new ones than a page."""
+    """Every new event is shown once: in a session long over, in a current one, in more than a page of new ones."""
     store = MemoryStore()
     await fill(store)
     run = None if name is None else await store.run(name)

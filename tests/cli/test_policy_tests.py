@@ -83,7 +83,7 @@ def test_a_held_call_runs_only_where_it_has_an_outcome(judged: Any) -> None:
 
 
 def test_a_call_may_fail(judged: Any) -> None:
-    """A lookup that failed is none."""
+    """A lookup that failed does not count."""
     answer = judged("{tool: lookup, error: the database is down}", "{tool: refund, expect: deny}")
 
     assert (answer.code, answer.out) == (0, "1 passed\n")

@@ -81,7 +81,7 @@ def test_a_database_without_a_store_is_reported_as_such(cli: Cli, url: str) -> N
 
 
 def test_what_is_wrong_with_a_url_is_reported_without_its_password(cli: Cli) -> None:
-    """A server that is not there, a role, a password, a database that are not; a URL that is none."""
+    """A server, a role, a password or a database that does not exist; an invalid URL."""
     there = urlsplit(server_url())
     host = there.netloc.rpartition("@")[2]
     refused = "this role" if VARIABLE in os.environ else "does not let this role in with this password"

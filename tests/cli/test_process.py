@@ -26,7 +26,7 @@ def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 def on_terminal(*arguments: str, columns: int = 80, typed: bytes = b"", **env: str) -> tuple[int, str]:
-    """Run on a terminal of so many columns; gives the exit code and what it showed."""
+    """Run on a terminal with a given number of columns; returns the exit code and the output."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update({"COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color", **env})
@@ -249,7 +249,7 @@ def test_output_that_is_no_terminal_has_no_colour() -> None:
 
 
 def test_no_color_is_respected_on_a_terminal() -> None:
-    """Not an escape sequence is left: the words say it all. An empty one is none."""
+    """No escape sequence is left: the words say it all. An empty NO_COLOR does not count."""
     for command in (("check", "org.yaml"), ("demo",), ("runs",), ("explain", "last"), ("adapters",)):
         code, shown = on_terminal(*command, NO_COLOR="1")
 

@@ -156,7 +156,7 @@ def test_kill_ends_a_run_that_nobody_owns_any_more(cli: Cli, silent: str) -> Non
 
 
 def test_kill_waits_for_a_number_of_seconds(cli: Cli) -> None:
-    """Not for what is none."""
+    """Anything else is refused."""
     killed = cli("kill", "--all", "--wait", "nan")
 
     assert (killed.code, killed.out, killed.err) == (2, "", "error: `--wait SECONDS`: `nan` is not a number\n")

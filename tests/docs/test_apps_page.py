@@ -129,7 +129,7 @@ def proctor(*arguments: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def served(place: Path) -> Iterator[Any]:
-    """The application in a server of its own; gives how to ask it. In the end it is told to stop, and has stopped."""
+    """The application in a server of its own; yields how to query it. At the end it has stopped."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

@@ -89,7 +89,7 @@ async def run_into(store: Any, room: int) -> list[Event]:
 
 
 async def check_settled_by_the_next(store: Any, acknowledged: list[Event]) -> None:
-    """A supervisor comes and goes on with the session."""
+    """A new supervisor continues the session."""
     left = await store.run("r1")
     adapter = FakeAdapter([Ask(id=f"d{n}", name="bash") for n in range(5)])
     async with Supervisor(store) as supervisor:

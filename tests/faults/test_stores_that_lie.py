@@ -158,7 +158,7 @@ async def test_a_limit_of_time_without_bound_never_comes() -> None:
 
 
 class SilentStore(MemoryStore):
-    """Answers so many appends, then none."""
+    """Answers a given number of appends, then none."""
 
     def __init__(self, answers: int) -> None:
         super().__init__()

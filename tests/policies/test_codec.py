@@ -1,4 +1,4 @@
-"""What is wrong with a piece of JSON is told in words."""
+"""Mistakes in JSON are put in words."""
 
 from __future__ import annotations
 

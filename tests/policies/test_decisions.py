@@ -128,7 +128,7 @@ def test_a_violation_says_which_condition_held_for_which_value(drive: Any) -> No
 
 
 def test_a_violation_says_which_condition_of_an_allow_list_failed(drive: Any) -> None:
-    """Those that hold are told too; a long value by its beginning."""
+    """Conditions that hold are named too; a long value by its beginning."""
     where = [{"path": "$.o", "lte": 5}, {"path": "$.t[*]", "regex": "^a"}]
     session = drive({"on_violation": "deny", "tool_rules": [{"allow": [{"tool": "x", "where": where}]}]})
     details = details_of(session.propose("x", o=5, t=["a", "b" * 300]), "allow-1")

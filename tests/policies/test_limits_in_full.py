@@ -79,7 +79,7 @@ def events() -> Iterator[tuple[int, Event | str]]:
 
 
 class LimitsSession:
-    """A monitor that is told all of it; made anew from its snapshot before each step where `restored`."""
+    """A monitor that observes all of it; if `restored`, it is made from its snapshot before each step."""
 
     def __init__(self, stack: list[dict[str, Any]], *, restored: bool) -> None:
         policies = [policy for document in stack for policy in parse_policies(document)]

@@ -308,7 +308,7 @@ def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any
 def test_a_circle_is_reported_wherever_the_ways_into_it_branch(
     document: dict[str, Any], witness: tuple[str, ...]
 ) -> None:
-    """The tool that only wants one of the circle is told too."""
+    """A tool that only needs one of the circle is reported too."""
     witnesses = [finding.witness for finding in found(document) if finding.code == "never_callable"]
 
     assert witness in witnesses

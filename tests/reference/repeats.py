@@ -39,7 +39,7 @@ def max_parallel(rule: Rule, world: World, call: Call) -> bool:
 
 
 def tripped(rule: Rule, world: World) -> int | None:
-    """When the breaker opened: at the refusal or failure that made so many."""
+    """When the breaker opened: at the refusal or failure that reached the bound."""
     ends = [(c.completed, True) for c in world.calls if c.completed is not None]
     ends += [(at, False) for c in world.calls for at in (c.failed, c.denied) if at is not None]
     row = total = 0

@@ -34,7 +34,7 @@ def log_that_raises() -> Iterator[None]:
 
 
 async def test_a_log_that_raises_hurts_no_run(log_that_raises: None, permissive: Policy) -> None:
-    """What it could not take is told to Python's own logging."""
+    """What it could not take goes to Python's own logging."""
     result = await run_once(FakeAdapter([MessageReceived(content="x")]), "go", policies=[permissive])
 
     assert result.status == "completed"

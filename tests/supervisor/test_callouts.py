@@ -172,7 +172,7 @@ async def test_a_net_that_joined_leaves_with_its_run() -> None:
 
 
 async def test_an_agent_cannot_take_a_net_from_its_run() -> None:
-    """Nets that join or leave are told by the supervisor only."""
+    """Only the supervisor reports nets that join or leave."""
     adapter = FakeAdapter((NetLeft(name="block rm"), *steps(("1", "rm", {}))))
     result = await run_once(adapter, "go", policies=[Policy(name="p", on_violation="deny", nets=["block rm"])])
 

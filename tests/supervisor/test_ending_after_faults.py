@@ -138,7 +138,7 @@ async def test_a_run_whose_start_cannot_be_recorded_starts_no_client(permissive:
 
 
 async def test_a_publisher_that_hears_of_an_approval_finds_it_listed(denying: Callable[..., Policy]) -> None:
-    """It may look at the run when it is told of an event."""
+    """It may look at the run when it gets an event."""
     listed: list[int] = []
 
     def publisher(event: Event) -> None:

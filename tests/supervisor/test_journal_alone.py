@@ -207,7 +207,7 @@ async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() ->
 
 
 async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() -> None:
-    """The first refusal is what is told."""
+    """The first refusal is reported."""
     store = ScriptedStore(FULL)
     store.refuses = MessageReceived
     run = Written(store)

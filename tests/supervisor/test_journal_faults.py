@@ -266,7 +266,7 @@ async def test_an_approver_that_ends_with_a_cancel_of_its_own_leaves_the_call_to
 
 
 async def test_an_order_that_makes_no_sense_hurts_no_run(permissive: Policy) -> None:
-    """Neither one to a label that is none, nor one to a run there is not."""
+    """Neither an order with an invalid label, nor one for a run that does not exist."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])

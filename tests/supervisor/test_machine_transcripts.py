@@ -27,7 +27,7 @@ STAMPS: dict[str, Any] = {"run_id": "r", "session_id": "s", "provider": "x"}
 
 
 class TranscribedRun:
-    """A machine that is told a scenario; its record is durable at once, unless the scenario says otherwise."""
+    """A machine that plays a scenario; its record is durable at once, unless the scenario says otherwise."""
 
     def __init__(self, scenario: Scenario) -> None:
         (policy,) = parse_policies(scenario.policy)

@@ -69,7 +69,7 @@ class Leaseless(MemoryStore):
 
 @anyone
 async def test_a_created_run_is_executed_once(permissive: Policy) -> None:
-    """Ten ask for it at the same time; the others are told whose it is."""
+    """Ten ask for it at the same time; the others learn whose it is."""
     store = MemoryStore()
     run_id = await create_run(store, "go")
     adapter = FakeAdapter([Ask(id="c1", name="read")])
@@ -403,7 +403,7 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive:
 
 @anyone
 async def test_a_run_that_was_withdrawn_is_not_executed(permissive: Policy) -> None:
-    """What is over is told so."""
+    """The error says that it is over."""
     store = MemoryStore()
     run_id = await create_run(store, "go", session_id="s")
     await store.instruct(Cancel(scope="run", value=run_id))

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.trio
 
 
 class Agent(FakeAdapter):
-    """Reports so many events, its end, and then nothing until it hears a rung; takes its time over leaving."""
+    """Reports a given number of events and its end, then nothing until a rung is taken; it leaves slowly."""
 
     def __init__(self, events: int = 0, *, ends: bool = True, leaves_s: float = 0.0, rung_s: float = 0.0) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ async def test_an_agent_is_read_no_further_than_its_end(autojump_clock: trio.tes
 async def test_after_a_turn_of_events_an_agent_that_never_waits_is_given_a_rest(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Also where whoever takes them would read on at once."""
+    """Even if their reader would read on at once."""
     reading = Reading(Agent(3 * TURN))
     await reading.run()
 

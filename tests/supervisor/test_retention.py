@@ -50,7 +50,7 @@ async def store_at(path: Path | None) -> AsyncIterator[Store]:
 
 
 async def add(store: Store, name: str, days: int, *more: Event, over: bool = True) -> None:
-    """A session of one run, so many days ago."""
+    """A session of one run, a given number of days ago."""
     ids: Any = {"run_id": f"run_{name}", "session_id": name}
     at = NOW - timedelta(days=days)
     await store.create_run(RunInfo(created_at=at, spec={"prompt": name, "context": {"tenant": "acme"}}, **ids))

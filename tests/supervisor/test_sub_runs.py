@@ -39,7 +39,7 @@ WEB = RunContext(tenant="acme", user="ana", labels={"team": "web"})
 
 
 def agent(*steps: Callable[[LoopGate], Awaitable[Any]], calls: int = 1) -> FunctionAdapter:
-    """Makes so many calls of its own, then takes its steps."""
+    """Makes a given number of calls of its own, then takes its steps."""
 
     async def loop(gate: LoopGate, prompt: str) -> None:
         search = gate.tool(name="search", refused="tell")(lambda: "found")

@@ -1,4 +1,4 @@
-"""A subscription goes on from a cursor: what was stored since, once, whoever follows and however often it is left."""
+"""A subscription continues from a cursor: everything stored since, once, however often it is left."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_a_run_of_that_name_that_is_another_s_is_left_alone() -> None:
 
 @pytest.mark.parametrize("scope", ["run", "session", "all"])
 async def test_an_order_that_came_before_ends_both(scope: str) -> None:
-    """Nothing goes on with a run that somebody ended, though nobody was there to hear it."""
+    """A run that somebody ended is not continued, though no owner was there to get the order."""
     store = MemoryStore()
     run = await store.create_run(RUN)
     await store.instruct(_order(scope))

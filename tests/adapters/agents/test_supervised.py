@@ -23,7 +23,7 @@ steps:
 
 @pytest.mark.anyio
 async def test_a_denied_call_of_a_script_has_no_effect(tmp_path: Path) -> None:
-    """The agent is told and goes on; the record says that the call was prevented."""
+    """The agent is told and continues; the record says that the call was prevented."""
     policy = Policy(name="p", tool_rules=(Deny(("write",), action="deny"),))
 
     result = await run_once(ScriptedAdapter(SCRIPT, workspace=tmp_path), "go", policy=policy)

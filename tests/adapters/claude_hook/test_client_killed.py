@@ -68,7 +68,7 @@ def killed(client: Any) -> None:
 
 
 def test_its_run_is_ended_by_the_process_that_judges(working: Any) -> None:
-    """The session is taken up by another client, as a run of its own, with what was counted."""
+    """Another client continues the session, as a run of its own, with the counts so far."""
     client, api = started(working), working.api
     killed(client)
     run = until(working.store, lambda run: run.status == "failed")

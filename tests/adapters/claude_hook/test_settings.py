@@ -57,7 +57,7 @@ def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}'])
 def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str) -> None:
-    """The person is told which file to mend."""
+    """The person is told which file to repair."""
     path = tmp_path / "settings.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"settings\.json"):

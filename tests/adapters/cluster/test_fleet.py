@@ -136,7 +136,7 @@ async def test_a_drained_node_takes_nothing_more(workers: Workers, store: SQLite
 
 
 async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore) -> None:
-    """A worker that is drained keeps its runs; whoever drains may wait no longer, and come again."""
+    """A worker that is drained keeps its runs; the caller may stop waiting, and drain again."""
     async with Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         waits = await waiting_approval(store, handle.run_id)
@@ -212,7 +212,7 @@ async def test_a_missing_cluster_is_reported() -> None:
 
 
 async def approved(store: SQLiteStore, fleet: Fleet, handle: FleetHandle) -> None:
-    """Say yes to what a run asks, and to what the run asks that goes on with it, until that is over."""
+    """Approve what a run asks, and what the run that continues it asks, until that is over."""
     with anyio.fail_after(PATIENCE_S):
         while (run := await handle.info()).status in NOT_OVER:
             for waits in await store.approvals(run_id=run.run_id):

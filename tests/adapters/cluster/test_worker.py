@@ -1,4 +1,4 @@
-"""Workers on one store: each run that was put down is executed once, and gone on with where its worker died."""
+"""Workers on one store: each queued run is executed once, and continued if its worker died."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQ
 async def test_what_can_start_nowhere_is_ended_with_the_reason(
     store: SQLiteStore, wrong: dict[str, Any], reason: str
 ) -> None:
-    """It does not wait for ever, and the worker goes on with others."""
+    """It does not wait for ever, and the worker continues with others."""
     good = {"adapter": "scripted", "prompt": "Go", "options": {"script": ECHO}, "policies": ({"name": "p"},)}
     async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
         bad, fine = await fleet.start(RunSpec(**{**good, **wrong})), await fleet.start(spec())
@@ -303,7 +303,7 @@ async def test_who_puts_runs_down_waits_while_too_many_wait(store: SQLiteStore) 
 
 @pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])
 async def test_an_agent_that_cannot_be_told_to_continue_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
-    """A command line is no message, and nobody runs it again; nor is a run that takes nothing up gone on with."""
+    """A command line is not a message, and nobody runs it again; nor is a run without continuation continued."""
     assert next_of(await enqueue(store, spec(**more))) is None
 
 
@@ -318,7 +318,7 @@ async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
 
 
 async def test_mistakes_are_reported(store: SQLiteStore) -> None:
-    """A run there is not, an id that is taken, a number that is none."""
+    """A run that does not exist, an id that is taken, an invalid number."""
     async with Fleet(store) as fleet:
         await fleet.start(spec(), run_id="r")
         with pytest.raises(UsageError, match="there is no run `nobody`"):

@@ -1,4 +1,4 @@
-"""Workers that are killed or stopped: each run is gone on with, and no call runs twice."""
+"""Workers that are killed or stopped: each run is continued, and no call runs twice."""
 
 from __future__ import annotations
 

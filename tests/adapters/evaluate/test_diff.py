@@ -38,7 +38,7 @@ def block(tool: str, action: str = "deny") -> dict[str, Any]:
 def test_calls_judged_otherwise_are_named_with_what_changed(
     make_session: MakeSession, policy: Compile, old: list[Any], new: list[Any], changes: list[str]
 ) -> None:
-    """Refused and allowed are what matters; another action or another rule are told apart."""
+    """What matters is refused or allowed; a change of action is distinguished from a change of rule."""
     (found,) = compare_sessions(policy(*old), policy(*new), [make_session("read", "bash")])
 
     assert [call.change for call in found.calls] == changes

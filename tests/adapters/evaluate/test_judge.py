@@ -196,7 +196,7 @@ def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: Ma
 
 
 def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: MakeSession, policy: Compile) -> None:
-    """What one session did does not count in the next; progress is told after each."""
+    """What one session did does not count in the next; progress is reported after each."""
     once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1})
     sessions = [make_session("bash", id="a"), make_session("bash", id="b")]
     counts: list[int] = []

@@ -32,7 +32,7 @@ def arguments(folder: Path, policy: str, *more: str) -> list[str]:
 
 @asynccontextmanager
 async def listening(command: list[str]) -> AsyncIterator[str]:
-    """A proxy that takes clients over HTTP, until it is told to end; gives its URL."""
+    """A proxy that serves clients over HTTP until it is told to end; yields its URL."""
     async with await anyio.open_process(command, stdin=subprocess.DEVNULL) as process:
         assert process.stderr is not None
         errors = ""

@@ -127,7 +127,7 @@ def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: 
 
 
 def wait_for(place: tuple[str, str], lock: str, count: int) -> None:
-    """Wait until so many of the processes wait for a lock of this kind."""
+    """Wait until a given number of the processes wait for a lock of this kind."""
     waiting = """SELECT pid FROM pg_stat_activity WHERE wait_event = %s AND application_name LIKE 'proctor%%'
         AND datname = current_database()"""
     deadline = time.monotonic() + PATIENCE_S

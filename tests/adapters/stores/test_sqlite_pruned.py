@@ -24,7 +24,7 @@ MB = 1024 * 1024
 
 
 async def fill(store: Store, name: str, size: int) -> None:
-    """An old session of one run and so many bytes."""
+    """An old session of one run, of a given size in bytes."""
     ids: Any = {"run_id": f"r_{name}", "session_id": name, "at": OLD}
     some: list[Event] = [MessageReceived(content="x" * 100_000, **ids) for _ in range(size // 100_000)]
     await store.append([RunStarted(**ids), *some, RunCompleted(**ids)])

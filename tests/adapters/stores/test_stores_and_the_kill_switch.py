@@ -46,7 +46,7 @@ class Process:
 
 @contextmanager
 def started(store: Path, count: int, **env: str) -> Iterator[Process]:
-    """A process with so many runs; left, it is told to leave, and has left."""
+    """A process with a given number of runs; on leaving the block, it has ended."""
     command = [sys.executable, str(MANY), str(store), str(count)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **env}) as process:
@@ -93,7 +93,7 @@ def test_500_runs_of_three_processes_are_stopped_and_each_is_reported(tmp_path: 
 
 
 def test_runs_whose_process_was_killed_are_stopped_too(tmp_path: Path) -> None:
-    """Nobody is there to end them: whoever uses the switch does. The others hear of it."""
+    """Their owner is gone, so the process that uses the switch ends them. The others get the order."""
     store = tmp_path / "runs.db"
     with started(store, 5) as gone, started(store, 5) as there:
         assert [gone.next_line(), there.next_line()] == ["going"] * 2

@@ -42,7 +42,7 @@ def name(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
-    """Again and again: one executes it, the other is told so."""
+    """Repeatedly: one executes it, the other learns so."""
 
     async def created(n: int) -> None:
         async with open_store(name) as store:
@@ -114,7 +114,7 @@ def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
 
 
 def test_an_owner_that_lives_is_left_alone(name: str) -> None:
-    """Nobody takes from it what it goes on with, however long it takes."""
+    """Nobody takes its runs away, however long they take."""
 
     async def looked_at() -> tuple[str, list[RunInfo]]:
         async with open_store(name) as store:

@@ -137,7 +137,7 @@ async def test_an_approval_is_on_the_decision_it_is_about(traces: Traces) -> Non
 
 
 async def test_a_run_that_a_policy_ends_is_an_error_that_names_the_rule(traces: Traces) -> None:
-    """A run that somebody ended is none."""
+    """A run that a person ended is not an error."""
     policy = Policy(name="org", tool_rules=(Deny(("rm",)),), on_violation="cancel")
     with pytest.raises(PolicyViolationError):
         await run_once(FakeAdapter([Ask(name="rm")]), "go", policies=[policy], publishers=[traces.observer()])

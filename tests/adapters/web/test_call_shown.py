@@ -50,7 +50,7 @@ def test_a_command_given_as_words_is_quoted() -> None:
     ],
 )
 def test_an_edit_of_every_client_is_lines(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
-    """Removed, added, and those around them; all of the input is told by it."""
+    """Removed lines, added lines, and those around them; together they show the whole input."""
     found = shown(name, input, tools)
 
     assert lines(found) == [" a", "-b", "+c"]
@@ -110,7 +110,7 @@ _NAMES = st.sampled_from(
     st.sampled_from([(), claude.TOOLS, codex.TOOLS, acp.TOOLS]),
 )
 def test_nothing_of_any_input_is_left_out(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
-    """What is not in `rest` is told by a command, or by an edit's lines and path: every line of every text."""
+    """What is not in `rest` is shown by a command, or by an edit's lines and path: every line of every text."""
     found = shown(name, input, tools)
     texts_shown = {line.text for edit in found.edits for line in edit.lines}
     texts_shown |= {line for edit in found.edits for text in texts(edit.rest) for line in text.split("\n")}

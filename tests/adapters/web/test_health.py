@@ -55,7 +55,7 @@ def test_the_document_says_that_no_token_is_needed(site: web_server.Site) -> Non
 
 @pytest.mark.parametrize("done", ["removed", "replaced"])
 def test_a_file_that_is_gone_is_reported_without_its_name(tmp_path: Path, done: str) -> None:
-    """Whoever has a token is told more."""
+    """Holders of a token learn more."""
     with web_server.site(tmp_path) as site:
         site.until("/healthz", lambda found: found == {"status": "ok"})
         if done == "removed":

@@ -317,7 +317,7 @@ def test_another_role_cannot_act(person: Person, site: Site) -> None:
 
 
 def test_without_the_token_there_is_nothing_to_see(browser: Any, site: Site) -> None:
-    """The page asks for one; a wrong one is told so, a good one goes on."""
+    """The page asks for one; a wrong one is rejected, a valid one admitted."""
     context = browser.new_context()
     tab = context.new_page()
     tab.goto(site.url)

@@ -63,7 +63,7 @@ async def test_an_id_refused_the_second_time_runs_once(bench: Any) -> None:
 
 @pytest.mark.parametrize("command", ["echo x >> log", "echo x"])
 async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(bench: Any, command: str) -> None:
-    """Whether the client runs them one after another or side by side, the first runs and is told as completed."""
+    """Whether the client runs them one after another or in parallel, the first runs and is reported as completed."""
     api, gate = bench.api, Gate(True, False)
     call = api.bash(command)
     api.say(api.reply(call, call), api.reply(api.text("done")))

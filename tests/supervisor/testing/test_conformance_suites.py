@@ -232,7 +232,7 @@ async def without_failures(events: Stream) -> Stream:
 
 
 async def failures_as_completions(events: Stream) -> Stream:
-    """Calls that failed are told as completed."""
+    """Calls that failed are reported as completed."""
     async for event in events:
         if isinstance(event, ToolCallFailed):
             yield ToolCallCompleted(tool_call_id=event.tool_call_id, tool_name=event.tool_name, tool_output="")

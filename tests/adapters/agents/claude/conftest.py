@@ -15,7 +15,7 @@ __all__ = ["anyio_backend", "bench"]
 
 @pytest.fixture
 def processes(bench: Any, tmp_path: Path) -> Iterator[ClaudeProcesses]:
-    """A store, and whoever comes; left, nobody stays."""
+    """A store and the processes on it; on leaving, all have ended."""
     opened = ClaudeProcesses(bench, tmp_path)
     yield opened
     for program in opened.programs:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 @pytest.mark.parametrize(("status", "code"), [(401, "authentication_failed"), (429, "rate_limit")])
 async def test_an_api_that_keeps_refusing_fails_the_run(bench: Any, status: int, code: str) -> None:
-    """Each attempt is told, and the failure names the status."""
+    """Each attempt is reported, and the failure names the status."""
     api = bench.api
     api.say(*(api.reply(status=status) for _ in range(6)))
 
@@ -37,7 +37,7 @@ async def test_an_api_that_keeps_refusing_fails_the_run(bench: Any, status: int,
 
 
 async def test_an_api_that_comes_back_recovers(bench: Any) -> None:
-    """The retry is told, and that it worked."""
+    """The retry is reported, and so is its success."""
     api = bench.api
     api.say(api.reply(status=529), api.reply(api.text("back")))
 

@@ -25,7 +25,7 @@ def last_message(api: Any) -> str:
 
 
 def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(processes: ClaudeProcesses) -> None:
-    """A no reaches the model in the approver's words, and a yes to another input is none."""
+    """A no reaches the model in the approver's words, and a yes to another input does not count."""
     api, shown = processes.bench.api, []
     target = processes.bench.cwd / "written.txt"
     api.say(
@@ -59,7 +59,7 @@ def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(proce
 
 
 def test_a_question_that_nobody_answers_in_time_is_a_no(processes: ClaudeProcesses) -> None:
-    """The model hears that nobody approved; the yes that comes late is told so, and nothing runs by it."""
+    """The model learns that nobody approved; a late yes is refused, and nothing runs."""
     api = processes.bench.api
     api.say(api.reply(api.bash("touch late.txt")), api.reply(api.text("then not")))
     run, person = processes.supervisor(timeout_s=2), processes.orchestrator()

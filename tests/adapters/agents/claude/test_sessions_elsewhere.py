@@ -1,4 +1,4 @@
-"""A session that the real client does not have, or has only in part: what it is told then."""
+"""A session that the real client does not have, or has only in part: what is replayed to it."""
 
 from __future__ import annotations
 

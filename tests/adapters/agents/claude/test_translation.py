@@ -49,7 +49,7 @@ def calls_in(records: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> None:
-    """Every record of it is understood, and a failed call is told from a completed one."""
+    """Every record of it is understood, and a failed call is distinguished from a completed one."""
     records = recorded("parallel")
     events = translated(records, *calls_in(records))
 

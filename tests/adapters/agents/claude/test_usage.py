@@ -121,7 +121,7 @@ async def test_a_session_the_client_does_not_know_is_an_error(bench: Any) -> Non
 
 
 async def test_an_unpriced_model_has_no_cost(bench: Any) -> None:
-    """Tokens are told; the client's guess at a price is not."""
+    """Tokens are reported; the client's guess at a price is not."""
     bench.api.say(bench.api.reply(bench.api.text("ok")))
 
     events = await bench.run(bench.adapter(model="house-model-1"))
@@ -130,7 +130,7 @@ async def test_an_unpriced_model_has_no_cost(bench: Any) -> None:
 
 
 async def test_the_client_itself_stops_at_the_policys_turns(bench: Any) -> None:
-    """The response past the limit is never asked for, and it is told that the model wanted it."""
+    """The response past the limit is never requested, and the end says that the model wanted it."""
     api, adapter = bench.api, bench.adapter()
     api.say(*(api.reply(api.bash(f"echo {n}")) for n in range(5)))
     options = adapter.compile(Policy(name="p", limits=Limits(max_turns=2)))

@@ -1,4 +1,4 @@
-"""The real client as a fleet's: its worker is killed while a call waits, another goes on with its session."""
+"""The real client in a fleet: its worker is killed while a call waits, and another continues its session."""
 
 from __future__ import annotations
 

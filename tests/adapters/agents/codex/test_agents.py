@@ -139,7 +139,7 @@ async def test_the_parents_token_limit_ends_the_run_before_the_sub_agents_call(
 
 
 async def test_a_rule_of_the_parent_refuses_a_sub_agents_call(bench: Any, delegating: Callable[..., Any]) -> None:
-    """The sub-agent is told, and goes on."""
+    """The sub-agent is told, and continues."""
     bench.api.agent_reply(bench.api.shell("a1", "touch made"), bench.api.shell("a2", "echo b > b"))
     policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="deny"),))
     result = await run_once(delegating(), "go", policies=[policy])

@@ -24,7 +24,7 @@ SLEEPER = "echo up > {signal}; sleep 80000 & sleep 80000"
 
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]:
-    """Make an event that is set when the client was asked for something so many times; its answer is withheld."""
+    """Make an event that is set when the client got a request a given number of times; its answer is withheld."""
 
     def watch(wanted: str, times: int) -> anyio.Event:
         was_requested = anyio.Event()

@@ -38,7 +38,7 @@ class Script:
         self._responses = responses
 
     def after(self, calls: int) -> Reply | None:
-        """The items of the response that is due once so many calls were asked for, and how it comes."""
+        """The items of the response that is due after a number of calls, and how it comes."""
         for respond in self._responses:
             items, how = respond()
             if calls <= 0:
@@ -48,7 +48,7 @@ class Script:
 
 
 def scenes_of(api: Any) -> Scenes[Script]:
-    """Conversations over the Responses API: how far they are is told by the calls that the model asked for."""
+    """Conversations over the Responses API: the calls that the model requested tell how far they are."""
     otherwise = api.next_reply
     reply_class = type(api.next_reply({}))
 

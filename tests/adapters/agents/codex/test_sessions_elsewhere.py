@@ -1,4 +1,4 @@
-"""A thread that the real client does not have, or cannot read: what it is told then."""
+"""A thread that the real client does not have, or cannot read: what is replayed to it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_a_total_that_comes_once_more_after_a_newer_one_takes_nothing_back() -> 
 
 
 def test_a_total_from_before_the_run_that_comes_late_takes_nothing_back() -> None:
-    """The thread was taken up with a newer one."""
+    """The thread was resumed with a newer one."""
     count = UsageCount(fresh=False)
     count.past(total(300))
 

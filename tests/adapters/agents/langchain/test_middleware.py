@@ -58,7 +58,7 @@ def agent(directory: Path, gate: Any, *script: AIMessage) -> Any:
 
 
 async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path) -> None:
-    """Its sibling runs; usage and turns are told."""
+    """Its sibling runs; usage and turns are reported."""
     policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),))
     script = (response("", ("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"})), response("done"))
     async with supervise([policy], prompt="go") as gate:

@@ -27,7 +27,7 @@ def types(result: RunResult) -> list[str]:
 
 @pytest.mark.anyio
 async def test_an_allowed_call_runs_and_a_refused_one_does_not(tmp_path: Path) -> None:
-    """The loop is told what to tell the model, and goes on."""
+    """The loop gets the text for the model, and continues."""
     async with supervise([NO_RM], prompt="tidy up") as gate:
 
         @gate.tool

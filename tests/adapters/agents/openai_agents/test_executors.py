@@ -53,7 +53,7 @@ DONE = {"status": "completed"}
 
 
 class Hands:
-    """Code of a caller's that does what it is told in a folder."""
+    """A caller's code that carries out commands in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Reading scripts: every mistake is told with its place, before anything runs."""
+"""Reading scripts: every mistake is reported with its place, before anything runs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
 
 
 def test_arguments_of_the_wrong_kind_are_one_clear_error() -> None:
-    """A script that is none, and functions without names."""
+    """Something that is not a script, and functions without names."""
     with pytest.raises(UsageError, match="not a value of type `NoneType`"):
         ScriptedAdapter(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="functions by name"):
@@ -115,7 +115,7 @@ def test_a_script_is_read_from_a_path_text_or_data(tmp_path: Path) -> None:
 
 
 def test_bad_arguments_are_reported() -> None:
-    """A tool that is no function, a time that is none."""
+    """A tool that is not a function, and an invalid time."""
     with pytest.raises(UsageError, match="tool `x` is not a function"):
         ScriptedAdapter(HELLO, tools={"x": 1})  # type: ignore[dict-item]
     with pytest.raises(UsageError, match="command_timeout_s"):
