@@ -9,12 +9,15 @@ ProctorError                    .code
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from .violation import Violation
+
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 class ProctorError(Exception):
@@ -70,6 +73,20 @@ class PolicyError(ProctorError, ValueError):
             problems = [Problem(message=problems)]
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def read_each(read: Callable[[A], T], given: Iterable[A]) -> list[T]:
+    """What `read` makes of each that is given. Raises PolicyError with the problems of all of them."""
+    found: list[T] = []
+    problems: list[Problem] = []
+    for one in given:
+        try:
+            found.append(read(one))
+        except PolicyError as error:
+            problems += error.problems
+    if problems:
+        raise PolicyError(problems)
+    return found
 
 
 class EventError(ProctorError, ValueError):

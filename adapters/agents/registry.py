@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
@@ -11,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.reading.suggestions import did_you_mean
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapters import Adapter
 
@@ -72,9 +72,8 @@ def adapter_named(name: str, **options: Any) -> Adapter:
     """
     entry = ADAPTERS.get(name)
     if entry is None:
-        near = difflib.get_close_matches(name, ADAPTERS, n=1)
         names = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
-        hint = ELSEWHERE.get(name.lower()) or (f"did you mean `{near[0]}`?" if near else f"there are {names}")
+        hint = ELSEWHERE.get(name.lower()) or did_you_mean(name, ADAPTERS) or f"there are {names}"
         raise UsageError(f"no adapter is called `{name}`; {hint}")
     try:
         made = getattr(importlib.import_module(entry.module), entry.class_name)
@@ -93,8 +92,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
 def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
     parameters = inspect.signature(made).parameters
     for option in options.keys() - parameters.keys():
-        near = difflib.get_close_matches(option, parameters, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(f'`{one}`' for one in parameters)}"
+        hint = did_you_mean(option, parameters) or f"it has {', '.join(f'`{one}`' for one in parameters)}"
         raise UsageError(f"adapter `{name}` has no option `{option}`; {hint}")
     for option, value in options.items():
         wanted = [part.strip() for part in str(parameters[option].annotation).split("|")]

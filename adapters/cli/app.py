@@ -71,11 +71,10 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from difflib import get_close_matches
-
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else "`proctor --help` lists the commands"
+            from proctor.policies.reading.suggestions import did_you_mean
+
+            hint = did_you_mean(args[0], COMMANDS) or "`proctor --help` lists the commands"
             raise click.UsageError(f"there is no command `{args[0]}`; {hint}", ctx)
         return super().resolve_command(ctx, args)
 

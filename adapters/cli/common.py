@@ -59,11 +59,9 @@ def run_async(function: Callable[[], Awaitable[T]]) -> T:
 
 def check_format(name: str | None) -> None:
     """Raises UsageError naming the formats when there is none of that name."""
-    from difflib import get_close_matches
-
     from proctor.adapters.traces import FORMATS
+    from proctor.policies.reading.suggestions import did_you_mean
 
     if name is not None and name not in FORMATS:
-        near = get_close_matches(name, FORMATS, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(f'`{f}`' for f in FORMATS)}"
+        hint = did_you_mean(name, FORMATS) or f"there are {', '.join(f'`{f}`' for f in FORMATS)}"
         raise click.UsageError(f"no trace format is called `{name}`; {hint}")

@@ -14,20 +14,13 @@ if TYPE_CHECKING:
 
 def read_policies(files: Sequence[str]) -> list[Policy]:
     """The policies of files, in the order given. Raises PolicyError with the problems of all of them."""
-    from proctor.policies import PolicyError, load_policies, parse_policies
-    from proctor.policies.errors import Problem
+    from proctor.policies import load_policies, parse_policies
+    from proctor.policies.errors import read_each
 
-    found: list[Policy] = []
-    problems: list[Problem] = []
-    for file in files:
-        try:
-            given = parse_policies(_standard_input(), file="<stdin>") if file == "-" else load_policies(file)
-            found += given
-        except PolicyError as error:
-            problems += error.problems
-    if problems:
-        raise PolicyError(problems)
-    return found
+    def read(file: str) -> list[Policy]:
+        return parse_policies(_standard_input(), file="<stdin>") if file == "-" else load_policies(file)
+
+    return [policy for found in read_each(read, files) for policy in found]
 
 
 def read_compiled(files: Sequence[str]) -> CompiledPolicy:

@@ -2,9 +2,8 @@
 
 from .diff import CallChange, SessionChange, compare_sessions
 from .judge import judge_session, judge_sessions
-from .reports.diff_report import DiffTally, diff_json_line, diff_table
+from .reports.diff_report import DiffTally, diff_table
 from .reports.failure import failure_reports
-from .reports.jsonl import json_line
 from .reports.junit import JUnitReport
 from .reports.sarif import SarifReport
 from .reports.table import summary_table
@@ -22,10 +21,8 @@ __all__ = [
     "Tally",
     "ViolationRecord",
     "compare_sessions",
-    "diff_json_line",
     "diff_table",
     "failure_reports",
-    "json_line",
     "judge_session",
     "judge_sessions",
     "summary_table",

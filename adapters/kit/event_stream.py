@@ -43,10 +43,10 @@ class EventStream:
             if len(self._waiting) >= self._backlog:
                 await self.settled()
 
-    def post(self, event: Event) -> None:
-        """Hand over one event without waiting; after the end of the stream, drop it."""
+    def post(self, *events: Event) -> None:
+        """Hand over events without waiting; after the end of the stream, drop them."""
         if not self.closed:
-            self._waiting.append((event, anyio.Event()))
+            self._waiting.extend((event, anyio.Event()) for event in events)
             self._wake.set()
 
     async def settled(self) -> None:

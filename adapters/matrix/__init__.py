@@ -9,7 +9,6 @@ __all__ = ["Row", "Shown", "markdown", "matrix", "missing", "read_record", "writ
 
 ROOMS = (
     "__main__",  # writes it there
-    "hooked",  # what hooks can do
     "installed",  # which of them can be used here
     "page",  # the table in the documentation, between its markers
     "tables",  # rows -> Markdown, rows -> lines

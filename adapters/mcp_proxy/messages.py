@@ -6,11 +6,10 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from mcp.shared.message import MessageMetadata, SessionMessage
+from mcp.shared.message import SessionMessage
 from mcp.types import (
     ErrorData,
     JSONRPCError,
-    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCResponse,
 )
@@ -39,26 +38,21 @@ class Outgoing(Protocol):
     async def send(self, item: SessionMessage, /) -> None: ...
 
 
-def outgoing(message: JSONRPCMessage, metadata: MessageMetadata = None) -> SessionMessage:
-    """A message to send."""
-    return SessionMessage(message, metadata)
-
-
 def failure(request_id: RequestId | None, code: int, message: str) -> SessionMessage:
     """A request answered with an error."""
     error = JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message))
-    return outgoing(error)
+    return SessionMessage(error)
 
 
 def refusal(request_id: RequestId, text: str) -> SessionMessage:
     """A tool call answered with a tool error that the model reads."""
     result = {"content": [{"type": "text", "text": text}], "isError": True}
-    return outgoing(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
+    return SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
 
 
 def tools_changed() -> SessionMessage:
     """The notice that the tools on offer have changed."""
-    return outgoing(JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed"))
+    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed"))
 
 
 def greeting(result: Mapping[str, Any]) -> dict[str, Any]:

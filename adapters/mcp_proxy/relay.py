@@ -222,7 +222,7 @@ class Relay:
     async def _pass_on(self, message: Any) -> None:
         headers = {"mcp-protocol-version": self._version} if self._version else None
         try:
-            await self._to_server.send(messages.outgoing(message, ClientMessageMetadata(headers=headers)))
+            await self._to_server.send(SessionMessage(message, ClientMessageMetadata(headers=headers)))
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the server's end is dealt with where its messages are read
 
@@ -251,7 +251,7 @@ class Relay:
             await self._outcome(request, message)
         if isinstance(message, JSONRPCResponse):
             message = message.model_copy(update={"result": self._result(request, message.result)})
-        return None if request.withdrawn else messages.outgoing(message.model_copy(update={"id": request.id}))
+        return None if request.withdrawn else SessionMessage(message.model_copy(update={"id": request.id}))
 
     async def _take_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
         """What the client is told of what the server asks or announces: only what the protocol defines."""
@@ -259,7 +259,7 @@ class Relay:
         if message.method in (protocol.SERVER_REQUESTS if is_request else protocol.SERVER_NOTICES):
             if isinstance(message, JSONRPCRequest):
                 self._asked_by_server.add(message.id)
-            return messages.outgoing(message, about(message, self._pending))
+            return SessionMessage(message, about(message, self._pending))
         self._desk.warn(
             f"the MCP server sent `{messages.printable(message.method)}`, which no server sends; it is dropped"
         )

@@ -46,11 +46,6 @@ def shown(named: str | os.PathLike[str]) -> str:
     return f"postgresql://{where}{f'?{query}' if query else ''}"
 
 
-def has_password(named: str | os.PathLike[str]) -> bool:
-    """Whether a name has what lets somebody in."""
-    return is_url(named) and shown(named) != os.fspath(named).replace("postgres://", "postgresql://", 1)
-
-
 def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteStore | PostgresStore:
     """Open the store of that name, here and now.
 

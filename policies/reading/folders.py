@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import PolicyError, Problem
+from ..errors import PolicyError, Problem, read_each
 from ..policy import Policy
 from .formats.source import SUFFIXES
 from .reader import Document, read_document
@@ -37,7 +37,7 @@ def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
         suffixes = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
         message = "no policy file is in the directory"
         raise PolicyError([Problem(message=message, file=str(path), suggestion=f"their names end in {suffixes}")])
-    return _together(folder, _read_all(files))
+    return _together(folder, read_each(_read, files))
 
 
 def _is_policy_file(path: Path) -> bool:
@@ -56,19 +56,6 @@ def _read(path: Path) -> Document:
 def _unreadable(path: object, error: Exception) -> Problem:
     reason = getattr(error, "strerror", None) or str(error)
     return Problem(message=f"cannot read the file: {reason.lower()}", file=str(path))
-
-
-def _read_all(files: Sequence[Path]) -> list[Document]:
-    found: list[Document] = []
-    problems: list[Problem] = []
-    for file in files:
-        try:
-            found.append(_read(file))
-        except PolicyError as error:
-            problems += error.problems
-    if problems:
-        raise PolicyError(problems)
-    return found
 
 
 def _together(folder: Path, documents: Sequence[Document]) -> list[Policy]:

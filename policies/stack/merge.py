@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import PolicyError, Problem, wrong_type
+from ..errors import PolicyError, read_each, wrong_type
 from ..policy import SCOPES, Approval, Policy, Price, Stack, members_of
 from ..reading.reader import check_policy
 from .actions import strictest_stated
@@ -24,14 +24,7 @@ def merge_policies(policies: Sequence[Policy]) -> Stack:
         raise PolicyError(wrong_type("a list of policies", policies))
     if not policies:
         raise PolicyError("expected a list of policies, got an empty one")
-    problems: list[Problem] = []
-    for policy in policies:
-        try:
-            check_policy(policy)
-        except PolicyError as error:
-            problems += error.problems
-    if problems:
-        raise PolicyError(problems)
+    read_each(check_policy, policies)
     return _stack(tuple(member for policy in policies for member in members_of(policy)))
 
 

@@ -82,8 +82,7 @@ class AcpSession:
         self._session_id, self._model = session_id, metadata.get("model")
         self._stream.post(SessionStarted(provider_session_id=session_id, metadata=metadata))
         self._live = True
-        for event in self._translation.response_begins():
-            self._stream.post(event)
+        self._stream.post(*self._translation.response_begins())
         self._tasks.start_soon(self._prompt)
 
     def events(self) -> AsyncIterator[Event]:
@@ -130,8 +129,7 @@ class AcpSession:
         fields = params.get("toolCall")
         if not isinstance(fields, dict) or not self._live or self._over or self._cancelled.is_set():
             return permissions.CANCELLED
-        for event in (*self._translation.response_begins(), *self._translation.message()):
-            self._stream.post(event)
+        self._stream.post(*self._translation.response_begins(), *self._translation.message())
         call = self._translation.call_of(fields, begins=True)
         call_id, name, tool_input = permissions.proposal(call, fields)
         call.proposals[call_id] = (name, tool_input)
@@ -186,8 +184,7 @@ class AcpSession:
             return
         self._over = self._ungated.over = True
         used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
-        for event in (*used, *self._translation.response_ends()):
-            self._stream.post(event)
+        self._stream.post(*used, *self._translation.response_ends())
         if self._interrupted is not None:
             # the agent may leave commands running
             await self._connection.process.end()
@@ -206,8 +203,7 @@ class AcpSession:
     def _end(self, error: ProviderError | None = None) -> None:
         """End the stream without an end of the agent's own."""
         self._over = self._ungated.over = True
-        for event in self._translation.given_up():
-            self._stream.post(event)
+        self._stream.post(*self._translation.given_up())
         self._stream.close(error)
 
     async def _interrupt(self) -> dict[str, Any]:

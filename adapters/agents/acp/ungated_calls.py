@@ -59,5 +59,4 @@ class UngatedCalls:
             if not self._questions:
                 break
             await self._no_question.wait()
-        for event in self._translation.ungated(call):
-            self._stream.post(event)
+        self._stream.post(*self._translation.ungated(call))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import claude_agent_sdk
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 
 from proctor.policies.policy import Approval
+from proctor.policies.reading.suggestions import did_you_mean
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapters import Launch
 
@@ -31,9 +31,8 @@ def check_options(own: Mapping[str, Any]) -> None:
     options_there = {field.name for field in dataclasses.fields(ClaudeAgentOptions)}
     for name in own:
         if name not in options_there:
-            near = difflib.get_close_matches(name, options_there, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise UsageError(f"`{name}` is not an option of ClaudeAgentOptions{hint}")
+            hint = did_you_mean(name, options_there)
+            raise UsageError(f"`{name}` is not an option of ClaudeAgentOptions{hint and f'; {hint}'}")
 
 
 @contextmanager

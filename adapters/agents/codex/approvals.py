@@ -226,5 +226,4 @@ class ClientRequests:
         """Report everything before a call, on which it is judged."""
         await self._calls.catch_up(thread)
         if self._translation.threads.is_own(thread):
-            for event in self._translation.response_begins():
-                self._stream.post(event)
+            self._stream.post(*self._translation.response_begins())

@@ -166,8 +166,7 @@ class RunningCalls:
         await rollout.read()
         outputs, run = rollout.take_outputs(), self.ids()
         ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
-        for event in self._translation.recorded(thread, rollout.usage, ended):
-            self._stream.post(event)
+        self._stream.post(*self._translation.recorded(thread, rollout.usage, ended))
 
     async def look_up(self) -> None:
         """Report the outcomes that the client recorded, in all the records that were read before."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from operator import add, sub
 
 import msgspec
+from msgspec.structs import astuple
 
 _SYNTHETIC = "<synthetic>"
 
@@ -20,15 +22,15 @@ class LoggedTokens(msgspec.Struct, array_like=True):
 
     def most(self, other: LoggedTokens) -> LoggedTokens:
         """The greater of each kind."""
-        return LoggedTokens(*(max(a, b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+        return LoggedTokens(*map(max, astuple(self), astuple(other)))
 
     def plus(self, other: LoggedTokens) -> LoggedTokens:
         """Both together."""
-        return LoggedTokens(*(a + b for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+        return LoggedTokens(*map(add, astuple(self), astuple(other)))
 
     def less(self, other: LoggedTokens) -> LoggedTokens:
         """What this has more than the other."""
-        return LoggedTokens(*(max(0, a - b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+        return LoggedTokens(*(max(0, left) for left in map(sub, astuple(self), astuple(other))))
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -105,7 +107,3 @@ def _tokens(usage: _Usage) -> LoggedTokens:
         usage.cache_creation_input_tokens or 0,
         (details.thinking_tokens if details else None) or 0,
     )
-
-
-def _kinds(tokens: LoggedTokens) -> tuple[int, int, int, int, int]:
-    return tokens.input, tokens.output, tokens.read, tokens.written, tokens.thinking

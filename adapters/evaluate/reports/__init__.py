@@ -3,7 +3,6 @@
 ROOMS = (
     "diff_report",  # what `diff` found, on a terminal and as JSON
     "failure",  # one failed rule on a terminal, with the calls around it
-    "jsonl",  # one line of JSON a session
     "junit",  # JUnit XML
     "sarif",  # SARIF 2.1.0
     "advice",  # what a violation says: where, what was expected, what to do

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -20,7 +19,6 @@ _LABELS = {
     "other_action": ("another action", "yellow"),
     "other_rules": ("other rules", ""),
 }
-_encoder = msgspec.json.Encoder()
 
 
 class DiffTally:
@@ -44,11 +42,6 @@ class DiffTally:
         self.calls.update(call.change for call in change.calls)
         if change.differs and len(self.changed) < self._keep:
             self.changed.append(change)
-
-
-def diff_json_line(change: SessionChange) -> str:
-    """One session's changes as one line of JSON, without the line's end."""
-    return _encoder.encode(change).decode()
 
 
 def diff_table(tally: DiffTally, *, calls_shown: int = 40) -> RenderableType:

@@ -2,7 +2,7 @@
 
 ROOMS = (
     "http",  # agents over streamable HTTP
-    "connections",  # where agents connect
     "stdio",  # the client on this process's pipes
+    "connections",  # where agents connect
 )
 """Top first: each imports only those below it."""

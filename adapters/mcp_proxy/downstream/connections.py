@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
 from ..messages import Incoming, Outgoing
-from .stdio import StdioClient
 
 Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]
 """Serves one client until it hangs up."""
@@ -23,15 +22,3 @@ class Downstream(Protocol):
     async def take(self, serve: Serve) -> None:
         """Serve clients until there will be no more."""
         ...
-
-
-class StdioDownstream:
-    """One client, on standard input and output or on other file descriptors."""
-
-    ends_with_client = True
-
-    def __init__(self, reads: int = 0, writes: int = 1) -> None:
-        self._client = StdioClient(reads, writes)
-
-    async def take(self, serve: Serve) -> None:
-        await serve((self._client, self._client))

@@ -18,17 +18,24 @@ from mcp.types import jsonrpc_message_adapter
 from proctor.supervisor.errors import ProviderError
 
 from ...kit.wire.byte_lines import MAX_LINE_BYTES
+from .connections import Serve
 
 _CHUNK: Final = 65536
 
 
 class StdioClient:
-    """Messages of the client on `reads`, and to it on `writes`: file descriptors."""
+    """Messages of the one client there is on `reads`, and to it on `writes`: file descriptors."""
+
+    ends_with_client = True
 
     def __init__(self, reads: int = 0, writes: int = 1) -> None:
         self._reads = reads
         self._writes = writes
         self._writing = anyio.Lock()
+
+    async def take(self, serve: Serve) -> None:
+        """Serve it."""
+        await serve((self, self))
 
     async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
         rest = bytearray()

@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 
 from proctor.adapters.claude_hook.settings import KNOCK, hooks, settings_path
-from proctor.adapters.matrix.hooked import HOOKED
 from proctor.policies import RunContext
+from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.testing.adapters.evidence import Evidence
 
 pytestmark = pytest.mark.claude
+
+HOOKED = Capabilities(gate="all", usage="per_turn")
+"""What hooks in a person's own client can do: nothing of it is started, resumed, narrowed or ended from here."""
 
 
 def recorded(store: Path, *types: str) -> list[str]:

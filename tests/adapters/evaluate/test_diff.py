@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
-from proctor.adapters.evaluate import DiffTally, SessionChange, compare_sessions, diff_json_line, diff_table
+from proctor.adapters.evaluate import DiffTally, SessionChange, compare_sessions, diff_table
 from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled import CompiledPolicy
 
@@ -87,7 +87,7 @@ def test_what_changed_reads_at_80_columns(changes: list[SessionChange]) -> None:
 
 def test_the_line_of_json_has_both_answers(changes: list[SessionChange]) -> None:
     """One line a session, also for those judged alike."""
-    calm, wild = (json.loads(diff_json_line(change)) for change in changes)
+    calm, wild = (msgspec.json.decode(msgspec.json.encode(change)) for change in changes)
 
     assert (calm["session"], calm["calls"]) == ("calm", [])
     assert wild["calls"][0] == {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from proctor.adapters.evaluate import SessionReport, json_line, judge_session, judge_sessions
+from proctor.adapters.evaluate import SessionReport, judge_session, judge_sessions
 from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled import CompiledPolicy
 from proctor.policies.stream.calls import RunContext, input_digest
@@ -176,8 +175,8 @@ def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession,
 
 def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: MakeSession, policy: Compile) -> None:
     """Scripts rely on it."""
-    line = json.loads(json_line(judge_session(policy(NO_BASH), make_session("bash"))))
-    written = json.loads(json_line(judge_session(policy(NO_BASH), make_session(ASK))))
+    line = msgspec.json.decode(msgspec.json.encode(judge_session(policy(NO_BASH), make_session("bash"))))
+    written = msgspec.json.decode(msgspec.json.encode(judge_session(policy(NO_BASH), make_session(ASK))))
 
     assert list(line) == ["session", "passed", "violations", "rules"]
     assert list(line["violations"][0]) == [
@@ -212,7 +211,7 @@ def test_reports_survive_being_written_and_read(make_session: MakeSession, polic
     """A report is plain data."""
     report: Any = judge_session(policy(NO_BASH), make_session(ASK, START, "read"))
 
-    assert msgspec.json.decode(json_line(report), type=SessionReport) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=SessionReport) == report
 
 
 def test_an_id_used_again_in_a_later_run_is_another_call(make_session: MakeSession, policy: Compile) -> None:

@@ -100,9 +100,9 @@ def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
 
 def _downstream(listen: str | None, say: Callable[[str], None]) -> Downstream:
     if listen is None:
-        from proctor.adapters.mcp_proxy.downstream.connections import StdioDownstream
+        from proctor.adapters.mcp_proxy.downstream.stdio import StdioClient
 
-        return StdioDownstream()
+        return StdioClient()
     from proctor.adapters.mcp_proxy.downstream.http import HttpDownstream
 
     return HttpDownstream(listen, ready=lambda url: say(f"listening on {url}"))

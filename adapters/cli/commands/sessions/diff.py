@@ -27,7 +27,9 @@ def diff(
 
     Exit code 1 when a session that passed under OLD fails under NEW.
     """
-    from proctor.adapters.evaluate import DiffTally, compare_sessions, diff_json_line, diff_table
+    import msgspec
+
+    from proctor.adapters.evaluate import DiffTally, compare_sessions, diff_table
     from proctor.adapters.kit.values.printable import printable_json
     from proctor.adapters.traces import read_sessions
 
@@ -44,7 +46,7 @@ def diff(
             progress(count)
             if as_json:
                 progress.make_way()
-                say(printable_json(diff_json_line(change)))
+                say(printable_json(msgspec.json.encode(change).decode()))
     finally:
         progress.done()
     if not as_json:

@@ -114,7 +114,9 @@ class _Report:
         return self._as_json or (self._left > 0 and not found.passed)
 
     def add(self, session: TraceSession, found: SessionReport) -> None:
-        from proctor.adapters.evaluate import failure_reports, json_line
+        import msgspec
+
+        from proctor.adapters.evaluate import failure_reports
         from proctor.adapters.kit.values.printable import printable_json, redacted
 
         found = redacted(found)
@@ -123,7 +125,7 @@ class _Report:
             if report is not None:
                 report.add(session, found)
         if self._as_json:
-            sys.stdout.write(printable_json(json_line(found)) + "\n")
+            sys.stdout.write(printable_json(msgspec.json.encode(found).decode()) + "\n")
         elif self._left > 0:
             for text in failure_reports(session, found, fail_on=self._fail_on):
                 self._left -= 1

@@ -99,7 +99,7 @@ def read_header(path: Path) -> bytes:
     """The first bytes, fewer where there are fewer, none where there is no file. Raises OSError."""
     with _lock:
         try:
-            kept = _kept.get(_id(os.stat(path)))
+            kept = _kept.get(file_id(os.stat(path)))
         except FileNotFoundError:
             return b""
         if kept is not None:
@@ -111,7 +111,7 @@ def read_header(path: Path) -> bytes:
 def _keep(path: Path) -> _Kept | None:
     """Count one more connection to a file, if it is there."""
     with suppress(OSError):  # SQLite will say what is wrong
-        file = _id(os.stat(path))
+        file = file_id(os.stat(path))
         if file not in _kept:
             _kept[file] = _Kept(file, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         _kept[file].connections += 1
@@ -119,5 +119,6 @@ def _keep(path: Path) -> _Kept | None:
     return None
 
 
-def _id(found: os.stat_result) -> _File:
+def file_id(found: os.stat_result) -> _File:
+    """Which file it is, whatever it is called."""
     return found.st_dev, found.st_ino

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.supervisor.errors import StoreError
 
-from .descriptors import HEADER_SIZE, read_header
+from .descriptors import HEADER_SIZE, file_id, read_header
 from .header import is_cut_short
 
 
@@ -29,9 +29,9 @@ class SameFile:
         found = _look(self._file)
         if found is None:
             raise self._gone("was removed")
-        if self._file_id not in (None, _id(found)):
+        if self._file_id not in (None, file_id(found)):
             raise self._gone("was replaced by another file")
-        self._file_id = _id(found)
+        self._file_id = file_id(found)
         return found
 
     def _gone(self, how: str) -> StoreError:
@@ -55,9 +55,9 @@ class Presence(SameFile):
             raise StoreError(f"store `{self._path}` was cut short while it was in use", kind="truncated")
         self._size = found.st_size
         log = _look(self._log)
-        if self._log_id is not None and (log is None or _id(log) != self._log_id):
+        if self._log_id is not None and (log is None or file_id(log) != self._log_id):
             raise self._gone("lost the log beside it")
-        self._log_id = None if log is None else _id(log)
+        self._log_id = None if log is None else file_id(log)
 
     def _is_whole(self) -> bool:
         """Whether a file that has become smaller says so itself: room was given back, by whatever process."""
@@ -69,7 +69,3 @@ def _look(path: Path) -> os.stat_result | None:
         return os.stat(path)
     except OSError:
         return None
-
-
-def _id(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
