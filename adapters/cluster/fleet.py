@@ -118,11 +118,11 @@ class Fleet:
             UsageError: there is no cluster.
         """
         left = {one.name: one for one in await self.status() if node in (None, one.node)}
+        gone = await self._gone(left)  # each is told, however little time there is
         with anyio.move_on_after(timeout_s):
-            while True:
-                if await self._gone(left):
-                    break
+            while not gone:
                 await anyio.sleep(_LOOK_S)
+                gone = await self._gone(left)
         return list(left.values())
 
     async def _gone(self, left: dict[str, WorkerStatus]) -> bool:

@@ -16,6 +16,8 @@ from proctor.supervisor.log import logger
 
 from .worker import Worker
 
+NAMESPACE: Final = "proctor"
+"""Of workers, and what is kept about them, on a cluster."""
 RETRY_S: Final = 5.0
 """How long to wait before a store is opened again that could not be opened or went away."""
 
@@ -33,6 +35,8 @@ class HostedWorker:
         self._worker: Worker | None = None
         self._max_running = max_running
         self._draining = threading.Event()
+        if _was_drained():
+            self._draining.set()
         self._error = ""
         self._thread = threading.Thread(target=self._work, name="proctor-worker", daemon=True)
         self._thread.start()
@@ -88,3 +92,27 @@ class HostedWorker:
         finally:
             with anyio.CancelScope(shield=True):
                 await store.aclose()
+
+
+def remember_drain(name: str) -> None:
+    """Keep, as long as the cluster lives, that the worker of this name takes no more: Ray starts one that died again
+    as it started it first.
+    """
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(name, b"drained", namespace=NAMESPACE)
+
+
+def forget_drain(name: str) -> None:
+    """A new worker gets this name."""
+    from ray.experimental.internal_kv import _internal_kv_del
+
+    _internal_kv_del(name, namespace=NAMESPACE)
+
+
+def _was_drained() -> bool:
+    """Whether the worker of this actor was told to take no more before its process died."""
+    import ray
+    from ray.experimental.internal_kv import _internal_kv_exists
+
+    return _internal_kv_exists(ray.get_runtime_context().get_actor_name() or "", namespace=NAMESPACE)

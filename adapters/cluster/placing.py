@@ -14,9 +14,8 @@ import msgspec
 
 from proctor.supervisor.errors import UsageError
 
-from .hosted import HostedWorker
+from .hosted import NAMESPACE, HostedWorker, forget_drain, remember_drain
 
-NAMESPACE: Final = "proctor"
 SHARE: Final = 0.01
 """Of a processor, what a worker asks of its node: without any Ray would not spread workers, and more would keep the
 node from other work.
@@ -98,6 +97,7 @@ class Placing:
         there = self._names()
         free = (name for n in range(1, workers + 1) if (name := f"{self._name}-{n}") not in there)
         for name, _ in zip(free, range(workers - len(there)), strict=False):
+            forget_drain(name)
             actor = ray.remote(HostedWorker).options(
                 name=name,
                 namespace=NAMESPACE,
@@ -118,9 +118,10 @@ class Placing:
         return [self._worker_status(name, pending.get(name)) for name in names]
 
     def drain(self, name: str) -> None:
-        """Tell a worker to take no more, where it can be told."""
+        """Tell a worker to take no more, where it can be told; it comes back so where Ray starts it again."""
         actor = self._actor(name)
         if actor is not None:
+            remember_drain(name)
             actor.drain.remote()
 
     def remove(self, name: str) -> None:

@@ -149,6 +149,28 @@ async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore)
         assert handle.run_id == (await handle.info()).run_id
 
 
+async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
+    workers: Workers, store: SQLiteStore
+) -> None:
+    """Its run waits for another worker; whoever drains again removes it, and one placed anew works."""
+    async with Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        await waiting_approval(store, handle.run_id)
+        await workers.ask("drain", timeout_s=1)
+        found = await workers.until(lambda found: [one.state for one in found if one.running] == ["draining"])
+        [busy] = [one for one in found if one.running]
+
+        os.kill(busy.pid, signal.SIGKILL)
+
+        back = await workers.until(lambda found: [one.state for one in found if one.name == busy.name] == ["drained"])
+        assert busy.pid not in [one.pid for one in back]
+        assert {one.state for one in await workers.ask("drain")} <= {"drained"}
+        await workers.ask("up", workers=2)
+        await workers.working()
+        await approved(store, fleet, handle)
+        assert (await handle.wait()).run_id == f"{handle.run_id}.2"
+
+
 async def test_the_command_line_places_lists_and_drains_workers(
     house: RayHouse, store: SQLiteStore, tmp_path: Path
 ) -> None:
