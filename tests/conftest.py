@@ -1,6 +1,6 @@
 """Keeps what the conformance suite shows of each adapter: the matrix of the documentation is made of it.
 
-Generated tests have no deadline, as a busy machine is no fault; with CI set they are the same each time.
+Generated tests have no deadline, as a busy machine is no fault; with CI set their seed is the same each time (constants of loaded modules are drawn too).
 """
 
 from __future__ import annotations
