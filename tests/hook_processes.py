@@ -17,6 +17,7 @@ from proctor.adapters.claude_hook.knock import RESIDENT
 from proctor.adapters.claude_hook.session_record import store_id
 from proctor.adapters.claude_hook.settings import command
 from proctor.policies import RunContext
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 
 def residents(store: Path) -> list[int]:
@@ -59,7 +60,9 @@ class HookProcesses:
         """One hook, as the client would start it."""
         given = data if isinstance(data, bytes) else json.dumps(data).encode()
         env = {**os.environ, **self.env}
-        return subprocess.run(self.command, input=given, capture_output=True, timeout=60, cwd=self.cwd, env=env)
+        return subprocess.run(
+            self.command, input=given, capture_output=True, timeout=PATIENCE_S, cwd=self.cwd, env=env
+        )
 
     def answer_to(self, data: dict[str, Any]) -> dict[str, Any]:
         """What the client is told by one hook that says something."""

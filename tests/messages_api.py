@@ -13,6 +13,8 @@ from typing import Any
 import loopback
 import pytest
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 HERMETIC = {
     "ANTHROPIC_API_KEY": "dummy",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -228,7 +230,7 @@ class Claude:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         if not ended.stdout:
             raise AssertionError(ended.stderr)

@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import psutil
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
@@ -109,7 +111,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def run(command: str, place: Path, env: dict[str, str]) -> str:
     """What a command of a page prints, errors included."""
-    ran = subprocess.run(command, shell=True, cwd=place, env=env, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(command, shell=True, cwd=place, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     return ran.stdout + ran.stderr
 
 

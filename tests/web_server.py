@@ -22,6 +22,7 @@ from proctor.adapters.kit.wire.http_server import listening, url_of
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.identities import AccessTokens, read_tokens
 from proctor.adapters.web.serving import serve
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 TOKENS = """\
 tokens:
@@ -79,7 +80,7 @@ class Site:
         if body is not None:
             given["Content-Type"] = "application/json"
         given |= headers or {}
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE_S)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in given.items():
@@ -102,7 +103,7 @@ class Site:
     @contextmanager
     def stream(self, path: str, *, last: int | str | None = None) -> Iterator[Iterator[tuple[str, str, Any]]]:
         """Server-sent events: id, event and data of each."""
-        connection = http.client.HTTPConnection(self.host, timeout=20)
+        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE_S)
         headers = {"Authorization": f"Bearer {ANA}"} | ({} if last is None else {"Last-Event-ID": str(last)})
         try:
             connection.request("GET", path, headers=headers)

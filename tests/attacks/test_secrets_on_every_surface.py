@@ -27,6 +27,7 @@ from proctor.policies.stream.codec import encode_event
 from proctor.policies.stream.events import EVENT_TYPES, TERMINAL, Event
 from proctor.supervisor import KillSwitch, Publisher, Supervisor, cancel_for_approval, create_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
 from proctor.supervisor.testing.steps import Step
 from tests.supervisor.redaction.secrets import HEARTS, SECRETS
 from tests.supervisor.redaction.test_redaction_surfaces import ALL, planted, secrets_in
@@ -89,7 +90,7 @@ class Planted:
     def shown(self, *command: str) -> str:
         """What a command writes, on both streams."""
         done = subprocess.run(
-            [*PROCTOR, *command, "--store", str(self.path)], capture_output=True, text=True, timeout=60
+            [*PROCTOR, *command, "--store", str(self.path)], capture_output=True, text=True, timeout=PATIENCE_S
         )
         return done.stdout + done.stderr
 
@@ -180,7 +181,7 @@ def test_what_shows_events_live_has_none(planted_store: Planted, command: tuple[
             if "asked-again" in line:
                 break
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=30)
+        rest = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.communicate()
@@ -202,7 +203,7 @@ def test_an_exported_run_judged_again_shows_none(planted_store: Planted, tmp_pat
                     *(*PROCTOR, "eval", "--policy", "p.json", "--format", format, *more),
                     *("--junit", "j.xml", "--sarif", "s.json", trace),
                 ],
-                capture_output=True, text=True, timeout=60, cwd=tmp_path,
+                capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path,
             )  # fmt: skip
             assert done.returncode == 1, done.stderr
             written = [(tmp_path / name).read_text() for name in ("j.xml", "s.json")]

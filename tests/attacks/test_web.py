@@ -16,6 +16,7 @@ from web_server import ANA, BEN, EVE, Site
 from proctor.adapters.web.api import OPERATIONS
 from proctor.adapters.web.guard import HEADERS, MOST_BODY
 from proctor.adapters.web.tries import AT_MOST
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 POLICY = """\
 name: org
@@ -275,7 +276,7 @@ def test_a_token_file_of_roots_may_be_read_by_the_group_of_a_service(
 def raw(site: Site, request: str | bytes) -> str:
     """What is answered to these bytes."""
     host, _, port = site.host.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as connection:
         connection.sendall(request if isinstance(request, bytes) else request.encode())
         answer = b""
         while chunk := connection.recv(65536):

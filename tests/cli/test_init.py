@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 Cli = Any
 ROOT = Path(__file__).parents[2]
 
@@ -104,7 +106,7 @@ def test_the_package_runs_as_a_program() -> None:
         [sys.executable, ROOT / "adapters" / "package" / "__main__.py", "--version"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=True,
     )
 

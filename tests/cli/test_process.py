@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 Cli = Any
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 IMPATIENCE = {signal.SIGINT: 2}
@@ -22,7 +24,7 @@ PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
 
 
 def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PROCTOR, *arguments], capture_output=True, text=True, timeout=60, **more)
+    return subprocess.run([*PROCTOR, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, **more)
 
 
 def on_terminal(*arguments: str, columns: int = 80, typed: bytes = b"", **env: str) -> tuple[int, str]:
@@ -66,7 +68,9 @@ def test_a_ctrl_c_while_the_program_is_read_in_is_no_traceback() -> None:
         "        if name == 'click':\n            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Pressed())\nmain(['runs'])\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (3, "", "interrupted\n")
 
@@ -80,7 +84,7 @@ def test_help_is_quick_because_little_is_imported() -> None:
         "heavy &= set(sys.modules)\n"
         "print('heavy:', sorted(heavy))\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
 
     assert ran.stdout.endswith("heavy: []\n")
 
@@ -129,7 +133,7 @@ def test_wrong_usage_is_reported_like_every_other_error(cli: Cli, arguments: Any
 def test_a_full_disk_is_one_message() -> None:
     """It is the machine that failed: exit code 3."""
     with open("/dev/full", "wb") as full:
-        ran = subprocess.run([*PROCTOR, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        ran = subprocess.run([*PROCTOR, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
 
     assert (ran.returncode, ran.stderr) == (3, "error: the output cannot be written: no space left on device\n")
 
@@ -137,7 +141,7 @@ def test_a_full_disk_is_one_message() -> None:
 def test_closed_streams_are_no_error() -> None:
     """The exit code still tells."""
     shell = f"{' '.join(PROCTOR)} check org.yaml >&- 2>&- <&-"
-    ran = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=PATIENCE_S)
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 

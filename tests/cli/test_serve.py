@@ -19,6 +19,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 Cli = Any
 SERVE = (sys.executable, "-m", "proctor.adapters.cli", "serve", "--listen", "127.0.0.1:0")
 
@@ -30,11 +32,13 @@ def test_it_prints_a_url_that_works_and_ends_in_order(place: Path, end: int) -> 
     assert process.stdout is not None
     try:
         url, _, token = process.stdout.readline().strip().partition("#token=")
-        with urlopen(Request(f"{url}api/runs", headers={"Authorization": f"Bearer {token}"}), timeout=20) as answer:
+        with urlopen(
+            Request(f"{url}api/runs", headers={"Authorization": f"Bearer {token}"}), timeout=PATIENCE_S
+        ) as answer:
             assert json.load(answer) == {"runs": [], "next": None}
     finally:
         process.send_signal(end)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, out, err) == (0, "", "serving until Ctrl-C\n")
 
@@ -46,12 +50,12 @@ def test_streams_that_are_open_do_not_hold_up_the_end(place: Path) -> None:
     try:
         url, _, token = process.stdout.readline().strip().partition("#token=")
         request = Request(f"{url}api/changes", headers={"Authorization": f"Bearer {token}"})
-        with urlopen(request, timeout=20) as stream:
+        with urlopen(request, timeout=PATIENCE_S) as stream:
             assert stream.readline() == b": open\n"
             process.terminate()
             rest = stream.read()
     finally:
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 0
     assert b"Traceback" not in rest
@@ -70,7 +74,7 @@ def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, p
         answers = [_status_of(f"{url}healthz") for _ in range(2)]
     finally:
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=PATIENCE_S)
 
     assert answers == [503, 503]
     assert err.count("web.store_unreachable") == 1
@@ -80,7 +84,7 @@ def test_a_store_that_is_gone_is_reported_once_and_serving_continues(cli: Cli, p
 
 def _status_of(url: str) -> int:
     try:
-        with urlopen(url, timeout=20) as answer:
+        with urlopen(url, timeout=PATIENCE_S) as answer:
             return int(answer.status)
     except HTTPError as error:
         return error.code
@@ -113,13 +117,13 @@ def test_it_speaks_tls_with_a_certificate(place: Path, certificate: tuple[Path, 
         url, _, token = process.stdout.readline().strip().partition("#token=")
         headers = {"Authorization": f"Bearer {token}", "Origin": url.rstrip("/")}
         trusting = ssl.create_default_context(cafile=cert)
-        with urlopen(Request(f"{url}api/runs", headers=headers), timeout=20, context=trusting) as answer:
+        with urlopen(Request(f"{url}api/runs", headers=headers), timeout=PATIENCE_S, context=trusting) as answer:
             assert json.load(answer) == {"runs": [], "next": None}
         with pytest.raises((URLError, ConnectionError, HTTPException)):
-            urlopen(f"http{url.removeprefix('https')}api/runs", timeout=20)
+            urlopen(f"http{url.removeprefix('https')}api/runs", timeout=PATIENCE_S)
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=PATIENCE_S)
 
     assert url.startswith("https://127.0.0.1:")
 
@@ -143,11 +147,13 @@ def test_a_token_of_the_environment_is_not_printed(place: Path) -> None:
     assert process.stdout is not None
     try:
         url = json.loads(process.stdout.readline())["url"]
-        with urlopen(Request(f"{url}api/me", headers={"Authorization": f"Bearer {token}"}), timeout=20) as answer:
+        with urlopen(
+            Request(f"{url}api/me", headers={"Authorization": f"Bearer {token}"}), timeout=PATIENCE_S
+        ) as answer:
             assert json.load(answer)["roles"] == ["see", "answer", "stop"]
     finally:
         process.terminate()
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=PATIENCE_S)
 
     assert token not in url + out
 

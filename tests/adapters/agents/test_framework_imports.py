@@ -7,12 +7,16 @@ import sys
 
 import pytest
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 HEAVY = ("pydantic_ai", "agents", "openai", "langchain", "claude_agent_sdk", "openai_codex")
 
 
 def run(code: str) -> str:
     """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -64,6 +68,7 @@ import anyio
 from types import SimpleNamespace
 from proctor.adapters import {adapter}
 from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.testing.patience import PATIENCE_S
 adapter = {adapter}(SimpleNamespace(run=print, tools=[], handoffs=[], model=None))
 print(adapter.name, adapter.capabilities.usage)
 try:
