@@ -1,7 +1,7 @@
 """Keeps what the conformance suite shows of each adapter: the matrix of the documentation is made of it.
 
-Generated tests have no deadline, as a busy machine is no fault; with CI set their seed is the same each time. What they
-make may still differ: constants of the modules that a process has loaded are among it.
+Generated tests have no deadline, as a busy machine is no fault; with CI set their seed is the same each time. What
+they make may still differ: constants of the modules that a process has loaded are among it.
 """
 
 from __future__ import annotations
