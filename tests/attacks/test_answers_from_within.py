@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -46,7 +47,7 @@ async def test_what_a_run_starts_answers_nothing_and_ends_nothing(tmp_path: Path
     script = tmp_path / "ask"
     script.write_text(f"#!/bin/bash\n{line} > {answer}.part 2>&1\nmv {answer}.part {answer}\n")
     script.chmod(0o755)
-    run = Subprocesses("run")
+    run = Subprocesses(uuid4().hex)
 
     await run.run(["bash", "-c", way.format(script)], cwd=tmp_path)
     with anyio.fail_after(PATIENCE_S):

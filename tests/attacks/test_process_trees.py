@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import anyio.abc
@@ -60,7 +61,7 @@ async def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("hiding", HIDING)
 async def test_what_hides_from_a_running_command_is_ended_with_it(tmp_path: Path, hiding: str) -> None:
     """Cancelled in the middle: no environment, no session and no parents of its own hide it."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
     line = hiding.replace("{}", "71001") + "; sleep 71001"
 
     async with anyio.create_task_group() as tasks:
@@ -75,7 +76,7 @@ async def test_what_hides_from_a_running_command_is_ended_with_it(tmp_path: Path
 @pytest.mark.parametrize("hiding", HIDING)
 async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path, hiding: str) -> None:
     """The command itself is over; what it left lives until the run ends, and no longer."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
 
     done = await commands.run(["bash", "-c", hiding.replace("{}", "71002")], cwd=tmp_path)
     await until(lambda: sleepers(71002) != [])
@@ -87,7 +88,7 @@ async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path, hidin
 
 async def test_what_hides_without_end_is_ended(tmp_path: Path) -> None:
     """New ones are born while the others are looked for."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
     line = "while :; do (env -i setsid sleep 71003 &); done"
 
     async with anyio.create_task_group() as tasks:
@@ -114,7 +115,7 @@ os.execvp("sleep", ["sleep", then])
 
 async def test_what_changes_its_process_is_not_taken_for_gone(tmp_path: Path) -> None:
     """A list of the processes may show none of them; the last lives until the run ends."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
 
     await commands.run([sys.executable, "-c", HOPS, "300", "71006"], cwd=tmp_path)
     await until(lambda: sleepers(71006) != [])
@@ -126,7 +127,7 @@ async def test_what_changes_its_process_is_not_taken_for_gone(tmp_path: Path) ->
 @pytest.mark.parametrize("sessions", [[], ["each in a session of its own"]], ids=["one group", "own sessions"])
 async def test_what_changes_its_process_without_end_is_ended(tmp_path: Path, sessions: list[str]) -> None:
     """It is gone before it is looked at, and has left nothing that would have marked the next one."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
     hopping = ["env", "-i", sys.executable, "-c", HOPS, "20000", "71007", *sessions]
 
     await commands.run(hopping, cwd=tmp_path)
@@ -155,16 +156,17 @@ async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, hiding: str
 
 def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProcess]:
     """A client that is a command line."""
-    return start_client("agent", ["bash", "-c", line], cwd=folder, env=dict(os.environ), run_id="run")
+    return start_client("agent", ["bash", "-c", line], cwd=folder, env=dict(os.environ), run_id=uuid4().hex)
 
 
 SUPERVISOR = """
 import anyio, sys
 from pathlib import Path
+from uuid import uuid4
 from proctor.adapters.kit.processes.commands import Subprocesses
 
 async def main():
-    await Subprocesses("run").run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())
+    await Subprocesses(uuid4().hex).run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())
 
 anyio.run(main)
 """
@@ -185,7 +187,7 @@ async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path, hiding: str) ->
 
 async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Path) -> None:
     """It ends itself with it."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
 
     with anyio.fail_after(PATIENCE_S):
         done = await commands.run(["bash", "-c", "kill -9 $PPID; sleep 71006"], cwd=tmp_path)
@@ -198,7 +200,7 @@ async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Pat
 @pytest.mark.parametrize(("line", "code"), [("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)])
 async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, code: int) -> None:
     """For a command of a run, and for a client."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
     done = await commands.run(["bash", "-c", line], cwd=tmp_path)
     await commands.end()
     async with start_client(
@@ -213,7 +215,7 @@ async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, co
 
 async def test_no_guardian_stays(tmp_path: Path) -> None:
     """Not after a command that left nothing, and not after the run."""
-    commands = Subprocesses("run")
+    commands = Subprocesses(uuid4().hex)
     await commands.run(["true"], cwd=tmp_path)
     await until(lambda: guardians() == [])
     await commands.run(["bash", "-c", "sleep 71007 &"], cwd=tmp_path)
