@@ -13,10 +13,13 @@ def check_outside_runs(what: str) -> None:
     """Raises UsageError when this process, or one it descends from, belongs to a supervised run."""
     from proctor.adapters.kit.processes.process_tree import RUN_MARK
     from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.ports.processes import run_of
 
     for environment in _environments():
-        if run := environment.get(RUN_MARK):
-            raise UsageError(f"`{what}` is for people: it does not work within a supervised run (this is `{run}`)")
+        if mark := environment.get(RUN_MARK):
+            raise UsageError(
+                f"`{what}` is for people: it does not work within a supervised run (this is `{run_of(mark)}`)"
+            )
 
 
 def _environments() -> Iterator[Mapping[str, str]]:

@@ -47,7 +47,7 @@ class ProxySession:
         self._stream = EventStream()
         self._scope = anyio.CancelScope()
         self._relays: set[Relay] = set()
-        self._tree = ProcessTree(run_id=launch.run_id)
+        self._tree = ProcessTree(mark=launch.mark)
         numbers = count(1)
         self._desk = SharedByConnections(
             gate=launch.gate,
@@ -93,7 +93,7 @@ class ProxySession:
     async def _serve(self, client: tuple[Incoming, Outgoing]) -> None:
         relay: Relay | None = None
         try:
-            async with self._upstream.connect(self._launch.run_id) as server:
+            async with self._upstream.connect(self._launch.mark) as server:
                 relay = Relay(self._desk, client, server)
                 self._relays.add(relay)
                 try:

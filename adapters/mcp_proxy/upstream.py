@@ -31,7 +31,7 @@ class Upstream(Protocol):
         """What it is called in messages; nothing secret."""
         ...
 
-    def connect(self, run_id: str) -> AbstractAsyncContextManager[tuple[Incoming, Outgoing]]:
+    def connect(self, mark: str) -> AbstractAsyncContextManager[tuple[Incoming, Outgoing]]:
         """A connection; leaving it ends the server's process, if it is one. Raises ProviderError."""
         ...
 
@@ -53,10 +53,10 @@ class CommandUpstream:
         return Path(self._command[0]).name
 
     @asynccontextmanager
-    async def connect(self, run_id: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         program, *arguments = self._command
         parameters = StdioServerParameters(
-            command=program, args=arguments, env=marked_environment(run_id), cwd=self._cwd
+            command=program, args=arguments, env=marked_environment(mark), cwd=self._cwd
         )
         opened = stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)
         try:
@@ -81,7 +81,7 @@ class UrlUpstream:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     @asynccontextmanager
-    async def connect(self, run_id: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    async def connect(self, mark: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:
         async with streamable_http_client(self._url) as streams:
             yield streams
 
@@ -98,11 +98,11 @@ async def _entered(opened: Any) -> AsyncIterator[None]:
         await opened.__aexit__(None, None, None)
 
 
-async def offered_tools(upstream: Upstream, run_id: str) -> list[dict[str, Any]]:
+async def offered_tools(upstream: Upstream, mark: str) -> list[dict[str, Any]]:
     """What a server offers, asked over a connection of its own. Raises ProviderError."""
     tools: list[dict[str, Any]] = []
     with anyio.move_on_after(PROBE_S) as asking:
-        transport: Any = upstream.connect(run_id)
+        transport: Any = upstream.connect(mark)
         async with Client(transport, mode="legacy") as client:
             cursor: str | None = None
             for _ in range(_MOST_PAGES):

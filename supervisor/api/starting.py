@@ -66,7 +66,8 @@ class Starting:
             self.check_open()
             self.ownership.remains = remains_of(order.adapter) or self.ownership.remains
             owner = await self.ownership.owner()
-            return await self._begin(msgspec.structs.replace(order, epoch=owner.epoch), services, created=created)
+            owned = msgspec.structs.replace(order, epoch=owner.epoch, store_id=self.ownership.store_id)
+            return await self._begin(owned, services, created=created)
         except BaseException as error:
             self.admission.give_back(session_id)
             if isinstance(error, StoreError):

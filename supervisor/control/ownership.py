@@ -26,7 +26,7 @@ RETRY_S = 1.0
 
 class Ownership:
     """One owner, registered when it is first needed; `registered` is called with it then. `remains` ends what a lost
-    run left running on this machine.
+    run left running on this machine. `store_id` is the store's id, from then on.
     """
 
     def __init__(self, store: Store, log: Any, *, registered: Callable[[Owner], None]) -> None:
@@ -34,6 +34,7 @@ class Ownership:
         self._log = log
         self._registered = registered
         self.remains: Remains | None = None
+        self.store_id = ""
         self._owner: Owner | None = None
         self._registering = anyio.Lock()
 
@@ -41,6 +42,7 @@ class Ownership:
         """The owner this is, with its epoch. Raises StoreError."""
         async with self._registering:
             if self._owner is None:
+                self.store_id = (await self._store.place()).store_id
                 owner = enter()
                 try:
                     self._owner = await self._store.register(owner, lease_s=LEASE_S)

@@ -19,6 +19,7 @@ from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapters import Adapter, GateAnswer, Launch, RunInfo
+from ..ports.processes import process_mark
 from ..run.actor import RunActor
 from ..run.foreign.lineage import Parent
 from ..run.services import Services
@@ -27,7 +28,7 @@ from .plan import Plan
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is to be started, by the owner of that epoch."""
+    """A run that is to be started, by the owner of that epoch, in the store of that id."""
 
     adapter: Adapter
     plan: Plan
@@ -35,6 +36,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     context: RunContext | None = None
     continuation: Continuation = "auto"
     epoch: int = 0
+    store_id: str = ""
 
 
 def new_id(kind: str) -> str:
@@ -91,6 +93,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         retell=transcript if taken_up.resume and taken_up.replay else None,
         metadata=metadata,
         narrow=judge.narrow,
+        mark=process_mark(info.run_id, order.store_id),
     )
     machine = RunMachine(
         _identity(info, adapter, can_do, history, context),

@@ -102,6 +102,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         run_id: The run.
         session_id: Its session.
+        mark: What the processes it starts are marked with, to be found again: the run and, as another store may have
+            one of that name, its store.
         prompt: What the agent is to do.
         gate: Judges each call before it runs.
         options: The policy as launch options.
@@ -125,6 +127,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     retell: Callable[[], Awaitable[tuple[Event, ...]]] | None = None
     metadata: Mapping[str, Any] = {}
     narrow: Callable[[Sequence[str]], list[str]] = list
+    mark: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.mark:
+            msgspec.structs.force_setattr(self, "mark", self.run_id)
 
     def anew(self, transcript: tuple[Event, ...]) -> Launch:
         """The same in a new session of the client, to which the conversation so far is replayed."""
@@ -132,7 +139,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Remains: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
-"""Ends what a run, by its id, left running on this machine when its supervisor went away; gives evidence."""
+"""Ends what a run, by its mark, left running on this machine when its supervisor went away; gives evidence."""
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):

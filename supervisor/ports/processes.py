@@ -23,6 +23,16 @@ _here: set[str] = set()
 """The owners of this process that have not left."""
 
 
+def process_mark(run_id: str, store_id: str) -> str:
+    """What the processes of a run are marked with, on a machine where several stores may have one of that name."""
+    return f"{run_id}@{store_id}"
+
+
+def run_of(mark: str) -> str:
+    """The run that a mark is for."""
+    return mark.rpartition("@")[0] or mark
+
+
 def enter(kind: str = "own_") -> Owner:
     """This process as an owner, under an id of its own each time, which begins with `kind`."""
     owner = as_owner(os.getpid(), kind)

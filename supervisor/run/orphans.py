@@ -20,7 +20,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapters import Adapter, Remains, Store
 from ..ports.facts import ENDING, Owner, RunInfo
-from ..ports.processes import enter, leave
+from ..ports.processes import enter, leave, process_mark
 from ..store.take_over import create_next
 from .foreign.isolation import contained
 
@@ -81,7 +81,9 @@ async def end_lost(
         raise
     if again:
         await create_next(store, run)
-    evidence = await remains(run.run_id) if remains is not None else {}
+    evidence = {}
+    if remains is not None:
+        evidence = await remains(process_mark(run.run_id, (await store.place()).store_id))
     return await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence)))
 
 

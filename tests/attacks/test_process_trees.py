@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,8 +15,11 @@ import anyio.abc
 import psutil
 import pytest
 
+from proctor.adapters.agents.shell import ShellAdapter
 from proctor.adapters.kit.processes.client import ClientProcess, start_client
 from proctor.adapters.kit.processes.commands import Subprocesses
+from proctor.policies import parse_policies
+from proctor.supervisor import MemoryStore, Supervisor
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [
@@ -144,7 +147,7 @@ async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, hiding: str
     line = hiding.replace("{}", "71004") + ("" if leaves else "; sleep 71004")
 
     async with start_client(
-        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), run_id="run"
+        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=uuid4().hex
     ) as client:
         if leaves:
             await client.left()
@@ -156,7 +159,7 @@ async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, hiding: str
 
 def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProcess]:
     """A client that is a command line."""
-    return start_client("agent", ["bash", "-c", line], cwd=folder, env=dict(os.environ), run_id=uuid4().hex)
+    return start_client("agent", ["bash", "-c", line], cwd=folder, env=dict(os.environ), mark=uuid4().hex)
 
 
 SUPERVISOR = """
@@ -204,7 +207,7 @@ async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, co
     done = await commands.run(["bash", "-c", line], cwd=tmp_path)
     await commands.end()
     async with start_client(
-        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), run_id="run"
+        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=uuid4().hex
     ) as client:
         with anyio.fail_after(PATIENCE_S):
             while client.exit_code is None:
@@ -234,3 +237,26 @@ def _is_guardian(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and "guardian.py" in " ".join(process.cmdline())
     except psutil.NoSuchProcess:  # it ended while it was looked at
         return False
+
+
+async def test_runs_that_are_called_alike_in_two_stores_are_two(tmp_path: Path) -> None:
+    """What ends the processes of one leaves those of the other; both are ended for good."""
+    policies = parse_policies("{name: org, limits: {max_tool_calls: 9}}")
+    async with AsyncExitStack() as opened:
+        handles = []
+        for seconds in (71008, 71009):
+            supervisor = await opened.enter_async_context(Supervisor(MemoryStore()))
+            line = f"(setsid sleep {seconds} &); sleep {seconds}"
+            adapter = ShellAdapter(cwd=tmp_path)
+            handles.append(await supervisor.start(adapter, line, policies=policies, run_id="nightly"))
+        await until(lambda: [len(sleepers(seconds)) for seconds in (71008, 71009)] == [2, 2])
+
+        await handles[0].cancel()
+        first = await handles[0].wait()
+
+        assert (first.status, len(sleepers(71008)), len(sleepers(71009))) == ("cancelled", 0, 2)
+
+        await handles[1].cancel()
+        await handles[1].wait()
+
+    assert sleepers(71009) == []

@@ -13,9 +13,12 @@ from typing import Any
 import anyio
 import psutil
 
+from proctor.adapters.cli.store_place import store_named
 from proctor.adapters.kit.processes.process_tree import marked_environment
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import RunInfo
+from proctor.supervisor.ports.processes import process_mark
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 from .conftest import Cli
 
@@ -33,6 +36,12 @@ def killed_run(place: Path) -> dict[str, Any]:
         started: dict[str, Any] = next(event for event in events if event["type"] == "run_started")
         process.kill()
     return started
+
+
+async def store_id(path: Path | str) -> str:
+    """The id that the store was made with."""
+    async with SQLiteStore(path) as store:
+        return (await store.place()).store_id
 
 
 def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -> None:
@@ -53,20 +62,26 @@ def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -
 
 
 def test_what_a_lost_run_left_running_is_ended(cli: Cli, place: Path) -> None:
-    """By its mark, and on record; a process of another run is left alone."""
+    """By its mark, and on record; a process of a run that is called alike in another store is left alone."""
     started = killed_run(place)
+    run_id, here = started["run_id"], anyio.run(store_id, store_named(None))
     sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
     with (
-        subprocess.Popen(sleep, env=marked_environment(started["run_id"]), stdout=subprocess.PIPE) as left,
-        subprocess.Popen(sleep, env=marked_environment("another"), stdout=subprocess.PIPE) as another,
+        subprocess.Popen(sleep, env=marked_environment(process_mark(run_id, here)), stdout=subprocess.PIPE) as left,
+        subprocess.Popen(
+            sleep, env=marked_environment(process_mark(run_id, "another")), stdout=subprocess.PIPE
+        ) as another,
     ):
         for process in (left, another):
             assert process.stdout is not None
             process.stdout.readline()
         reaped = cli("reap", "--json").lines
-        code = left.wait(20)
-        alive = psutil.pid_exists(another.pid) and another.poll() is None
-        another.kill()
+        try:
+            code = left.wait(PATIENCE_S)
+            alive = psutil.pid_exists(another.pid) and another.poll() is None
+        finally:
+            left.kill()
+            another.kill()
     end = cli("show", started["run_id"], "--json").lines[-1]
 
     assert [run["run_id"] for run in reaped] == [started["run_id"]]

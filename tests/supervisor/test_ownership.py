@@ -41,6 +41,7 @@ from proctor.supervisor import (
 )
 from proctor.supervisor.control.ownership import LEASE_S, RENEW_S
 from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.ports.processes import run_of
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -242,16 +243,19 @@ async def test_what_a_lost_run_left_running_is_ended_and_reported(denying: Calla
     """By whoever ends it; the record has the evidence."""
     store = MemoryStore()
     run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
-    run_ids: list[str] = []
+    marks: list[str] = []
 
-    async def remains(run_id: str) -> dict[str, Any]:
-        run_ids.append(run_id)
+    async def remains(mark: str) -> dict[str, Any]:
+        marks.append(mark)
         return {"killed": [4711]}
 
     ended = [await reap(store, remains=remains), await reap(store, remains=remains)]
     end = (await record(store, "s"))[-1]
 
-    assert ([[run.run_id for run in runs] for runs in ended], run_ids) == ([[run_id], []], [run_id])
+    assert ([[run.run_id for run in runs] for runs in ended], [run_of(mark) for mark in marks]) == (
+        [[run_id], []],
+        [run_id],
+    )
     assert isinstance(end, RunFailed)
     assert end.error["details"] == {"killed": [4711]}
 
@@ -262,7 +266,7 @@ class Ending:
     def __init__(self) -> None:
         self.was_requested, self.let = anyio.Event(), anyio.Event()
 
-    async def remains(self, run_id: str) -> dict[str, Any]:
+    async def remains(self, mark: str) -> dict[str, Any]:
         self.was_requested.set()
         await self.let.wait()
         return {}

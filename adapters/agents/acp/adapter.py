@@ -123,7 +123,7 @@ class AcpAdapter:
                 [self._executable(), *self._command[1:]],
                 cwd=self._folder(),
                 env=switched(self._environment(), self._traits),
-                run_id=launch.run_id,
+                mark=launch.mark,
             ) as process,
             helpers() as tasks,
         ):

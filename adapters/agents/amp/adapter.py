@@ -114,7 +114,7 @@ class AmpAdapter:
                     command,
                     cwd=self._folder(),
                     env=self._environment(),
-                    run_id=launch.run_id,
+                    mark=launch.mark,
                     leaves=False,
                     advice=f"install it with `{INSTALL}`",
                 ) as client,

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
-from uuid import uuid4
 
 import anyio
 import anyio.to_thread
@@ -65,8 +64,8 @@ class ClaudeSession:
         self._release = anyio.Event()
         self._reading = anyio.CancelScope()
         self._failure: ProviderError | None = None
-        self._mark = launch.run_id or uuid4().hex
-        self._tree = ProcessTree(run_id=self._mark)
+        self._mark = launch.mark
+        self._tree = ProcessTree(mark=self._mark)
         self._last_sign = 0.0
         self._ending = False
         self._gate = GateLink(launch, self._stream, rewrites=True)

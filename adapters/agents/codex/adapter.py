@@ -129,7 +129,7 @@ class CodexAdapter:
                 self._command(launch.options),
                 cwd=self._folder(),
                 env=self._environment(),
-                run_id=launch.run_id,
+                mark=launch.mark,
                 on_request=session.on_request,
                 on_notification=session.on_notification,
                 on_garbage=session.on_garbage,

@@ -139,7 +139,7 @@ async def connect(
     *,
     cwd: Path,
     env: Mapping[str, str],
-    run_id: str,
+    mark: str,
     on_request: OnRequest,
     on_notification: OnNotification,
     on_garbage: OnGarbage,
@@ -151,7 +151,7 @@ async def connect(
     starting = await turn_to_start(env)
     try:
         async with start_client(
-            "codex", command, cwd=cwd, env=env, run_id=run_id, advice=f"install it with `{INSTALL}`"
+            "codex", command, cwd=cwd, env=env, mark=mark, advice=f"install it with `{INSTALL}`"
         ) as process:
             yield CodexConnection(
                 process,
@@ -182,7 +182,7 @@ async def check_client(command: Sequence[str], *, cwd: Path, env: Mapping[str, s
             command,
             cwd=cwd,
             env=env,
-            run_id=f"prepare-{uuid4().hex}",
+            mark=f"prepare-{uuid4().hex}",
             on_request=_no_requests,
             on_notification=_no_interest,
             on_garbage=_no_garbage,

@@ -89,11 +89,11 @@ class FallbackAdapter:
             tasks.start_soon(session.run, self._order(launch))
             yield session
 
-    async def end_remains(self, run_id: str) -> dict[str, Any]:
+    async def end_remains(self, mark: str) -> dict[str, Any]:
         """End what a run of any of them left running on this machine; returns the evidence."""
         evidence: dict[str, Any] = {}
         for end in dict.fromkeys(self._remains):
-            evidence |= await end(run_id)
+            evidence |= await end(mark)
         return evidence
 
     def _order(self, launch: Launch) -> list[int]:

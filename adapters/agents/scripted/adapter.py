@@ -81,7 +81,7 @@ class ScriptedAdapter(NoLaunchOptions):
         with _directory(self._workspace) as workspace:
             for path, content in self.script.files.items():
                 write_file(workspace / path, content)
-            commands = Subprocesses(launch.run_id)
+            commands = Subprocesses(launch.mark)
             tools = Toolbox(workspace, commands, self._tools, timeout_s=self._command_timeout_s)
             stream = EventStream()
             agent = ScriptedAgent(self.script, stream, tools, launch.gate if self._gated else None)

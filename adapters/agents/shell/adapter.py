@@ -79,7 +79,7 @@ class ShellAdapter:
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Judge the line part by part, then run it; leaving ends every process it started."""
-        commands = Subprocesses(launch.run_id)
+        commands = Subprocesses(launch.mark)
         stream = EventStream()
         admits = launch.options.options.get("dynamic") is True
         agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits)

@@ -124,7 +124,7 @@ async def start_client(
     *,
     cwd: Path,
     env: Mapping[str, str],
-    run_id: str,
+    mark: str,
     leaves: bool = True,
     advice: str = "",
 ) -> AsyncIterator[ClientProcess]:
@@ -135,7 +135,7 @@ async def start_client(
         command: the program and its arguments.
         cwd: the folder it works in.
         env: its whole environment, but for the mark.
-        run_id: the run it belongs to.
+        mark: `Launch.mark` of the run it belongs to.
         leaves: whether it ends by itself once its input is closed.
         advice: what to do when it cannot be started.
 
@@ -150,7 +150,7 @@ async def start_client(
             stdout=output.write_end,
             stderr=PIPE,
             cwd=cwd,
-            env={**marked_environment(run_id, env), **bash_for_commands(env)},
+            env={**marked_environment(mark, env), **bash_for_commands(env)},
             start_new_session=True,
         )
     except BaseException as error:
@@ -161,7 +161,7 @@ async def start_client(
         raise ProviderUnavailableError(f"{name} cannot be started: {error}{more}") from error
     finally:
         output.let_go()
-    tree = ProcessTree(process.pid, run_id=run_id)
+    tree = ProcessTree(process.pid, mark=mark)
     client = ClientProcess(process, output, name=name, tree=tree, leaves=leaves)
     try:
         yield client

@@ -43,16 +43,16 @@ class Subprocesses:
     """The commands of one run.
 
     Args:
-        run_id: marks every process, so that what outlives its command is found at the end.
+        mark: `Launch.mark` of the run; it marks every process, so that what outlives its command is found at the end.
         output_limit: bytes kept of each of standard output and standard error; the rest is read and dropped.
     """
 
-    def __init__(self, run_id: str, *, output_limit: int = OUTPUT_LIMIT) -> None:
-        self.tree = ProcessTree(run_id=run_id)
+    def __init__(self, mark: str, *, output_limit: int = OUTPUT_LIMIT) -> None:
+        self.tree = ProcessTree(mark=mark)
         self.started = 0
         self._ended = 0
         self._guarded: list[_Started] = []
-        self._run_id = run_id
+        self._mark = mark
         self._limit = output_limit
 
     async def run(
@@ -69,7 +69,7 @@ class Subprocesses:
         """
         self.started += 1
         await self._let_go(ended_only=True)
-        marked = marked_environment(self._run_id, env, call_id=str(self.started))
+        marked = marked_environment(self._mark, env, call_id=str(self.started))
         with _Capture(self._limit) as out, _Capture(self._limit) as err, _Pipe() as status:
             process = await anyio.open_process(
                 guarded(argv, cwd=cwd, env=marked, status_fd=status.writer),
@@ -83,7 +83,7 @@ class Subprocesses:
             )
             status.close_writer()
             self.tree.add(process.pid)
-            own = ProcessTree(process.pid, run_id=self._run_id, call_id=str(self.started))
+            own = ProcessTree(process.pid, mark=self._mark, call_id=str(self.started))
             started = _Started(process, status.keep())
             self._guarded.append(started)
             try:

@@ -24,6 +24,7 @@ import anyio.to_thread
 import psutil
 
 from proctor.supervisor.ports.adapters import Rung
+from proctor.supervisor.ports.processes import run_of
 
 from .guarded import GUARDS
 from .signals import POSIX, ask_to_end, is_guardian, kill, ourselves, runs, send, session_of
@@ -39,16 +40,16 @@ _LOOK_AGAIN_S: Final = 0.2
 
 
 def marked_environment(
-    run_id: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
+    mark: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
 ) -> dict[str, str]:
     """The environment to launch a provider with: marked with the run, and with its trace where there is one.
 
     Args:
-        run_id: the run.
+        mark: `Launch.mark` of the run.
         env: the environment to mark; this process's if not given.
         call_id: the call that the process is started for, if it is one's.
     """
-    return {**(os.environ if env is None else env), **_marks(run_id, call_id), **trace_environment(run_id)}
+    return {**(os.environ if env is None else env), **_marks(mark, call_id), **trace_environment(run_of(mark))}
 
 
 def platform_notes() -> tuple[str, ...]:
@@ -67,12 +68,12 @@ class ProcessTree:
 
     Args:
         pid: the root process's id; start it with `start_new_session=True` so that its session marks it too.
-        run_id: the run its environment was marked with, see `marked_environment`.
+        mark: what its environment was marked with, see `marked_environment`.
         call_id: the call its environment was also marked with; then only that call's processes are meant.
     """
 
-    def __init__(self, pid: int | None = None, *, run_id: str | None = None, call_id: str | None = None) -> None:
-        self._marks = _marks(run_id, call_id)
+    def __init__(self, pid: int | None = None, *, mark: str | None = None, call_id: str | None = None) -> None:
+        self._marks = _marks(mark, call_id)
         self._roots: list[psutil.Process] = []
         self._processes: dict[psutil.Process, None] = {}
         self._limiter: anyio.CapacityLimiter | None = None
@@ -250,6 +251,6 @@ def process_rungs(
     ]
 
 
-def _marks(run_id: str | None, call_id: str | None) -> dict[str, str]:
-    marks = {RUN_MARK: run_id, CALL_MARK: call_id}
+def _marks(mark: str | None, call_id: str | None) -> dict[str, str]:
+    marks = {RUN_MARK: mark, CALL_MARK: call_id}
     return {name: value for name, value in marks.items() if value is not None}

@@ -7,7 +7,7 @@ from typing import Any
 from .process_tree import ProcessTree
 
 
-async def end_remains(run_id: str) -> dict[str, Any]:
-    """End the processes that are marked with the run, and what descends from them; evidence where there were any."""
-    tree = ProcessTree(run_id=run_id)
+async def end_remains(mark: str) -> dict[str, Any]:
+    """End the processes that are marked so, and what descends from them; evidence where there were any."""
+    tree = ProcessTree(mark=mark)
     return await tree.kill() if tree.snapshot() else {}

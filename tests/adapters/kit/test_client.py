@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -69,7 +70,7 @@ async def talking(script: str, folder: Path) -> tuple[list[bytes], ClientProcess
     """What a client that is a few lines of Python writes to its end, and the client."""
     command = [sys.executable, "-S", "-c", script]
     with anyio.fail_after(PATIENCE_S):
-        async with start_client("it", command, cwd=folder, env=os.environ, run_id="r") as client:
+        async with start_client("it", command, cwd=folder, env=os.environ, mark=uuid4().hex) as client:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.read_stderr)
                 await client.say("told")
@@ -94,7 +95,9 @@ async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Pat
     command = [sys.executable, "-S", "-c", "import time; time.sleep(10000)"]
     for leaves in (True, False):
         with anyio.fail_after(PATIENCE_S):
-            async with start_client("it", command, cwd=tmp_path, env=os.environ, run_id="r", leaves=leaves) as client:
+            async with start_client(
+                "it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex, leaves=leaves
+            ) as client:
                 assert client.exit_code is None
 
         assert client.exit_code == -9
@@ -103,7 +106,5 @@ async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Pat
 async def test_a_client_that_cannot_be_started_is_named_with_what_to_do(tmp_path: Path) -> None:
     """In one error."""
     with pytest.raises(ProviderUnavailableError, match=r"it cannot be started: .*none.*; install it"):
-        async with start_client(
-            "it", [str(tmp_path / "none")], cwd=tmp_path, env={}, run_id="r", advice="install it"
-        ):
+        async with start_client("it", [str(tmp_path / "none")], cwd=tmp_path, env={}, mark="r", advice="install it"):
             pass

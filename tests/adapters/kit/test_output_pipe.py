@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
@@ -42,7 +43,7 @@ async def test_all_that_was_written_is_handled_first(tmp_path: Path) -> None:
 
     command = [sys.executable, "-S", "-c", WRITING]
     with anyio.fail_after(PATIENCE_S):
-        async with start_client("it", command, cwd=tmp_path, env=os.environ, run_id="r") as client:
+        async with start_client("it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex) as client:
             await started(tmp_path)
             go_on = anyio.Event()
             async with anyio.create_task_group() as tasks:
@@ -63,7 +64,7 @@ async def test_nobody_waits_for_what_is_over(tmp_path: Path) -> None:
     """Neither after its end nor once it is closed, whoever waited already included."""
     command = [sys.executable, "-S", "-c", WRITING]
     with anyio.fail_after(PATIENCE_S):
-        async with start_client("it", command, cwd=tmp_path, env=os.environ, run_id="r") as client:
+        async with start_client("it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex) as client:
             await started(tmp_path)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.stdout.caught_up)

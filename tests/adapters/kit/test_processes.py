@@ -23,13 +23,13 @@ DEAF = "trap '' TERM HUP INT; "
 
 
 @asynccontextmanager
-async def started(script: str, run_id: str | None = None) -> AsyncIterator[anyio.abc.Process]:
+async def started(script: str, mark: str | None = None) -> AsyncIterator[anyio.abc.Process]:
     """A bash that runs `script` in a session of its own, once each sleeper of the script is up."""
     process = await anyio.open_process(
         ["bash", "-c", f"{script}\necho up; wait; exec sleep 70000"],
         stdout=subprocess.PIPE,
         start_new_session=True,
-        env=marked_environment(run_id) if run_id else None,
+        env=marked_environment(mark) if mark else None,
     )
     try:
         assert process.stdout is not None
@@ -39,7 +39,7 @@ async def started(script: str, run_id: str | None = None) -> AsyncIterator[anyio
         yield process
     finally:
         with anyio.CancelScope(shield=True):
-            await ProcessTree(process.pid, run_id=run_id).kill()
+            await ProcessTree(process.pid, mark=mark).kill()
             await process.aclose()
 
 
@@ -111,12 +111,12 @@ async def test_a_grandchild_orphaned_after_the_first_look_is_remembered() -> Non
 @pytest.mark.anyio
 async def test_a_double_forked_orphan_is_found_by_its_mark() -> None:
     """Forked twice and in a session of its own before the first look: only the environment tells."""
-    run_id = uuid.uuid4().hex
+    mark = uuid.uuid4().hex
     script = f"{DEAF} (setsid bash -c '{sleeper(70004)} & {sleeper(70004)} &' ) ; true"
-    async with started(script, run_id) as process:
+    async with started(script, mark) as process:
         unmarked = ProcessTree(process.pid).snapshot()
         orphans = await those_up(70004, 2)
-        tree = ProcessTree(process.pid, run_id=run_id)
+        tree = ProcessTree(process.pid, mark=mark)
 
         await tree.kill()
 
@@ -142,9 +142,9 @@ async def test_an_orphan_that_cleared_its_environment_is_found_by_the_session_of
 async def test_a_tree_that_forks_without_end_is_gone_after_one_kill() -> None:
     """Everything is stopped before anything is killed, so nothing is born between look and kill."""
     script = "(while :; do (setsid sleep 70006 &) ; done) & true"
-    run_id = uuid.uuid4().hex
-    async with started(script, run_id) as process:
-        evidence = await ProcessTree(process.pid, run_id=run_id).kill(20)
+    mark = uuid.uuid4().hex
+    async with started(script, mark) as process:
+        evidence = await ProcessTree(process.pid, mark=mark).kill(20)
 
         assert "survivors" not in evidence
         assert sleepers(70006) == []
@@ -154,7 +154,7 @@ async def test_a_tree_that_forks_without_end_is_gone_after_one_kill() -> None:
 async def test_a_stranger_and_another_run_are_left_alone() -> None:
     """Only the run's own mark counts."""
     async with started(f"{sleeper(70007)} &", uuid.uuid4().hex) as other, started("true", "mine") as process:
-        await ProcessTree(process.pid, run_id="mine").kill()
+        await ProcessTree(process.pid, mark="mine").kill()
 
         assert other.returncode is None
         assert len(await those_up(70007, 1)) == 1
@@ -168,7 +168,7 @@ async def test_a_tree_never_ends_the_process_it_is_run_in(monkeypatch: pytest.Mo
         everybody = [psutil.Process(), psutil.Process(process.pid)]
         monkeypatch.setattr(psutil, "process_iter", lambda: iter(everybody))
 
-        assert os.getpid() not in ProcessTree(process.pid, run_id="nested").snapshot()
+        assert os.getpid() not in ProcessTree(process.pid, mark="nested").snapshot()
 
 
 @pytest.mark.anyio
