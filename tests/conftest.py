@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from proctor.adapters.matrix import Shown, read_record, write_record
@@ -33,6 +34,13 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: the garbage collector need not look through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a test configured of structlog is of that test alone; its own `capture_logs` configures it for good."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True, scope="class")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import anyio
@@ -24,13 +23,11 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def log_that_raises() -> Iterator[None]:
+def log_that_raises() -> None:
     def refuse(*_: Any) -> NoReturn:
         raise OSError("the log is full")
 
     structlog.configure(processors=[refuse])
-    yield
-    structlog.reset_defaults()
 
 
 async def test_a_log_that_raises_hurts_no_run(log_that_raises: None, permissive: Policy) -> None:

@@ -57,6 +57,7 @@ async def test_an_older_store_gets_its_digests_when_it_is_opened(tmp_path: Path)
     with closing(sqlite3.connect(path)) as connection:
         for table in ("blocks", "budget_parts", "budget_shares", "budgets"):  # of later steps
             connection.execute(f"DROP TABLE {table}")
+        connection.execute("ALTER TABLE runs DROP COLUMN attempts")
         connection.execute("ALTER TABLE events DROP COLUMN digest")
         connection.execute(f"PRAGMA user_version = {CHAINED - 1}")
         connection.commit()
