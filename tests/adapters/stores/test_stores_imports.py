@@ -51,7 +51,7 @@ async def main():
 anyio.run(main)
 parts = ("psycopg", "asyncpg", "ray", "proctor.adapters.cluster", "proctor.adapters.stores.postgres")
 print([name for name in sys.modules if name.split(".")[0] in parts or name.startswith(parts[3:])])
-print([name for name in ("reserve", "settle", "budgets", "claim_run", "place") if COUNTS[name]])
+print([name for name in ("reserve", "settle", "budgets", "claim_run") if COUNTS[name]])
 """
     command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
