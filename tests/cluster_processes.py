@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from proctor.adapters.cluster import RunSpec
+from proctor.adapters.cluster import Fleet, FleetHandle, RunSpec
 from proctor.policies import parse_policies
-from proctor.supervisor import RunInfo, Store, StoredApproval
+from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
+from proctor.supervisor import ApprovalError, RunInfo, Store, StoredApproval, all_runs
 from proctor.supervisor.ports.facts import NOT_OVER
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -65,3 +67,29 @@ def working(place: str | Path, *, lease_s: float | None = None, **how: Any) -> I
             yield process
         finally:
             process.kill()
+
+
+async def approved(store: Store, fleet: Fleet, handle: FleetHandle) -> None:
+    """Approve what a run asks, and what the run that continues it asks, until that is over."""
+    with anyio.fail_after(PATIENCE_S):
+        while (run := await handle.info()).status in NOT_OVER:
+            for waits in await store.approvals(run_id=run.run_id):
+                with suppress(ApprovalError):  # its worker has just died
+                    await fleet.approve(waits.request.approval_id, by="ana")
+            await anyio.sleep(0.05)
+
+
+async def check_record(store: Store) -> None:
+    """Raises AssertionError where a seq is left out, a run without its one end, or a call permitted twice."""
+    runs = [run async for run in all_runs(store)]
+    sessions = {run.session_id for run in runs}
+    for session_id in sessions:
+        events = [event async for event in store.read(session_id)]
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        ended = Counter(event.run_id for event in events if isinstance(event, TERMINAL))
+        started = Counter(event.run_id for event in events if isinstance(event, RunStarted))
+        calls = Counter((event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted))
+        assert ended == dict.fromkeys((run.run_id for run in runs if run.session_id == session_id), 1)
+        assert set(started.values()) <= {1}
+        assert set(calls.values()) <= {1}
+    assert {run.status for run in runs} <= {"completed", "failed", "cancelled"}

@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_gcs_server_port_wait_time_s": str(PATIENCE_S),
 }
+ENDS_S = 3.0
+"""How long what is left of a cluster may take to end by itself; where its head was lost, some of it never does."""
 
 
 class RayHouse:
@@ -63,7 +65,7 @@ class RayHouse:
         assert self._process.process.stdout is not None
         self._process.rest()
         self._process.process.stdout.close()
-        _, left = psutil.wait_procs(self._seen, timeout=PATIENCE_S / 4)
+        _, left = psutil.wait_procs(self._seen, timeout=ENDS_S)
         for process in left:
             process.kill()
         psutil.wait_procs(left, timeout=PATIENCE_S)

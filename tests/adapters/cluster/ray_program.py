@@ -23,6 +23,7 @@ HEALTH = {
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 10_000,
     "health_check_failure_threshold": 5,
+    "gcs_rpc_server_reconnect_timeout_s": 5,
 }
 
 
@@ -32,7 +33,7 @@ async def main(folder: str) -> None:
 
     from proctor.adapters.cluster import Fleet
 
-    cluster = Cluster()
+    cluster: Any = Cluster()  # untyped
     add_node(cluster, include_dashboard=False, temp_dir=folder, _system_config=HEALTH)
     add_node(cluster)
     tell({"address": cluster.address, "token": os.environ["RAY_AUTH_TOKEN"]})
@@ -47,12 +48,16 @@ async def main(folder: str) -> None:
                 lost = other.node_id
                 cluster.remove_node(other, allow_graceful=False)
                 tell(lost)
+            elif do == "lose_head":
+                cluster.remove_node(cluster.head_node, allow_graceful=False)
+                tell(None)
             else:
                 async with Fleet(store, name=name, address=cluster.address) as fleet:
                     tell(msgspec.to_builtins(await getattr(fleet, do)(**more)))
         except Exception as error:  # told to the test
             tell({"error": f"{type(error).__name__}: {error}"})
-    cluster.shutdown()  # type: ignore[no-untyped-call]  # of Ray
+    if cluster.head_node is not None:
+        cluster.shutdown()
 
 
 def add_node(cluster: Any, **more: Any) -> None:

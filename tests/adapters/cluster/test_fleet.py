@@ -6,22 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
-from cluster_processes import ASKING, spec, waiting_approval
+from cluster_processes import ASKING, approved, check_record, spec, waiting_approval
 from ray_house import ENVIRONMENT, RayHouse, Workers, needs_ray
 
-from proctor.adapters.cluster import Fleet, FleetHandle, WorkerStatus
+from proctor.adapters.cluster import Fleet, WorkerStatus
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
-from proctor.supervisor import ApprovalError, MemoryStore, UsageError, all_runs
-from proctor.supervisor.ports.facts import NOT_OVER
+from proctor.supervisor import MemoryStore, UsageError
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [needs_ray, pytest.mark.anyio]
@@ -230,29 +226,3 @@ async def test_a_missing_cluster_is_reported() -> None:
             await fleet.status()
         with pytest.raises(UsageError, match="its URL or path"):
             await fleet.up(1)
-
-
-async def approved(store: SQLiteStore, fleet: Fleet, handle: FleetHandle) -> None:
-    """Approve what a run asks, and what the run that continues it asks, until that is over."""
-    with anyio.fail_after(PATIENCE_S):
-        while (run := await handle.info()).status in NOT_OVER:
-            for waits in await store.approvals(run_id=run.run_id):
-                with suppress(ApprovalError):  # its worker has just died
-                    await fleet.approve(waits.request.approval_id, by="ana")
-            await anyio.sleep(0.05)
-
-
-async def check_record(store: SQLiteStore) -> None:
-    """Raises AssertionError where a seq is left out, a run without its one end, or a call permitted twice."""
-    runs = [run async for run in all_runs(store)]
-    sessions = {run.session_id for run in runs}
-    for session_id in sessions:
-        events = [event async for event in store.read(session_id)]
-        assert [event.seq for event in events] == list(range(1, len(events) + 1))
-        ended = Counter(event.run_id for event in events if isinstance(event, TERMINAL))
-        started = Counter(event.run_id for event in events if isinstance(event, RunStarted))
-        calls = Counter((event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted))
-        assert ended == dict.fromkeys((run.run_id for run in runs if run.session_id == session_id), 1)
-        assert set(started.values()) <= {1}
-        assert set(calls.values()) <= {1}
-    assert {run.status for run in runs} <= {"completed", "failed", "cancelled"}
