@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import anyio
 import pytest
 from cluster_processes import PROGRAM, working
-from postgres_server import needs_postgres, new_database
 
 from proctor.adapters.cluster import Fleet, RunSpec
 from proctor.adapters.stores import open_store
@@ -25,16 +22,6 @@ BUDGET = parse_policies("{name: org, budgets: [{name: team, max_tool_calls: 5, p
 def anyio_backend() -> str:
     """Of the tests: that of the workers is asyncio."""
     return "asyncio"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A new store's path or URL."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "runs.db")
-    else:
-        with new_database() as url:
-            yield url
 
 
 async def test_three_levels_of_runs_over_two_workers_share_what_the_first_may_use(place: str) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import anyio
 import pytest
 from cluster_processes import PROGRAM, spec, working
-from postgres_server import needs_postgres, new_database
 
 from proctor.adapters.cluster import Fleet, FleetHandle, RunSpec
 from proctor.adapters.cluster.starts import ATTEMPTS
@@ -29,16 +27,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend() -> str:
     """Of the tests: that of the workers is asyncio."""
     return "asyncio"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A new store's path or URL."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "runs.db")
-    else:
-        with new_database() as url:
-            yield url
 
 
 def poison(how: str) -> RunSpec:

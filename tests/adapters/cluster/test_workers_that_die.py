@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster_processes import ASKING, over, spec, waiting_approval, working
-from postgres_server import needs_postgres, new_database
 from stopping import stop_between_writes
 
 from proctor.adapters.cluster import Fleet
@@ -22,16 +20,6 @@ from proctor.supervisor.errors import OwnerLostError
 from proctor.supervisor.store.take_over import next_of
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A new store's path or URL."""
-    if request.param == "sqlite":
-        yield str(tmp_path / "runs.db")
-    else:
-        with new_database() as url:
-            yield url
 
 
 def stop(process: subprocess.Popen[bytes], place: str) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
+from continued_sessions import provider_ids, ways
 
 from proctor.adapters.stores import MemoryStore
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import ErrorOccurred, MessageSent, RunStarted, SessionStarted, ToolCallStarted
+from proctor.policies.stream.events import MessageSent, ToolCallStarted
 from proctor.supervisor import RunResult, UnknownSessionError, run_once
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -40,11 +41,6 @@ class Session:
         [file] = self.bench.cwd.with_name("home").rglob("*.jsonl")
         return Path(file)
 
-    async def ids(self) -> list[str | None]:
-        """The client's own ids of the session, as the record has them."""
-        events = self.store.read("s")
-        return [event.provider_session_id async for event in events if isinstance(event, SessionStarted)]
-
     def sent(self) -> str:
         """What the model was sent last."""
         return str(self.bench.api.requests[-1]["messages"])
@@ -57,13 +53,6 @@ async def session(bench: Any) -> Session:
     api.say(api.reply(api.text("I look"), api.bash("echo n is $((3 + 4))")), api.reply(api.text("noted")))
     await session.run("remember n")
     return session
-
-
-def ways(result: RunResult) -> tuple[Any, list[str]]:
-    """How a run was meant to go on, and what of errors it recorded."""
-    [started] = [event for event in result.events if isinstance(event, RunStarted)]
-    errors = [event.code for event in result.events if isinstance(event, ErrorOccurred)]
-    return started.metadata.get("continuation"), errors
 
 
 async def test_a_session_of_another_machine_is_replayed_to_a_new_one(session: Session) -> None:
@@ -83,7 +72,7 @@ async def test_a_session_of_another_machine_is_replayed_to_a_new_one(session: Se
     assert [event for event in second.events if isinstance(event, ToolCallStarted)] == []
     assert (second.usage.input_tokens, third.usage.input_tokens) == (1000, 1000)
     assert (third.output, ways(third)) == ("yes", ("native", []))
-    first_id, second_id, third_id = await session.ids()
+    first_id, second_id, third_id = await provider_ids(session.store)
     assert first_id != second_id == third_id
     assert "which?" in session.sent()
     assert session.bench.marked(second.run_id) == []

@@ -9,9 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
+from continued_sessions import provider_ids, ways
 
 from proctor.policies.policy import Limit, Limits, Policy
-from proctor.policies.stream.events import ErrorOccurred, RunStarted, SessionStarted, ToolCallStarted
+from proctor.policies.stream.events import ToolCallStarted
 from proctor.supervisor import MemoryStore, ProviderError, RunResult, UnknownSessionError, run_once
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -48,11 +49,6 @@ class Session:
         [file] = self.bench.home.rglob("rollout-*.jsonl")
         return Path(file)
 
-    async def ids(self) -> list[str | None]:
-        """The client's own ids of the session, as the record has them."""
-        events = self.store.read("s")
-        return [event.provider_session_id async for event in events if isinstance(event, SessionStarted)]
-
     def sent(self) -> str:
         """What the model was sent last."""
         return str(self.bench.api.requests[-1]["input"])
@@ -66,13 +62,6 @@ async def session(bench: Any) -> Session:
     api.reply(api.text("noted"))
     await session.run("remember n")
     return session
-
-
-def ways(result: RunResult) -> tuple[Any, list[str]]:
-    """How a run was meant to go on, and what of errors it recorded."""
-    [started] = [event for event in result.events if isinstance(event, RunStarted)]
-    errors = [event.code for event in result.events if isinstance(event, ErrorOccurred)]
-    return started.metadata.get("continuation"), errors
 
 
 async def test_a_session_of_another_machine_is_replayed_to_a_new_one(session: Session, used_home: Path) -> None:
@@ -91,7 +80,7 @@ async def test_a_session_of_another_machine_is_replayed_to_a_new_one(session: Se
     assert [event for event in second.events if isinstance(event, ToolCallStarted)] == []
     assert (second.usage.input_tokens, third.usage.input_tokens) == (1000, 1000)
     assert (third.output, ways(third)) == ("yes", ("native", []))
-    first_id, second_id, third_id = await session.ids()
+    first_id, second_id, third_id = await provider_ids(session.store)
     assert first_id != second_id == third_id
     session.bench.run_ids += [second.run_id, third.run_id]
     assert session.bench.survivors() == []
@@ -158,4 +147,4 @@ async def test_a_client_that_is_refused_by_its_api_is_not_begun_anew(session: Se
         await session.run("which?")
 
     assert not isinstance(caught.value, UnknownSessionError)
-    assert len(await session.ids()) == 2
+    assert len(await provider_ids(session.store)) == 2

@@ -1,0 +1,19 @@
+"""The store that workers share: a file, or a database of the tests' own server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postgres_server import needs_postgres, new_database
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A new store's path or URL."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "runs.db")
+    else:
+        with new_database() as url:
+            yield url
