@@ -59,7 +59,6 @@ __getattr__, __dir__ = lazily(
 
 
 ROOMS = (
-    "package",  # what `import proctor` gives: it is installed as the package `proctor` itself
     "cli",  # the command line
     "web",  # the operators' page and the HTTP API
     "matrix",  # what each adapter can do, as said and as shown

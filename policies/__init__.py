@@ -18,7 +18,7 @@ from .rules.counting.circuit_breaker import CircuitBreaker
 from .rules.counting.count import Count, MaxCalls
 from .rules.counting.loop import Loop, MaxParallel
 from .rules.evidence.check import Check
-from .rules.evidence.check_context import CheckContext, PastCall, Refuse
+from .rules.evidence.check_context import CheckContext, PastCall
 from .rules.evidence.precondition import Precondition
 from .rules.evidence.provenance import Provenance, Source
 from .rules.evidence.requirement import Requirement, Same
@@ -32,6 +32,7 @@ from .rules.order.never_after import ForbidsAfter, NeverAfter
 from .rules.order.require import Require
 from .rules.order.sequence import ForbiddenSequence, Sequence
 from .rules.record import Rule
+from .rules.refusal import Refuse
 from .stack.locks import Loosened, loosened
 from .stack.merge import merge_policies
 from .stream import events

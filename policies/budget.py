@@ -45,7 +45,8 @@ class Budget(ClauseRecord, frozen=True):
             run passes its budgets on so.
         window: When it starts anew: `session`, `day` or `month` (UTC), or over the last `24h`; never if not given.
         reserve: What has to be free for a run to go on, in the budget's unit: that much is set aside for its next
-            response. If not given: as much as the run's largest response used, or what is left.
+            response, or as much as the run's largest response used where that is more and left. If not given: as
+            much as the largest response used, or what is left.
         warn_at: The fraction, or fractions, at which a warning is recorded, once in a window.
         action: What a violation asks for; a budget of anything but calls that only inherits `deny` cancels.
     """

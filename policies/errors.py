@@ -107,6 +107,11 @@ class PolicyViolationError(ProctorError):
     Attributes:
         message: What was refused, in words.
         violations: What was violated.
+        violation: What ended the run; None at preflight.
+        rule: The id of the rule, or the name of the limit, that ended the run; at preflight, of the first that is
+            refused.
+        reason: The reason that this rule carries, if any.
+        calls_before: The calls that ran in the session before this run; those of the run are in `partial.calls`.
         findings: What preflight refused.
         partial: The run's result so far: output, usage, cost, calls; None where nothing ran.
         provider_error: The provider's own error, if there is one.
@@ -120,10 +125,16 @@ class PolicyViolationError(ProctorError):
         *,
         violations: Sequence[Violation] = (),
         findings: Sequence[Any] = (),
+        violation: Violation | None = None,
+        calls_before: Sequence[Any] = (),
         partial: Any = None,
         provider_error: BaseException | None = None,
     ) -> None:
         super().__init__(message)
+        self.violation = violation or next(iter(violations), None)
+        self.rule: str | None = getattr(self.violation or next(iter(findings), None), "rule", None)
+        self.reason = self.violation.reason if self.violation is not None else None
+        self.calls_before = tuple(calls_before)
         self.violations = tuple(violations)
         self.findings = tuple(findings)
         self.partial = partial

@@ -105,6 +105,7 @@ class Limit(Record, frozen=True):
         action: What a violation asks for; a limit other than `max_tool_calls` that only inherits `deny` cancels.
         reason: For telemetry; never shown to the model.
         tell_model: The text that the model gets when a call is refused.
+        description: For people.
     """
 
     max: Amount
@@ -113,6 +114,7 @@ class Limit(Record, frozen=True):
     action: RuleAction | None = None
     reason: str | None = None
     tell_model: str | None = None
+    description: str | None = None
 
 
 LimitValue: TypeAlias = Amount | Limit | None

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from proctor.policies.stream.calls import RunContext
+import msgspec
+
+from proctor.policies.stream.calls import UNREADABLE, RunContext
+from proctor.policies.values.canonical import json_words
+from proctor.policies.values.foreign import isolated
 
 from .errors import UsageError
 
@@ -17,7 +22,7 @@ def check_store(store: object) -> None:
 
 def check_adapter(adapter: object) -> None:
     """Raises UsageError for anything that is not an adapter."""
-    if isinstance(adapter, type) or not hasattr(adapter, "capabilities"):
+    if isinstance(adapter, type) or not isolated(hasattr, adapter, "capabilities"):
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
 
 
@@ -55,6 +60,14 @@ def check_order(prompt: object, context: object, metadata: object = None) -> Non
         raise UsageError(f"`metadata` is {_named(metadata)}, not a mapping")
     if context is not None and not isinstance(context, RunContext):
         raise UsageError(f"`context` is {_named(context)}, not a `RunContext`")
+
+
+def recordable(name: str, given: object) -> Any:
+    """The argument as JSON gives it back. Raises UsageError for one that no record can hold."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(given))
+    except UNREADABLE as error:
+        raise UsageError(f"`{name}` cannot be recorded: {json_words(error)}") from None
 
 
 def check_cursor(after: object) -> None:

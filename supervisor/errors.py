@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
+from proctor.policies.values.foreign import as_error
 
 __all__ = [
     "ApprovalError",
@@ -31,6 +32,7 @@ __all__ = [
     "StoreError",
     "UnknownSessionError",
     "UsageError",
+    "as_error",
 ]
 
 
@@ -145,14 +147,3 @@ class UnknownSessionError(ProviderError):
     def __init__(self, reason: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__(f"{reason}; continuation=`replay` tells it the conversation", details=details)
         self.reason = reason
-
-
-def as_error(raised: BaseException) -> Exception:
-    """What code of others raised, as an error of a run, whatever it was; of a group of one, that one."""
-    while isinstance(raised, BaseExceptionGroup) and len(raised.exceptions) == 1:
-        raised = raised.exceptions[0]
-    if isinstance(raised, Exception):
-        return raised
-    error = RuntimeError(f"`{type(raised).__name__}` was raised: {raised}".removesuffix(": "))
-    error.__cause__ = raised
-    return error

@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from proctor.policies.stream.calls import ToolCall
+from proctor.policies.values.foreign import isolated, named_error
 
 from .redaction import Redactor
 
@@ -34,7 +35,7 @@ class _Redacted:
         def tell(event: str, **fields: Any) -> None:
             shown = redact(fields, str(fields.get("session_id", "")))
             try:
-                getattr(self._log, level)(redact(event), **shown)
+                isolated(getattr(self._log, level), redact(event), **shown)
             except Exception:  # of the program's own processors
                 logging.getLogger("proctor").exception("%s could not be logged", event)
 
@@ -91,6 +92,6 @@ class RunLog:
 def failure(error: BaseException) -> dict[str, str]:
     """The fields that tell an error: what was raised where, never with the values of local variables."""
     return {
-        "error": f"{type(error).__name__}: {error}".removesuffix(": "),
+        "error": named_error(error),
         "exception": "".join(traceback.format_exception(error)).rstrip(),
     }

@@ -30,10 +30,26 @@ settings.register_profile("proctor", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("proctor")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For `-n logical`: two for each processor, as half of the time tests wait for agents, servers and processes."""
+    return 2 * (os.cpu_count() or 1)
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: the garbage collector need not look through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def what_is_left() -> Iterator[None]:
+    """A pipe, file or socket that a test leaves open, or a process that it leaves running, fails that test.
+
+    Otherwise the garbage collector reports it during whichever test comes later.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)

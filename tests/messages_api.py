@@ -240,7 +240,7 @@ class Claude:
     def start(self) -> subprocess.Popen[bytes]:
         """Start one prompt, which goes on."""
         quiet = subprocess.DEVNULL
-        return subprocess.Popen(self._command(), cwd=self.cwd, env=self.env, stdin=quiet, stdout=quiet, stderr=quiet)
+        return subprocess.Popen(self._command(), cwd=self.cwd, env=self.env, stdin=quiet, stdout=quiet)
 
     def _command(self, *arguments: str) -> list[str]:
         import claude_agent_sdk

@@ -1,6 +1,6 @@
 """The fenced blocks of a page of the documentation, and what a reader would do with each.
 
-yaml, json, ... file=NAME   written to a file of the reader's folder
+yaml, json, ... title="NAME"   written to a file of the reader's folder
 console                     commands that run there, with what they print; `...` stands for anything
 python                      a program that runs there, with the names of the programs before it
 yaml                        a policy, or a part of one
@@ -35,7 +35,7 @@ KINDS = frozenset(
 )
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.M | re.S)
-_INFO = re.compile(r"(\w*)(?: file=(\S+))?")
+_INFO = re.compile(r'(\w*)(?: title="([^"]+)")?')
 
 
 class Block(NamedTuple):

@@ -51,7 +51,6 @@ def talk(
         command(folder, **how),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         env=environment(folder),
     ) as proxy:
         assert proxy.stdin is not None

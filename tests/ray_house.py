@@ -24,11 +24,13 @@ from proctor.supervisor.testing.patience import PATIENCE_S
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is missing: pip install 'proctor[ray]'")
 PROGRAM = Path(__file__).parent / "adapters" / "cluster" / "ray_program.py"
+SOON = "RAY_gcs_server_port_wait_time_s"
+"""The variable that says for how many seconds Ray goes on asking a cluster that does not let it in."""
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "a-token-of-this-test-that-is-long-enough",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_gcs_server_port_wait_time_s": str(PATIENCE_S),
+    SOON: str(PATIENCE_S),
 }
 ENDS_S = 3.0
 """How long what is left of a cluster may take to end by itself; where its head was lost, some of it never does."""
@@ -40,16 +42,19 @@ class RayHouse:
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets in it have names of 108 bytes at most
         started = subprocess.Popen(
-            [sys.executable, str(PROGRAM), self._folder],
+            [sys.executable, str(PROGRAM)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT, "RAY_TMPDIR": self._folder},
         )
         self._process = Process(started)
         self._seen: set[psutil.Process] = set()
-        self.address = self._answer()["address"]
+        try:
+            self.address = self._answer()["address"]
+        except BaseException:  # no cluster came up: nobody else will end what there is of it
+            self.close()
+            raise
 
     def ask(self, do: str, store: str = "", name: str = "", **more: Any) -> Any:
         """The answer to a command of `ray_program.py`."""

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,10 @@ def parsed(folders: tuple[str, ...]) -> Iterator[tuple[str, ast.Module]]:
             yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
 
 
-FILES = dict(parsed(ROWS))
+@cache
+def product() -> dict[str, ast.Module]:
+    """The product's files."""
+    return dict(parsed(ROWS))
 
 
 def identifiers(tree: ast.Module) -> set[str]:
@@ -87,7 +91,7 @@ def long_functions(files: dict[str, ast.Module]) -> set[str]:
 
 def test_a_class_name_stands_for_one_thing() -> None:
     """Whoever meets a class's name in one file may trust it in any other."""
-    assert shared(FILES) == {}
+    assert shared(product()) == {}
 
 
 def test_a_name_for_two_things_is_found() -> None:
@@ -104,7 +108,7 @@ def test_a_name_for_two_things_is_found() -> None:
 
 def test_no_name_says_only_how_a_value_came() -> None:
     """A variable, parameter, attribute, function or module is named for what it holds or does, in tests too."""
-    files = FILES | dict(parsed(CHECKS))
+    files = product() | dict(parsed(CHECKS))
     found = {(path, word) for path, tree in files.items() for word in identifiers(tree) & RETIRED}
     modules = {path for path in files if RETIRED & set(path.removesuffix(".py").split("/"))}
 
@@ -133,13 +137,13 @@ def test_a_retired_word_is_found(source: str) -> None:
 
 def test_a_function_fits_on_a_screen() -> None:
     """At most `LINES` lines with signature and docstring, but for those that only list what a run takes."""
-    assert long_functions(FILES) == set(LONGER)
+    assert long_functions(product()) == set(LONGER)
 
 
 def test_the_long_functions_are_long_for_what_they_take() -> None:
     """What is left of each without signature and docstring is short."""
     bodies = {}
-    for path, tree in FILES.items():
+    for path, tree in product().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and f"{path}:{node.name}" in LONGER:
                 body = node.body[1:] if ast.get_docstring(node) else node.body
@@ -171,7 +175,7 @@ def taken(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[st
 
 def test_docstrings_describe_parameters_by_their_names() -> None:
     """A parameter that was renamed is renamed where it is described."""
-    assert misnamed(FILES) == set()
+    assert misnamed(product()) == set()
 
 
 def test_a_parameter_described_by_another_name_is_found() -> None:

@@ -13,6 +13,7 @@ from proctor.policies.stream.marks import same_input
 
 from ..kit.values.jsonable import plain
 from .loop import LoopGate, ToolRefused
+from .loop.loop_gate import is_forced
 
 
 class Supervision(AgentMiddleware[Any, Any]):
@@ -20,16 +21,21 @@ class Supervision(AgentMiddleware[Any, Any]):
 
     Put it last in `create_agent(middleware=[..., Supervision(gate)])`, so that what is judged is what runs,
     and run the agent with `ainvoke` or `astream`.
+
+    Args:
+        gate: the supervised run.
+        narrow: offer the model only the tools that it could call now; an attempt at another is refused as any is.
     """
 
-    def __init__(self, gate: LoopGate) -> None:
+    def __init__(self, gate: LoopGate, *, narrow: bool = True) -> None:
         super().__init__()
         self._gate = gate
+        self._narrow = narrow
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """What a response used is judged before its calls are."""
         await self._gate.turn()
-        response = await handler(request)
+        response = await handler(self._narrowed(request) if self._narrow else request)
         for message in getattr(response, "result", [response]):
             if isinstance(message, AIMessage):
                 await self._report(message)
@@ -62,6 +68,15 @@ class Supervision(AgentMiddleware[Any, Any]):
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Raises RuntimeError: a gate holds calls by waiting."""
         raise RuntimeError("a supervised agent is run with `ainvoke` or `astream`")
+
+    def _narrowed(self, request: Any) -> Any:
+        """The request without the tools that could not be called now; what the provider runs itself stays."""
+        if is_forced(request.tool_choice):
+            return request
+        named = {getattr(tool, "name", None) for tool in request.tools}
+        callable_now = set(self._gate.narrow([name for name in named if name is not None]))
+        tools = [tool for tool in request.tools if getattr(tool, "name", None) in {None, *callable_now}]
+        return request.override(tools=tools)
 
     async def _report(self, message: AIMessage) -> None:
         used: Any = message.usage_metadata

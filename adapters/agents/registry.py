@@ -90,11 +90,15 @@ def adapter_named(name: str, **options: Any) -> Adapter:
 
 
 def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
-    parameters = inspect.signature(made).parameters
-    for option in options.keys() - parameters.keys():
+    found = inspect.signature(made).parameters
+    parameters = {option: each for option, each in found.items() if each.kind is not each.VAR_KEYWORD}
+    passes_on = parameters.keys() != found.keys()  # what else it is given it checks itself
+    for option in () if passes_on else options.keys() - parameters.keys():
         hint = did_you_mean(option, parameters) or f"it has {', '.join(f'`{one}`' for one in parameters)}"
         raise UsageError(f"adapter `{name}` has no option `{option}`; {hint}")
     for option, value in options.items():
+        if option not in parameters:
+            continue
         wanted = [part.strip() for part in str(parameters[option].annotation).split("|")]
         if _PLAIN.keys() >= set(wanted) and not any(_is(value, part) for part in wanted):
             kinds = " or ".join(_PLAIN[part][1] for part in wanted if part != "None")

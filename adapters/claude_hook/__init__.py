@@ -6,8 +6,8 @@ The client starts a small program for each hook (`knock`), which asks the one pr
 ROOMS = (
     "__main__",  # the process that judges, as it is started
     "resident",  # answers hooks on a private socket
-    "client",  # the process that started a hook, as the owner of its run
     "hook_judge",  # hooks one after another, their sessions kept in between
+    "client",  # where a hook comes from: the process that started it, the owner of its run
     "hook",  # what one hook reports to its run's machine, and its answer to the client
     "session",  # the machine of a session's latest run, and what carries out its commands
     "judge",  # a monitor for a client that asks its person itself

@@ -1,47 +1,166 @@
-"""The client as the owner of its runs: the process that started a hook, found from the hook's own process.
+"""Where a hook comes from: the client that started it, found from the hook's own process and its standard input.
 
-The client starts a hook through a shell, which stays above it or has made room for it.
+The client starts a hook through a shell that runs the hook's line and nothing else, which stays above it or has made
+room for it. A tool of the client can become such a shell, too. But Claude Code gives a hook a socket of its own for
+its input, and the kernel says which process made a socket: no other process can make one that counts as the client's.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import socket
+import stat
+import struct
 
+import msgspec
 import psutil
 
+from proctor.policies.errors import EventError
 from proctor.supervisor.ports.facts import CLIENT, Owner
-from proctor.supervisor.ports.processes import as_owner
+from proctor.supervisor.ports.processes import as_owner, is_gone, machine
 
-_LINE = "/claude_hook/knock.py "
-_SHELLS = frozenset(("ash", "bash", "dash", "fish", "sh", "zsh"))
-_ADOPTING = frozenset(("catatonit", "docker-init", "dumb-init", "init", "launchd", "s6-svscan", "systemd", "tini"))
-"""Programs that processes whose parent has died belong to."""
+from ..kit.processes.signals import SHELLS, adopts
+from .session_record import HookRecord
+
+_NOTE = "client"
+_UNKNOWN = "which process started this hook is not known, so it is refused"
 
 
-def client_of(hook: int) -> Owner | None:
-    """The client whose hook this process is, as an owner without an epoch yet; None where it is not known."""
-    if not hook:
-        return None
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The client that a hook comes from.
+
+    Attributes:
+        client: Its process.
+        by_socket: It gave the hook a socket that it has made.
+    """
+
+    client: Owner
+    by_socket: bool = False
+
+
+class _SeenClient(msgspec.Struct, frozen=True, kw_only=True):
+    """The client of a session, as it is kept beside the session's record.
+
+    `above` are the processes it descends from, each with its start; `over`: it has ended the session.
+    """
+
+    machine: str
+    pid: int
+    started: str
+    by_socket: bool
+    above: tuple[tuple[int, str], ...] = ()
+    over: bool = False
+
+    @property
+    def process(self) -> tuple[int, str]:
+        return self.pid, self.started
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it has the session and may still report; not one in another container, or before a restart."""
+        owner = Owner(owner_id=CLIENT, host="", machine=self.machine, pid=self.pid, started=self.started)
+        return not self.over and self.machine == machine() and not is_gone(owner)
+
+
+def origin_of(hook: int, given: socket.socket | None) -> Origin:
+    """Where the hook of this pid comes from; `given` is its standard input where that is a socket.
+
+    Raises EventError where that is not known, or where something stands between the client and its hook.
+    """
     try:
-        process = psutil.Process(hook).parent()
-        while process is not None and _is_shell_of_hook(process):
-            process = process.parent()
-        if process is None or _adopts(process):
-            return None
-        client = as_owner(process.pid, CLIENT)
+        process = psutil.Process(hook or -1)
+        line = shlex.join(process.cmdline())
+        client = process.parent()
+        while client is not None and _runs_only(client, line):
+            client = client.parent()
+        if client is None or adopts(client):
+            raise EventError(_UNKNOWN)
+        owner = as_owner(client.pid, CLIENT)
+    except (psutil.Error, OSError, ValueError):
+        raise EventError(_UNKNOWN) from None
+    if not owner.started:
+        raise EventError(_UNKNOWN)
+    if given is not None and maker_of(given) != owner.pid:
+        raise EventError("the hook's input does not come from the process that started it, so it is refused")
+    return Origin(client=owner, by_socket=given is not None)
+
+
+def maker_of(given: socket.socket) -> int:
+    """The pid of the process that made both ends of a socket, 0 where that is not known.
+
+    A socket with a name was connected: one end is made by whoever listens, the other by whoever asks.
+    """
+    if given.getsockname() or given.getpeername():
+        return 0
+    pid, user, _ = struct.unpack("3i", given.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(pid) if user == os.geteuid() else 0
+
+
+def is_socket(descriptor: int) -> bool:
+    """Whether it is one between processes of this machine."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        return False
+    with socket.socket(fileno=os.dup(descriptor)) as found:
+        return found.family == socket.AF_UNIX
+
+
+def check_origin(origin: Origin, record: HookRecord, *, over: bool) -> None:
+    """See that the session's events come from its one client, and keep who that is.
+
+    Args:
+        origin: where this event comes from.
+        record: the session's.
+        over: the client ends the session with this event; another may go on with it.
+
+    Raises:
+        EventError: something else reports in the client's name.
+    """
+    clients = {id: msgspec.json.decode(data, type=_SeenClient) for id, data in record.notes_of_all(_NOTE)}
+    here, before = machine(), clients.get(record.session_id)
+    process = origin.client.pid, origin.client.started
+    same = before is not None and before.machine == here and before.process == process
+    if any(
+        one.machine == here and one.process == process and one.by_socket != origin.by_socket
+        for one in clients.values()
+    ):
+        raise EventError(f"the hook was not started by the client, process {origin.client.pid}, so it is refused")
+    if before is not None and not same:
+        if before.is_here:
+            raise EventError(
+                f"this session is that of process {before.pid}, which is still there; end it there first, or go on "
+                "in a new session"
+            )
+        if before.machine == here and process in before.above:
+            raise EventError(
+                f"a process below the client has reported in its name (process {before.pid}); go on in a new session"
+            )
+    above = before.above if before is not None and same else _above(origin.client.pid)
+    if before is not None and not same:
+        for one in clients.values():
+            if one.machine == here and one.process in above:
+                raise EventError(
+                    f"the hook comes from below another client, process {one.pid}, which may not go on with a session"
+                )
+    now = _SeenClient(
+        machine=here, pid=process[0], started=process[1], by_socket=origin.by_socket, above=above, over=over
+    )
+    if now != before:
+        record.keep(_NOTE, msgspec.json.encode(now))
+
+
+def _above(pid: int) -> tuple[tuple[int, str], ...]:
+    """The processes that one descends from, each with its start."""
+    try:
+        found = [as_owner(parent.pid, CLIENT) for parent in psutil.Process(pid).parents()]
     except (psutil.Error, OSError):
-        return None
-    return client if client.started else None
+        raise EventError(_UNKNOWN) from None
+    return tuple((owner.pid, owner.started) for owner in found)
 
 
-def _is_shell_of_hook(process: psutil.Process) -> bool:
-    """Whether it is a shell that runs the hook's line, and nothing else."""
+def _runs_only(process: psutil.Process, line: str) -> bool:
+    """Whether it is a shell that runs the hook's line, and nothing else, as the client starts it."""
     words = process.cmdline()
-    name = os.path.basename(words[0]) if words else ""
-    return name in _SHELLS and any(_LINE in word for word in words)
-
-
-def _adopts(process: psutil.Process) -> bool:
-    """Whether it took in a hook whose client has died meanwhile."""
-    name = process.name()
-    return name in _ADOPTING or (process.pid == 1 and name in _SHELLS)
+    if len(words) != 3 or os.path.basename(words[0]) not in SHELLS:
+        return False
+    return words[1] == "-c" and words[2] in (line, f"{line} || exit 2")

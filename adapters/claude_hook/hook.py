@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
-from proctor.policies import ToolCall
+from proctor.policies import Decision, ToolCall
 from proctor.policies.errors import EventError
 from proctor.policies.stack.limits import figure
 from proctor.policies.stream.calls import input_digest, tell_model_default
@@ -123,8 +123,7 @@ class Hook:
                 return _ALLOWED if answer.allowed else ("deny", answer.tell_model or tell_model_default(call.name))
         if self._waiting(call.id) is None:
             return "deny", tell_model_default(call.name)
-        decision = session.judge.latest
-        return "ask", (decision and decision.tell_model) or tell_model_default(call.name)
+        return "ask", _question(session.judge.latest, call)
 
     def _ran(self) -> None:
         """See that the record says the call ran, with the input it ran with."""
@@ -257,6 +256,13 @@ class Hook:
         if unpriced and "max_cost_usd" in self._session.rules.limits:
             models = ", ".join(f"`{model}`" for model in unpriced)
             yield f"no price of {models} is known, so `max_cost_usd` does not hold; say one in `prices`"
+
+
+def _question(decision: Decision | None, call: ToolCall) -> str:
+    """Which rules ask the person, and what for; it is the person who reads this."""
+    asking = [v for v in decision.violations if v.action == "request_approval"] if decision is not None else []
+    rules = "; ".join(f"policy `{v.policy}`, rule `{v.rule}`: {v.tell_model or v.message}" for v in asking)
+    return f"proctor asks about `{call.name}`: {rules}" if rules else f"proctor asks about `{call.name}`"
 
 
 Verdict = tuple[Any, str]

@@ -14,9 +14,10 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.facts import Owner
 from proctor.supervisor.ports.processes import is_gone
 
+from .client import Origin, check_origin
 from .hook import Hook
 from .messages.answers import HookAnswer
-from .messages.input import HookInput, read_input
+from .messages.input import SESSION_END, HookInput, read_input
 from .rules import RuleFiles
 from .session import HookedSession
 from .session_record import LEASE_S, HookRecord, HookStore
@@ -71,15 +72,21 @@ class HookJudge:
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
         self._clients: dict[str, _Watched] = {}
 
-    def answered(self, data: bytes, client: Owner | None = None) -> tuple[HookAnswer, str]:
+    def answered(
+        self, data: bytes, client: Owner | None = None, origin: Origin | None = None
+    ) -> tuple[HookAnswer, str]:
         """Judge one hook of a client, where that is known, and record it; gives the answer and the hook's name.
+
+        With an origin, the hook is judged only if it comes from the session's own client (see `check_origin`).
 
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
         """
         given = read_input(data)
         kept = self._sessions.pop(given.session_id, None)
         at = datetime.now(UTC)
-        with self._store.record(given.session_id, client) as whole:
+        with self._store.record(given.session_id, origin.client if origin is not None else client) as whole:
+            if origin is not None:
+                check_origin(origin, whole, over=given.hook_event_name == SESSION_END)
             record = whole.of(self._line.name)
             session = self._session(given.session_id, record, kept and kept[0], given.cwd)
             session.go_on(record, at)
@@ -137,5 +144,5 @@ class HookJudge:
         now = self._clock()
         for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S]:
             del self._sessions[id]
-        if given.hook_event_name != "SessionEnd":
+        if given.hook_event_name != SESSION_END:
             self._sessions[given.session_id] = session, now

@@ -1,6 +1,7 @@
 """One hook as the client starts it: `python -I -S knock.py FOLDER ARGUMENTS... < input`.
 
 It hands its input to the process that judges (`resident`), through a socket in FOLDER, and prints what that answers.
+Input that is a socket is handed over unread, for then the kernel tells that process who made it: the client.
 The process is started where there is none. This file is run by its path, in Python's isolated mode without
 site-packages: it imports little, nothing of the working folder, and nothing of this package.
 
@@ -44,19 +45,36 @@ def main(arguments: list[str]) -> int:
         signal.alarm(ALARM_S)
     data = b""
     try:
-        data = sys.stdin.buffer.read()
-        answer = judged(arguments[0], arguments[1:], data)
+        passed = is_socket(0)
+        data = b"" if passed else sys.stdin.buffer.read()
+        answer = judged(arguments[0], arguments[1:], None if passed else data)
     except Exception as error:
-        return refuse(data, str(error) or type(error).__name__)
+        return refuse(data or unread(), str(error) or type(error).__name__)
     if answer[:1] == b"!":
-        return refuse(data, answer[1:].decode())
+        why, _, named = answer[1:].partition(b"\0")
+        return refuse(data or named, why.decode())
     sys.stdout.buffer.write(answer[1:])
     sys.stdout.buffer.flush()
     return 0
 
 
-def judged(folder: str, arguments: list[str], data: bytes) -> bytes:
+def is_socket(descriptor: int) -> bool:
+    """Whether the kernel tells who made what is read there."""
+    return hasattr(socket, "SO_PEERCRED") and stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+
+
+def unread() -> bytes:
+    """What is left of the input, once nobody else reads it."""
+    try:
+        return sys.stdin.buffer.read() or b""
+    except Exception:
+        return b""
+
+
+def judged(folder: str, arguments: list[str], data: bytes | None) -> bytes:
     """What the process that judges answers: `=` and what the client is told, or `!` and why nothing was judged.
+
+    Without data it is given the standard input itself.
 
     One that goes away unheard (nobody had asked for long, or it is of another version) is started again.
     """
@@ -127,12 +145,15 @@ def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type wou
     return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, start_new_session=True)
 
 
-def exchanged(door: socket.socket, data: bytes) -> bytes:
+def exchanged(door: socket.socket, data: bytes | None) -> bytes:
     """Send the hook, read the answer."""
     parts = []
     with door:
         try:
-            door.sendall(data)
+            if data is None:
+                socket.send_fds(door, [b"<"], [0])
+            else:
+                door.sendall(data)
             door.shutdown(socket.SHUT_WR)
             while part := door.recv(65536):
                 parts.append(part)

@@ -13,9 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-from proctor.supervisor.ports.facts import Owner
+from proctor.policies.errors import EventError
 
-from .client import client_of
+from .client import Origin, is_socket, origin_of
 from .hook_judge import HookJudge
 from .knock import SOCKET
 from .messages.answers import output_of
@@ -102,21 +102,53 @@ class _Resident:
             hook = _peer(door)
             if hook is None or self._code != _code():
                 return
-            client = client_of(hook)
             door.settimeout(READ_S)
-            data = b"".join(iter(lambda: door.recv(1 << 20), b""))
+            data, given = _sent(door)
+            with given or contextlib.nullcontext():
+                try:
+                    origin = origin_of(hook, given)
+                    data = data if given is None else _all_of(given)
+                except (EventError, OSError) as error:
+                    door.sendall(_refused(error, data))
+                    return
             with self._judging:
                 self._asked_at = time.monotonic()
-                answer = self._answer(data, client)
+                answer = self._answer(data, origin)
             door.sendall(answer)
 
-    def _answer(self, data: bytes, client: Owner | None) -> bytes:
+    def _answer(self, data: bytes, origin: Origin) -> bytes:
         """`=` and what the client is told, or `!` and why nothing could be judged."""
         try:
-            output = output_of(*self._judge.answered(data, client))
+            output = output_of(*self._judge.answered(data, origin=origin))
         except Exception as error:
-            return b"!" + (str(error) or type(error).__name__).encode("utf-8", "backslashreplace")
+            return _refused(error, data)
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
+
+
+def _sent(door: socket.socket) -> tuple[bytes, socket.socket | None]:
+    """What the hook has read of its input, or that input itself, where it is a socket."""
+    data, descriptors, _, _ = socket.recv_fds(door, 1 << 20, 1)
+    if descriptors:
+        if not is_socket(descriptors[0]):
+            os.close(descriptors[0])
+            raise OSError("the hook's input is no socket")
+        return b"", socket.socket(fileno=descriptors[0])
+    return data + _all_of(door) if data else b"", None
+
+
+def _all_of(door: socket.socket) -> bytes:
+    door.settimeout(READ_S)
+    return b"".join(iter(lambda: door.recv(1 << 20), b""))
+
+
+def _refused(error: Exception, data: bytes) -> bytes:
+    """`!`, why, and the hook's name, as the hook that has not read its input does not know it."""
+    why = str(error) or type(error).__name__
+    try:
+        named = {"hook_event_name": json.loads(data)["hook_event_name"]}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        named = {}
+    return f"!{why}\0{json.dumps(named)}".encode("utf-8", "backslashreplace")
 
 
 def _peer(door: socket.socket) -> int | None:

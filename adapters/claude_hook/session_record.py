@@ -138,6 +138,11 @@ class HookRecord:
         """What is kept under this name beside the record, if anything is."""
         return _note(self._connection, self.session_id, name)
 
+    def notes_of_all(self, name: str) -> list[tuple[str, bytes]]:
+        """What is kept under this name beside each session's record."""
+        rows = self._connection.execute("SELECT session_id, data FROM notes WHERE name = ?", (name,))
+        return [(str(session_id), bytes(data)) for session_id, data in rows]
+
     def keep(self, name: str, data: bytes) -> None:
         """Keep something beside the record; durable together with what is appended."""
         _keep(self._connection, self.session_id, name, data)

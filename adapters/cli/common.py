@@ -27,7 +27,8 @@ context_option = click.option(
     "--context",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Facts that rules test in `when`: user_role=admin, tenant=acme, labels.env=prod.",
+    help="Facts that rules test in `when`: user_role=admin, labels.env=prod. Values are text; metadata.NAME:=VALUE "
+    "takes JSON.",
 )
 format_option = click.option(
     "--format", metavar="NAME", help="Format of the traces: events, sessions, claude, codex, otel."

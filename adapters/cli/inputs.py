@@ -112,19 +112,40 @@ def with_command(adapter: str, command: Sequence[str], options: dict[str, Any]) 
 
 
 def read_context(given: Sequence[str]) -> RunContext:
-    """The context rules name in `when`: its own fields by name, `labels.env=prod`, anything else as metadata."""
+    """The context rules name in `when`: its own fields by name, `labels.env=prod`, anything else as metadata.
+
+    A value is text as it is written; `metadata.NAME:=VALUE` is read as JSON.
+    """
     from proctor.policies import RunContext
 
     fields: dict[str, Any] = {}
-    for key, value in key_values(given, "--context").items():
+    for pair in given:
+        key, value = _fact(pair)
         group, dot, name = key.partition(".")
-        if dot and group in ("labels", "metadata"):
+        if not (isinstance(value, str) or (value is None and not dot) or group == "metadata"):
+            raise click.UsageError(f"`--context {pair}`: `{key}` is text; only `metadata.NAME` may be another value")
+        if dot and name and group in ("labels", "metadata"):
             fields.setdefault(group, {})[name] = value
         elif key in RunContext.__struct_fields__ and key not in ("labels", "metadata"):
-            fields[key] = str(value)
+            fields[key] = value
         else:
             names = ", ".join(
                 f"`{name}`" for name in RunContext.__struct_fields__ if name not in ("labels", "metadata")
             )
             raise click.UsageError(f"`--context {key}=...`: there are {names}, `labels.NAME` and `metadata.NAME`")
     return RunContext(**fields)
+
+
+def _fact(pair: str) -> tuple[str, Any]:
+    """`KEY=TEXT` or `KEY:=JSON`."""
+    import msgspec
+
+    key, equals, text = pair.partition("=")
+    if not key.removesuffix(":") or not equals:
+        raise click.UsageError(f"`--context {pair}` is not KEY=VALUE")
+    if not key.endswith(":"):
+        return key, text
+    try:
+        return key[:-1], msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise click.UsageError(f"`--context {pair}`: what follows `:=` is not JSON: {error}") from None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from math import floor, log10
 from typing import Any
 
 import click
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGE = re.compile(r"(\d{1,6})([smhdw])")
+_AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
+_AGO = re.compile(r"\s+ago\s*$")
 
 
 def age(text: str) -> timedelta | None:
@@ -40,13 +42,15 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         if isinstance(value, datetime):
             return value
-        ago = age(value)
+        ago = age(_AGO.sub("", value))
         if ago is not None:
             return datetime.now(UTC) - ago
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"`{value}` is not a moment; write `2026-01-31`, `2026-01-31T08:00` or `2h` (ago)", param, ctx)
+            self.fail(
+                f"`{value}` is not a moment; write `2026-01-31`, `2026-01-31T08:00`, `2h` or `2h ago`", param, ctx
+            )
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
@@ -75,8 +79,19 @@ def amount(count: int) -> str:
 
 
 def dollars(cost_usd: float) -> str:
-    """Money, to the cent; what is less than ten cents, to a hundredth of one."""
-    return f"${cost_usd:.2f}" if cost_usd >= 0.1 else f"${cost_usd:.4f}"
+    """Money, one amount always alike: to the cent; below a dollar to a hundredth of one where there is such a part,
+    and what is even less with two figures.
+    """
+    if cost_usd >= 1 or not cost_usd:
+        return f"${cost_usd:,.2f}"
+    places = 4 if cost_usd >= 0.001 else 1 - floor(log10(cost_usd))
+    whole, _, part = f"{cost_usd:.{places}f}".partition(".")
+    return f"${whole}.{part.rstrip('0'):0<2}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A count with its noun: 1 call, 2 calls."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def room(size: int) -> str:

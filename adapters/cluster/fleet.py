@@ -8,7 +8,7 @@ more or fewer of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -28,6 +28,7 @@ from proctor.supervisor import (
     pending,
 )
 from proctor.supervisor.arguments import check_named
+from proctor.supervisor.control.approvals import grant_of
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from .handle import FleetHandle
@@ -165,9 +166,12 @@ class Fleet:
         run_id: str | None = None,
         tenant: str | None = None,
         after: int | str = 0,
+        types: Sequence[str] | None = None,
     ) -> Subscription:
         """Events of every worker, to be entered; as `Supervisor.subscribe`."""
-        return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
+        return self._subscriptions.subscribe(
+            session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types
+        )
 
     async def approvals(self) -> list[ApprovalRequest]:
         """The calls that wait for a person, oldest first. Raises StoreError."""
@@ -177,9 +181,9 @@ class Fleet:
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
     ) -> None:
         """Grant a held call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
-        ApprovalError if the answer does not count.
+        ApprovalError if the answer does not count, UsageError for a field that there is not.
         """
-        given = ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest, **who)
+        given = grant_of(by, reason=reason, input_digest=input_digest, **who)
         await answer(self._store, approval_id, given)
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:

@@ -37,8 +37,10 @@ class Followed:
     def result(self, run: RunInfo) -> RunResult:
         """The result of the run, which is over; raises what `RunHandle.wait` does instead of one."""
         events = self._kept.latest()
-        ids = {"run_id": run.run_id, "session_id": run.session_id}
-        return conclude(self._outcome(run), **ids, events=events, events_before=self._kept.before)
+        before, session_id = self._kept.before, run.session_id
+        return conclude(
+            self._outcome(run), run_id=run.run_id, session_id=session_id, events=events, events_before=before
+        )
 
     def _outcome(self, run: RunInfo) -> Outcome:
         end = self._end
@@ -54,9 +56,15 @@ class Followed:
             usage=run.usage,
             output=end.output if isinstance(end, RunCompleted) else None,
             reason=end.reason if isinstance(end, RunCancelled) else "",
-            refused=status == "cancelled" and action == "cancel",
+            refusal=next(filter(_ended_it, self._violations), None) if status == "cancelled" else None,
             error=_error(end.error if isinstance(end, RunFailed) else None) if status == "failed" else None,
         )
+
+
+def _ended_it(violation: Violation) -> bool:
+    """Whether a violation ended its run; what was found while something else ended it was only observed."""
+    how = violation.enforcement
+    return how == "interrupted" or (violation.action == "cancel" and how == "prevented")
 
 
 def _violation(event: PolicyViolated) -> Violation:

@@ -44,6 +44,8 @@ async def enqueue(
     """
     if not isinstance(spec, RunSpec):
         raise UsageError(f"a run is put down as a `RunSpec`, not as `{type(spec).__name__}`")
+    if not spec.policies:
+        raise UsageError("no policy was given; `RunSpec.of(..., policies=[...])` makes a spec")
     info = run_info(
         spec.prompt,
         run_id=run_id,

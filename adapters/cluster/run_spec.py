@@ -12,7 +12,7 @@ from proctor.policies.rules.evidence.check import Check
 from proctor.policies.stream.calls import RunContext
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.history import Continuation
-from proctor.supervisor.launch.plan import written
+from proctor.supervisor.launch.plan import policies_given, written
 
 GO_ON = "You were interrupted. Go on with the task from where you stopped."
 
@@ -50,16 +50,15 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         Args:
             adapter: the agent, by name.
             prompt: the agent's task.
-            policies: the policies, merged left to right.
+            policies: the policies, merged left to right; `()` for a run under no policy.
             more: other fields of the spec.
 
         Raises:
             UsageError: there is no policy, a policy holds a check in Python, which is no data, or a field makes no
                 sense.
+            PolicyError: `policies` is not a list of policies.
         """
-        given = list(policies)
-        if not given:
-            raise UsageError("no policy was given; a run without any policy is not supervised")
+        given = policies_given(policies if policies != [] else None, None)
         for policy in given:
             for rule in policy.rules:
                 if isinstance(rule, Check):

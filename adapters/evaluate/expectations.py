@@ -71,6 +71,7 @@ class ExpectedCall(Record, frozen=True):
 class PolicyTest(Record, frozen=True):
     """One session, its calls in order, and the statuses of rules at its end that are expected.
 
+    In a file a call may be the name of a tool alone, and a test may have the `expect` of its last call.
     `agent` is the adapter whose names of tools the calls have; without one a tool is what it is called.
     """
 
@@ -126,6 +127,9 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
     root = roots[0]
     for more in roots[1:]:
         report.add("a file of tests is one document", more.span)
+    for test in _items(root, "tests"):
+        if isinstance(test, MapNode):
+            _write_out(test, report)
     given = Converter(report, {}).record(_File, root)
     nodes = [node for node in _items(root, "tests") if isinstance(node, MapNode)]
     contexts = [_context(node.entries.get("context"), report) for node in nodes]
@@ -138,6 +142,25 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
         _check_ends(node, rules, report)
     report.raise_if_any()
     return PolicyTests(file, compiled, tuple(zip(given.tests, contexts, strict=True)))
+
+
+def _write_out(test: MapNode, report: ProblemReport) -> None:
+    """Make calls of names alone whole, and give the `expect` of a test to its last call."""
+    calls = test.entries.get("calls")
+    if isinstance(calls, ListNode):
+        calls.items = [
+            MapNode({"tool": call}, {"tool": call.span}, call.span, call.path) if isinstance(call, Scalar) else call
+            for call in calls.items
+        ]
+    if "expect" not in test.entries:
+        return
+    last = calls.items[-1] if isinstance(calls, ListNode) and calls.items else None
+    if not isinstance(last, MapNode) or "expect" in last.entries:
+        why = "its last call has one" if isinstance(last, MapNode) else "it has no call"
+        report.add(f"the `expect` of a test is that of its last call, and {why}", test.key_span("expect"), test.path)
+    else:
+        last.entries["expect"], last.key_spans["expect"] = test.entries["expect"], test.key_span("expect")
+    del test.entries["expect"]
 
 
 def _items(root: MapNode, key: str) -> list[Node]:

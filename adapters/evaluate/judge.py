@@ -12,7 +12,9 @@ from proctor.adapters.kit.tool_names import recorded_tools
 from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.answers.report import Report
 from proctor.policies.monitor.compiled import CompiledPolicy
-from proctor.policies.stream.calls import Decision, RunContext, ToolCall, Violation
+from proctor.policies.preflight.checks.missing_context import missing_context
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.stream.calls import STRICTNESS, Decision, RunContext, ToolCall, Violation
 from proctor.policies.stream.events import (
     BudgetWarned,
     Event,
@@ -73,7 +75,8 @@ class _Judge:
     def __init__(self, compiled: CompiledPolicy, session: TraceSession, context: RunContext) -> None:
         self._session = session
         self._compiled = compiled = compiled.for_tools(recorded_tools(session.events, session.format))
-        self._monitor = compiled.monitor(_filled(context, session))
+        context = filled(context, session)
+        self._monitor = compiled.monitor(context)
         self._found: list[ViolationRecord] = []
         self._seen: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._over: set[str] = set()
@@ -81,6 +84,8 @@ class _Judge:
         self._never_ran = _never_ran(session)
         self._decisions: list[DecisionRecord] = []
         self._seq = 0
+        self._unjudged = unjudged(compiled, context)
+        self._found += self._unjudged
 
     def take(self, event: Event) -> None:
         """Judge one event."""
@@ -95,6 +100,7 @@ class _Judge:
             self._add(violation)
         if isinstance(event, ToolApprovalGranted) and event.tool_call_id in self._held:
             call, ran = self._held[event.tool_call_id]
+            self._withdraw(call.id)
             self._propose(call, ran=ran)
 
     def _follow(self, event: Event) -> None:
@@ -136,6 +142,12 @@ class _Judge:
             self._held.pop(call.id, None)
         return decision
 
+    def _withdraw(self, id: str) -> None:
+        """A person approved the call: what asked for that has what it asked for."""
+        approved = [f for f in self._found if f.tool_call_id == id and f.action == "request_approval"]
+        self._found = [f for f in self._found if f not in approved]
+        self._seen[id] -= {(f.policy, f.rule) for f in approved}
+
     def finished(self) -> SessionReport:
         """Settle what the session leaves open and report."""
         report = self._monitor.finish() if self._session.complete else self._monitor.report()
@@ -147,6 +159,7 @@ class _Judge:
             passed=not self._found,
             violations=self._found,
             rules={**{name: rule.status for name, rule in report.rules.items()}, **self._broken(report)},
+            unjudged=[each.rule for each in self._unjudged] or msgspec.UNSET,
             decisions=self._decisions or msgspec.UNSET,
         )
 
@@ -184,12 +197,30 @@ def _never_ran(session: TraceSession) -> set[int]:
     return found | {seq for id, seq in open.items() if id in starts}
 
 
-def _filled(given: RunContext, session: TraceSession) -> RunContext:
+def unjudged(compiled: CompiledPolicy, context: RunContext) -> list[ViolationRecord]:
+    """The rules whose `when` asks for what a session's context leaves out: nobody can say whether they hold."""
+    missing = {(f.policy, f.rule): f for f in missing_context(compiled.policy, context)}
+    return [
+        ViolationRecord(
+            rule=clause.id,
+            policy=clause.policy,
+            kind=clause.machine().kind,
+            action=max(clause.action, "deny", key=STRICTNESS.__getitem__),
+            seq=0,
+            message=f"it could not be judged: {found.message}",
+            details={"missing_context": list(found.witness)},
+        )
+        for clause in (clauses_of(compiled.policy) if missing else ())
+        if (found := missing.get((clause.policy, clause.id)))
+    ]
+
+
+def filled(given: RunContext, session: TraceSession) -> RunContext:
     """The context it ran in, as far as that is recorded; what is given stands before it."""
     context = _over(given, session.metadata.get("context"))
     fields = {
         "session_id": session.id,
-        **{name: session.metadata.get(name) for name in ("model", "workspace", "home")},
+        **{name: session.metadata.get(name) for name in ("model", "workspace", "home", "shell")},
     }
     missing = {
         name: value for name, value in fields.items() if value is not None and getattr(context, name) is msgspec.UNSET

@@ -62,7 +62,7 @@ def judge_test(
     """Judge a test; the session is the one that it expects."""
     session = _as_expected(test, file)
     report = judge_session(compiled, session, context)
-    found = _of_calls(test, report) or _of_the_end(test, report)
+    found = _of_the_context(report) or _of_calls(test, report) or _of_the_end(test, report)
     return session, JudgedTest(file=file, test=test.name, passed=not found, mismatches=found)
 
 
@@ -110,6 +110,20 @@ def _add_call(log: EventLog, call: ExpectedCall, number: int) -> None:
 
 def _id(number: int) -> str:
     return f"call_{number}"
+
+
+def _of_the_context(report: SessionReport) -> list[Mismatch]:
+    """What the test's context leaves out: a run without it would not start."""
+    left_out = set(report.unjudged or ())
+    return [
+        Mismatch(
+            rule=each.rule,
+            expected="a `context` that fits every `when`",
+            actual=f"`{each.rule}`: {each.message}",
+        )
+        for each in report.violations
+        if each.rule in left_out and "missing_context" in each.details
+    ]
 
 
 def _of_calls(test: PolicyTest, report: SessionReport) -> list[Mismatch]:

@@ -67,6 +67,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         violations: What was violated, in order.
         rules: Each rule's status by its id: `held`, `violated`, `not_exercised` or `pending`.
         whose: The user, role, tenant and labels that it ran for, where they are recorded.
+        unjudged: The rules that could not be judged, as the session's context leaves out what their `when` asks for;
+            each is among the violations.
         decisions: The decisions, if the record has calls that were requested.
     """
 
@@ -75,4 +77,5 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     violations: list[ViolationRecord]
     rules: dict[str, str]
     whose: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    unjudged: list[str] | msgspec.UnsetType = msgspec.UNSET
     decisions: list[DecisionRecord] | msgspec.UnsetType = msgspec.UNSET

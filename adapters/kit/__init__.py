@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .gate import GateLink
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits
     from .log import run_logger, trace_of
+    from .message_calls import MessageCall, extract_calls
     from .processes.client import ClientProcess, start_client
     from .processes.commands import CommandResult, Subprocesses
     from .processes.process_tree import ProcessTree, marked_environment, process_rungs
@@ -40,6 +41,7 @@ __all__ = [
     "EndlessLineError",
     "EventStream",
     "GateLink",
+    "MessageCall",
     "Peer",
     "ProcessTree",
     "RpcClient",
@@ -53,6 +55,7 @@ __all__ = [
     "conversation",
     "denied",
     "dollars",
+    "extract_calls",
     "helpers",
     "marked_environment",
     "named_object",
@@ -81,6 +84,7 @@ __getattr__, __dir__ = lazily(
         "values.jsonable": "plain",
         "wire.jsonrpc": "Peer RpcClosedError RpcError",
         "launch_options": "allow_lists denied options_for policy_parts run_limits",
+        "message_calls": "MessageCall extract_calls",
         "log": "run_logger trace_of",
         "values.named_object": "named_object",
         "processes.process_tree": "ProcessTree marked_environment process_rungs",
@@ -96,6 +100,7 @@ __getattr__, __dir__ = lazily(
 
 ROOMS = (
     "tool_names",  # what each client calls its tools
+    "message_calls",  # the calls in a framework's list of messages
     "values",  # values by name, as records hold them, as a terminal shows them
     "launch_options",  # the parts of a policy by name
     "task_provider",  # a provider whose agent is a task of this process

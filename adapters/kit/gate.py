@@ -10,12 +10,14 @@ import msgspec
 from proctor.policies.stream.calls import ToolCall, tell_model_default
 from proctor.policies.stream.events import Event, RunCompleted, ToolCallFailed
 from proctor.policies.stream.marks import same_input
+from proctor.policies.values.foreign import error_text
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapters import GateAnswer, Launch
 
 from .event_stream import EventStream
 from .log import run_logger, trace_of
 
+NO_SUCH_TOOL = "the client has no such tool"
 OTHER_INPUT = "the client cannot run a call with another input"
 CANCELLED = "the run is being cancelled"
 
@@ -43,6 +45,7 @@ class GateLink:
         on_failure: Callable[[ProviderError], None] | None = None,
     ) -> None:
         self._gate = launch.gate
+        self._narrow = launch.narrow
         self._stream = stream
         self._rewrites = rewrites
         self._on_failure = on_failure or stream.close
@@ -65,6 +68,19 @@ class GateLink:
         if answer.input is not None and not (self._rewrites or same_input(answer.input, call.input)):
             return self.not_run(call, OTHER_INPUT)
         return answer
+
+    async def attempted(self, call: ToolCall) -> bool:
+        """Judge a call that the client refused by itself, as it was started without the tool.
+
+        Returns whether the policy refuses it too: then it is recorded as requested and denied. Any other attempt
+        stays the client's own affair.
+        """
+        if self._narrow([call.name]):
+            return False
+        answer = await self.ask(call)
+        if answer.allowed:
+            self.not_run(call, NO_SUCH_TOOL)
+        return True
 
     def not_run(self, call: ToolCall, why: str) -> GateAnswer:
         """Refuse a call that the gate allowed and that cannot run after all; it is reported as failed."""
@@ -91,7 +107,7 @@ class GateLink:
 
 
 def _failure(error: Exception) -> ProviderError:
-    failed = ProviderError(f"the gate failed: {error}")
+    failed = ProviderError(f"the gate failed: {error_text(error)}")
     failed.__cause__ = error
     return failed
 

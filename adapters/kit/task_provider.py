@@ -11,8 +11,10 @@ import anyio
 
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event
+from proctor.policies.values.foreign import error_text, named_error
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
+from proctor.supervisor.run.foreign.isolation import own_error
 
 from .event_stream import EventStream
 from .gate import GateLink
@@ -77,12 +79,15 @@ class TaskProvider:
         try:
             with self.scope:
                 await job()
-        except Exception as error:
-            self.failure = self.failure or error
+        except BaseException as raised:  # on asyncio, SystemExit that leaves a task ends the event loop
+            self.failure = self.failure or own_error(raised)
         finally:
             if self._commands is not None:
                 await self._commands.end()
+                self.failure = self._commands.tampered or self.failure
             self._stream.close(None if self.failure is None else provider_error(self.failure))
+        if self._commands is not None and self._commands.tampered is not None:
+            raise self._commands.tampered  # also where the job has said that it is done, and nobody reads on
 
     async def _interrupt(self) -> dict[str, Any] | None:
         seen = None if self._commands is None else {"seen": self._commands.tree.alive()}
@@ -113,7 +118,6 @@ def provider_error(error: Exception) -> ProviderError:
         root = root.exceptions[0]
     if isinstance(root, ProviderError):
         return root
-    reason = f"{type(root).__name__}: {root}" if str(root) else type(root).__name__
-    made = ProviderError(f"the agent failed: {reason}", details={"error": repr(root)})
+    made = ProviderError(f"the agent failed: {named_error(root)}", details={"error": error_text(root, repr)})
     made.__cause__ = error
     return made

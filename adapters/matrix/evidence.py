@@ -9,7 +9,7 @@ import msgspec
 from proctor.policies.stream.calls import Capabilities
 
 RECORD = Path(__file__).with_name("record.yaml")
-_OF_ONE_USE = frozenset({"mostly", "tools", "other_tools", "elsewhere", "model", "workspace", "home"})
+_OF_ONE_USE = frozenset({"mostly", "tools", "other_tools", "elsewhere", "model", "workspace", "home", "shell"})
 _HEADER = "# What the conformance suite has shown. Written by: PROCTOR_MATRIX=write pytest tests/adapters\n"
 
 

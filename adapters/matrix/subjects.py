@@ -22,7 +22,7 @@ class AdapterSubject(msgspec.Struct, frozen=True):
 
 def _extra(name: str, about: str, module: str, *programs: str) -> AdapterSubject:
     """What an extra of this package installs, or one of the programs brings."""
-    return AdapterSubject(name, about, f"pip install 'proctor[{name}]'", (module,), programs)
+    return AdapterSubject(name, about, f"pip install '.[{name}]'", (module,), programs)
 
 
 def _agent(program: str, about: str, package: str) -> AdapterSubject:
@@ -45,7 +45,7 @@ SUBJECTS: tuple[AdapterSubject, ...] = (
     AdapterSubject("shell", "bash command lines", "install bash", (), ("bash",)),
     AdapterSubject("scripted", "scripts"),
     AdapterSubject("replay", "recorded sessions"),
-    AdapterSubject("mcp", "any MCP server, behind `proctor mcp`", "pip install 'proctor[mcp]'", ("mcp",)),
+    AdapterSubject("mcp", "any MCP server, behind `proctor mcp`", "pip install '.[mcp]'", ("mcp",)),
     AdapterSubject(
         "hook",
         "a person's own Claude Code, by `proctor hook`",

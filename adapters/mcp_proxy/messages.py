@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -15,6 +14,8 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
+from ..kit.values.printable import printable
+
 RequestId: TypeAlias = str | int
 
 PARSE_ERROR = -32700
@@ -23,7 +24,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
-_ANSI = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_SHORT = 200
 
 
 class Incoming(Protocol):
@@ -76,12 +77,12 @@ def output_of(result: Mapping[str, Any]) -> Any:
 def unread(error: Exception) -> str:
     """What one side sent that is no message, or why it could not be read, for a terminal."""
     sent = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
-    return printable(str(sent))
+    return short(str(sent))
 
 
-def printable(text: str, limit: int = 200) -> str:
-    """A foreign text as one short line for a terminal."""
-    return _ANSI.sub(" ", text.replace("\n", " "))[:limit]
+def short(text: str) -> str:
+    """A foreign text as one short line for people."""
+    return printable(text)[:_SHORT]
 
 
 def _is_text(block: Any) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from proctor.policies.policy import Policy, members_of
 from proctor.policies.values.paths import keys_of
 
-from .messages import printable
+from .messages import short
 
 TOOL_CALL: Final = "tools/call"
 
@@ -117,7 +117,7 @@ def _ambiguous(value: Any, folded: Mapping[str, str], keys: Collection[str]) -> 
             if other == key and key not in keys:
                 other = folded.get(fold, key)
             if other != key:
-                either = f"`{printable(other)}` and `{printable(key)}`"
+                either = f"`{short(other)}` and `{short(key)}`"
                 return f"the arguments {either} are alike; a server may take either for the other"
     return None
 

@@ -124,9 +124,7 @@ class Relay:
         elif message.method in protocol.NOTICES:
             await self._pass_on(message)
         else:  # also a request whose id is none: null, a float, a boolean, an object, a list
-            self._desk.warn(
-                f"the client sent `{messages.printable(message.method)}` without a usable id; it is dropped"
-            )
+            self._desk.warn(f"the client sent `{messages.short(message.method)}` without a usable id; it is dropped")
             why = f"`{message.method}` is not a notification; a request needs an id that is a string or an integer"
             await self._tell(messages.failure(None, messages.INVALID_REQUEST, why))
 
@@ -261,7 +259,7 @@ class Relay:
                 self._asked_by_server.add(message.id)
             return SessionMessage(message, about(message, self._pending))
         self._desk.warn(
-            f"the MCP server sent `{messages.printable(message.method)}`, which no server sends; it is dropped"
+            f"the MCP server sent `{messages.short(message.method)}`, which no server sends; it is dropped"
         )
         if isinstance(message, JSONRPCRequest):
             why = f"this proxy passes no `{message.method}` on to a client"

@@ -20,7 +20,7 @@ Attributes: TypeAlias = dict[str, str | int | float | bool | tuple[str, ...]]
 NAME_CHARS = 128
 CONTENT_CHARS = 8 * 1024
 _LABELS = 16
-_PROVIDERS = {"claude": "anthropic", "codex": "openai", "openai_agents": "openai"}
+_PROVIDERS = {"claude": "anthropic", "codex": "openai", "openai-agents": "openai"}
 """Adapters whose models are one provider's; the others go by their own name."""
 
 

@@ -144,7 +144,14 @@ class OpenTelemetry:
         self._meters.ran(run.agent, tool=tool, failed=failed, seconds=seconds)
 
     def _approval(self, run: OpenRun, event: ApprovalEvent) -> None:
-        about = run.decisions.get(event.tool_call_id) or run.calls.get(event.tool_call_id) or run.own
+        deciding = run.decisions.get(event.tool_call_id)
+        if deciding is not None:
+            deciding.actions.append("request_approval")
+            if isinstance(event, ToolApprovalRequested):
+                deciding.rules += [name(asking["rule"]) for asking in event.violations]
+            elif isinstance(event, ToolApprovalGranted):
+                deciding.rules += [name(rule) for _, rule in event.asking]
+        about = deciding or run.calls.get(event.tool_call_id) or run.own
         outcome = _OUTCOME.get(type(event), "requested")
         found = {names.APPROVAL: outcome}
         if self._content and event.by:

@@ -3,6 +3,7 @@
 ROOMS = (
     "webhook",  # events sent to somebody's own service
     "serving",  # the server on its socket, until it is ended
+    "connections",  # accepted one by one, bounded in number and time
     "app",  # page and API as one ASGI application, guarded
     "openapi",  # the API described
     "api",  # the operations, a file for each kind of thing

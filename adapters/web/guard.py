@@ -98,7 +98,10 @@ class Guard:
             answer = refused(401, "no_token", "say `Authorization: Bearer TOKEN`, with a token of this server")
             answer.headers["www-authenticate"] = "Bearer"
             return answer
-        scope.setdefault("state", {})["who"] = who
+        state = scope.setdefault("state", {})
+        state["who"] = who
+        if "connection" in state:  # of this package's server
+            state["connection"].holder = who.name
         return None
 
     def _holder(self, headers: Headers, client: str) -> Identity | None:

@@ -134,7 +134,10 @@ def _parsed(data: bytes, file: str) -> TokenFile:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         raise UsageError(f"`{file}` is not YAML" + (f", in line {line + 1}" if line is not None else "")) from None
     except (msgspec.ValidationError, UnicodeError) as error:
-        raise UsageError(f"`{file}`: {str(error).lower()}") from None
+        words = str(error)
+        if words.startswith("Invalid enum value"):
+            words = words.replace("Invalid enum value", "unknown role") + f"; a role is one of {', '.join(ROLES)}"
+        raise UsageError(f"`{file}`: {words[0].lower()}{words[1:]}") from None
 
 
 def _digest_of(line: TokenLine, file: str) -> bytes:

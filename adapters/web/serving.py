@@ -13,8 +13,9 @@ import uvicorn
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapters import Store
 
-from ..kit.wire.http_server import Server, url_of
+from ..kit.wire.http_server import url_of
 from .app import application
+from .connections import HEADER_BYTES, BoundedServer
 from .identities import AccessTokens
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -77,21 +78,23 @@ async def serve(
         access_log=False,
         lifespan="off",
         timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=HEADER_BYTES,
         server_header=False,
         proxy_headers=proxy is not None,
         forwarded_allow_ips=proxy or [],
         ssl_certfile=certificate.file if certificate else None,
         ssl_keyfile=certificate.key if certificate else None,
     )
-    server = Server(config)
+    server = BoundedServer(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_told_to_end, server, closing)
+        tasks.start_soon(server.accept, listener)
         with anyio.CancelScope(shield=True):  # it ends by being told, in order
             await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
 
 
-async def _told_to_end(server: Server, closing: anyio.Event) -> None:
+async def _told_to_end(server: BoundedServer, closing: anyio.Event) -> None:
     try:
         await anyio.sleep_forever()
     finally:

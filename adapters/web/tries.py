@@ -1,4 +1,4 @@
-"""Wrong tokens are counted: an address that tries many gets no answers for a while."""
+"""Wrong tokens are counted: an address that tries many is told to wait. A valid token is never told so."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class TooManyTriesError(UsageError):
 class Tries:
     """Finds the holder of a token, and counts invalid tokens by the address they come from.
 
-    A token that was once valid from an address stays valid from there: somebody behind the same proxy cannot
-    lock its holder out.
+    A valid token is valid from every address at any time: nobody can lock its holder out of the kill switch by
+    trying wrong ones beside them. Tokens are too long to be guessed (`identities.SHORTEST`); the count keeps a
+    guesser, or a client with an old token, from filling the log.
 
     Args:
         tokens: the valid ones.
@@ -43,40 +44,31 @@ class Tries:
     def __init__(self, tokens: AccessTokens, now: Callable[[], float] = monotonic) -> None:
         self._tokens = tokens
         self._now = now
-        self._seen: OrderedDict[str, _Address] = OrderedDict()
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def holder(self, token: str, client: str) -> Identity | None:
-        """The holder of a token; None if it is nobody's. After too many invalid tokens from this address, raises
-        TooManyTriesError for any token that was not valid from it before.
+        """The holder of a token; None if it is nobody's. Raises TooManyTriesError for the next invalid token after
+        too many from this address.
         """
-        seen = self._of(_network(client))
-        now = self._now()
-        while seen.wrong and seen.wrong[0] <= now - WINDOW_S:
-            seen.wrong.popleft()
-        limited = len(seen.wrong) >= AT_MOST
         found = self._tokens.holder(token)
-        if found is not None and (not limited or found.name in seen.holders):
-            seen.holders.add(found.name)
+        if found is not None:
             return found
-        if limited:
-            raise TooManyTriesError(ceil(seen.wrong[0] + WINDOW_S - now))
-        seen.wrong.append(now)
+        wrong = self._wrong_from(_network(client))
+        now = self._now()
+        while wrong and wrong[0] <= now - WINDOW_S:
+            wrong.popleft()
+        if len(wrong) >= AT_MOST:
+            raise TooManyTriesError(ceil(wrong[0] + WINDOW_S - now))
+        wrong.append(now)
         return None
 
-    def _of(self, network: str) -> _Address:
-        seen = self._seen.setdefault(network, _Address())
-        self._seen.move_to_end(network)
-        if len(self._seen) > _ADDRESSES:
-            self._seen.popitem(last=False)
-        return seen
-
-
-class _Address:
-    """When wrong tokens came from it, and who was let in."""
-
-    def __init__(self) -> None:
-        self.wrong: deque[float] = deque()
-        self.holders: set[str] = set()
+    def _wrong_from(self, network: str) -> deque[float]:
+        """When invalid tokens came from a network."""
+        wrong = self._wrong.setdefault(network, deque())
+        self._wrong.move_to_end(network)
+        if len(self._wrong) > _ADDRESSES:
+            self._wrong.popitem(last=False)
+        return wrong
 
 
 def _network(client: str) -> str:

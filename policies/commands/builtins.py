@@ -7,12 +7,12 @@ options change how the rest of a line is read. What is not listed here as unders
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from .cursor import Shell
-from .variables import steers
+from .variables import steers, steers_programs
 from .words import NUMBER, Word, split
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,9 +39,16 @@ _USES = {
     "export": _Use("pnf", operands="assigned"),
     "readonly": _Use("paAf", operands="assigned"),
     **dict.fromkeys(("declare", "typeset", "local"), _Use("aAfFgprxlu", operands="assigned")),
+    **dict.fromkeys(("exit", "return", "break", "continue", "shift", "logout"), _Use(operands="numbers")),
 }
 _NEVER = split("let . source alias enable bind compgen complete compopt fc history")
-_OF_ZSH = split("autoload emulate sched setopt unsetopt zle zmodload")
+_OF_ZSH = split("""
+    autoload disable echotc echoti emulate float functions integer limit print sched setopt unlimit unsetopt vared
+    zcompile zformat zle zmodload zparseopts zregexparse zstyle zsystem zpty ztcp zsocket
+""")
+_WRITTEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_MAKE_ARRAYS = ("declare", "typeset", "local")
+"""Evaluate the text `(...)` as the elements of an array, where the variable is one already."""
 _TEST_OPERATORS = split("= == != < > -nt -ot -ef")
 _NUMERIC_OPERATORS = split("-eq -ne -lt -le -gt -ge")
 _TEXT_FORMAT = re.compile(r"(?:[^%]|%[-0-9.]*[sbqc%])*", re.DOTALL)
@@ -60,13 +67,50 @@ def evaluates(name: str, words: Sequence[Word], shell: Shell, *, direct: bool) -
     why = f"`{name}` evaluates its words"
     if name in _NEVER or name in _OF_ZSH:
         return why
-    if name in _USES:
-        return None if _is_understood(_USES[name], words, splits=direct and shell == "bash") else why
-    check = {"test": _test, "[": _bracket, "set": _set, "shopt": _shopt, "printf": _printf, "getopts": _getopts}
-    return None if name not in check or check[name](words) else why
+    if use := _USES.get(name):
+        understood = _is_understood(use, words, shell, splits=direct and shell == "bash")
+        return None if understood and not _makes_array(name, words) else why
+    match name:
+        case "test":
+            understood = _test(words, shell)
+        case "[":
+            understood = bool(words) and words[-1].text == "]" and _test(words[:-1], shell)
+        case "printf":
+            understood = _printf(words, shell)
+        case "set":
+            understood = _set(words)
+        case "shopt":
+            understood = _shopt(words)
+        case "getopts":
+            understood = _getopts(words)
+        case _:
+            understood = True
+    return None if understood else why
 
 
-def _is_understood(use: _Use, words: Sequence[Word], *, splits: bool) -> bool:
+def _makes_array(name: str, words: Sequence[Word]) -> bool:
+    """Whether the text of a word may be evaluated as the elements of an array; `x=(a b)` is no text."""
+    if name not in ("export", "readonly", *_MAKE_ARRAYS):
+        return False
+    options = (word for word in words if word.could_be_option() and not _WRITTEN.match(word.source))
+    declares = any(word.text is None or set(word.text) & set("aA") for word in options)
+    if not declares and name not in _MAKE_ARRAYS:
+        return False
+    return any(_may_hold_elements(word) for word in words)
+
+
+def _may_hold_elements(word: Word) -> bool:
+    if word.is_array:
+        return False
+    if word.text is not None:
+        return word.text.partition("=")[2].startswith("(")
+    written = _WRITTEN.match(word.source)
+    if written is None:
+        return True
+    return not re.match(r"[\w./-]", word.source[written.end() :]) and word.could_be(f"{written[0]}()")
+
+
+def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bool) -> bool:
     rest = list(words)
     while rest and (text := rest[0].text) is not None and text.startswith("-") and text != "-":
         rest.pop(0)
@@ -85,7 +129,11 @@ def _is_understood(use: _Use, words: Sequence[Word], *, splits: bool) -> bool:
         case "names":
             return all(_is_free_name(word.text) for word in rest)
         case "assigned":
-            return all(_is_assigned(word, splits=splits) for word in rest)
+            exports = use is _USES["export"] or any("x" in word.shown for word in words if word.could_be_option())
+            changes = steers_programs if exports else steers
+            return all(_is_assigned(word, changes, splits=splits) for word in rest)
+        case "numbers":  # zsh and ksh evaluate them
+            return shell == "bash" or all(_is_number(word) for word in rest)
         case _:
             return not any(word.could_be_option() for word in rest)
 
@@ -94,23 +142,26 @@ def _is_free_name(text: str | None) -> bool:
     return text is not None and _NAME.fullmatch(text) is not None and not steers(text, None)
 
 
-def _is_assigned(word: Word, *, splits: bool) -> bool:
+def _is_assigned(word: Word, changes: Callable[[str, str | None], bool], *, splits: bool) -> bool:
     written = _DECLARED.fullmatch(word.source if word.text is None else word.text)
     if written is None or not (word.single or splits):
         return False
     value = None if word.text is None else written[2]
-    return not steers(written[1], value)
+    return not changes(written[1], value)
 
 
-def _bracket(words: Sequence[Word]) -> bool:
-    return bool(words) and words[-1].text == "]" and _test(words[:-1])
-
-
-def _test(words: Sequence[Word]) -> bool:
+def _test(words: Sequence[Word], shell: Shell) -> bool:
     """No word is looked up as a variable, and none that the shell works out can become the operator that does."""
     texts = [word.text for word in words]
     if "-v" in texts or "-R" in texts:
         return False
+    if shell != "bash":  # ksh and zsh evaluate what they compare as numbers
+        for n, operator in enumerate(texts):
+            compared = [*words[max(n - 1, 0) : n], *words[n + 1 : n + 2]]
+            if operator in _NUMERIC_OPERATORS and not all(map(_is_number, compared)):
+                return False
+            if operator == "-t" and not all(map(_is_number, words[n + 1 : n + 2])):
+                return False
     if None not in texts:
         return True
     if not all(word.single for word in words):
@@ -120,10 +171,8 @@ def _test(words: Sequence[Word]) -> bool:
     match texts:
         case [_] | [str(), _]:
             return True
-        case [_, operator, _] if operator in _NUMERIC_OPERATORS:
-            return all(word.text is not None or word.shape == NUMBER for word in words)  # ksh and zsh evaluate them
         case [_, operator, _]:
-            return operator in _TEST_OPERATORS
+            return operator in _TEST_OPERATORS or operator in _NUMERIC_OPERATORS
         case _:
             return False
 
@@ -148,11 +197,15 @@ def _shopt(words: Sequence[Word]) -> bool:
     return all(word.text in ("-s", "-u", "-q", "-p") or word.text in _SHOPT_OPTIONS for word in words)
 
 
-def _printf(words: Sequence[Word]) -> bool:
+def _is_number(word: Word) -> bool:
+    return word.shape == NUMBER if word.text is None else re.fullmatch("[-+]?[0-9]+", word.text) is not None
+
+
+def _printf(words: Sequence[Word], shell: Shell) -> bool:
     if words and words[0].text == "-v":
         return len(words) > 1 and _is_free_name(words[1].text)
     rest = words[1:] if words and words[0].text == "--" else words
-    if not rest or all(word.text is not None for word in rest):
+    if not rest or (shell == "bash" and all(word.text is not None for word in rest)):
         return True
     if rest[0].text is None:
         return len(rest) == 1 and rest[0].single and not rest[0].could_be_option()

@@ -7,12 +7,17 @@ from collections.abc import Callable
 
 from .scanner import Scanner
 from .sink import Sink
-from .words import Word
+from .words import Word, literal
 
 _REDIRECTION = re.compile(r"(&>>?|[0-9]{0,2}(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>]))")
 _DELIMITER = re.compile(r"'[\w.-]+'|\"[\w.-]+\"|[\w.-]+(?=[ \t\n;|&<>])", re.ASCII)
-_WRITES = (">", ">>", "&>", "&>>", ">|", "<>", ">&")
+_READS = ("<", "<&")
 _HARMLESS_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
+_OWN_DESCRIPTORS = re.compile("[0-2]?-?")
+_SOCKET = re.compile(r"/+dev/+(tcp|udp)/.*", re.DOTALL)
+"""What bash opens as a connection."""
+_FILE = re.compile(r"~/.*|\"?\$(\{HOME\}|HOME)/.*|.*/[\w-]*\.[\w.-]*\"?", re.DOTALL)
+"""A path that is not known and certainly none of those: a port has no dot."""
 
 
 class Redirections:
@@ -61,16 +66,27 @@ class Redirections:
             return True
         if operator in ("<<<", "&>", "&>>"):
             self._scan.only_bash(operator)
+        elif operator == ">" and self._scan.peek() == "!":
+            self._scan.only_bash(">!")
         word = self.word()
-        numbered = re.fullmatch("[0-9]*-?", word.text or "x") is not None
-        if operator in (">&", "<&") and not numbered:
-            self._scan.only_bash(operator)
-            if not re.fullmatch(r"[\w./-]+", word.text or "", re.ASCII):
-                self._sink.dynamic("bash expands this target twice", self._scan.text[start : self._scan.pos])
-        if operator in _WRITES and word.text not in _HARMLESS_TARGETS and not (operator == ">&" and numbered):
-            self._sink.write(word, self._scan.text[start : self._scan.pos])
+        if operator != "<<<":
+            self._target(operator, word, self._scan.text[start : self._scan.pos])
         self._scan.skip_blanks()
         return True
+
+    def _target(self, operator: str, word: Word, source: str) -> None:
+        if operator in (">&", "<&") and re.fullmatch("[0-9]*-?", word.text or "x"):
+            if _OWN_DESCRIPTORS.fullmatch(word.text or ""):
+                return
+            word = literal(f"&{word.text}")
+        elif operator in (">&", "<&"):
+            self._scan.only_bash(operator)
+            if not re.fullmatch(r"[\w./-]+", word.text or "", re.ASCII):
+                self._sink.dynamic("bash expands this target twice", source)
+        if _may_be_socket(word):
+            self._sink.dynamic("it can be a connection", source)
+        elif word.text not in _HARMLESS_TARGETS:
+            self._sink.redirect(word, source, "read" if operator in _READS else "write")
 
     def _announce(self, *, strips: bool) -> None:
         found = self._scan.match(_DELIMITER)
@@ -100,3 +116,10 @@ class Redirections:
             if end < 0 or bare.startswith(delimiter) or (not quoted and bare.endswith("\\")):
                 self._scan.fail(f"`{delimiter}` is missing, or a line of the here-document looks like it")
             lines.append(bare + "\n")
+
+
+def _may_be_socket(word: Word) -> bool:
+    if word.text is not None:
+        return _SOCKET.match(word.text) is not None
+    begins = word.start[:9]
+    return begins in ("/dev/tcp/"[: len(begins)], "/dev/udp/"[: len(begins)]) and not _FILE.fullmatch(word.source)

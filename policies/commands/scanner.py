@@ -160,9 +160,13 @@ class Scanner(Cursor):
         elif _PARAMETER.match(self.text, start + 1):
             self.pos += 1
             self.match(_PARAMETER)
+            if self.peek() == "[":  # zsh evaluates a subscript, and what is behind an odd sign
+                self.only_bash("$x[")
         elif following == "[" or not following.isascii() or (following == '"' and not quoted):
             self.fail("shells differ in this")
         else:
+            if following in ("+", "=", "~", "^", "%"):
+                self.only_bash("$" + following)
             builder.add("$")
             self.pos += 1
             return

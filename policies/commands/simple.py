@@ -7,7 +7,7 @@ import re
 from .redirections import Redirections
 from .scanner import Scanner
 from .sink import Sink
-from .variables import steers
+from .variables import steers, steers_programs
 from .words import Word, literal, split
 
 RESERVED = split("if then else elif fi case in esac for select while until do done function { } [[ ]] ! time coproc")
@@ -43,6 +43,7 @@ class SimpleCommands:
         """The command here; `prefix` is a reserved word that stands before it."""
         start, at = self._scan.pos, self._sink.mark()
         words: list[Word] = []
+        assigned: list[tuple[str, str | None]] = []
         if prefix is not None:
             self._scan.take(prefix)
             self._scan.skip_blanks()
@@ -50,7 +51,7 @@ class SimpleCommands:
         began = False
         while self._scan.peek() not in ("", "\n", ";", "&", "|", ")") or self._scan.peek(2) == "&>":
             began = True
-            if self._redirections.take() or (not words and self._assignment()):
+            if self._redirections.take() or (not words and self._assignment(assigned)):
                 continue
             if self._scan.peek() == "(":
                 self._scan.fail()
@@ -64,6 +65,9 @@ class SimpleCommands:
         if not began and prefix is None:
             self._scan.fail()
         if words:
+            for name, value in assigned:
+                if steers_programs(name, value) and not steers(name, value):
+                    self._sink.dynamic(f"`{name}` is set", self._scan.text[start : self._scan.pos].rstrip())
             self._sink.command(words, self._scan.text[start : self._scan.pos].rstrip(), at=at)
 
     def _declared(self) -> bool:
@@ -74,11 +78,12 @@ class SimpleCommands:
 
     def _array_word(self) -> Word:
         start = self._scan.pos
-        self._assignment()
+        self._assignment([])
         source = self._scan.text[start : self._scan.pos].rstrip()
-        return Word(source, source)
+        return Word(source, source, is_array=True)
 
-    def _assignment(self) -> bool:
+    def _assignment(self, assigned: list[tuple[str, str | None]]) -> bool:
+        """Go past an assignment, if one stands here; what it sets is appended."""
         start = self._scan.pos
         array = self._scan.match(_ARRAY)
         found = array or _ASSIGNMENT.match(self._scan.text, start)
@@ -93,6 +98,7 @@ class SimpleCommands:
             self._array_elements()
         else:
             value = self._value(found)
+        assigned.append((found[1], value))
         if steers(found[1], value):
             self._sink.dynamic(f"`{found[1]}` is set", self._scan.text[start : self._scan.pos])
         self._scan.skip_blanks()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -15,16 +16,17 @@ from .words import Word
 DYNAMIC = "dynamic"
 """The name of a command that is known only when it runs."""
 REDIRECT = "redirect"
-"""The name of a redirection that writes a file."""
+"""The name of a redirection."""
 
 _STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 
 
 class LinePart(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing a line does: a simple command, or a file it writes.
+    """One thing a line does: a simple command, or a redirection, whose `direction` says what becomes of the file.
 
     `exact` is false when words of it are worked out by the shell; `argv` then shows them as written, and `unknown`
-    says which they are: each may become several words, or none. `reason` says why nobody can see what is dynamic.
+    says which they are: each may become several words, or none. `reason` says why nobody can see what is dynamic;
+    `among_words` that what it runs, if anything, is among its words.
     """
 
     name: str
@@ -33,6 +35,8 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = True
     unknown: tuple[int, ...] = ()
     reason: str = ""
+    direction: Literal["", "read", "write"] = ""
+    among_words: bool = False
 
 
 class Sink:
@@ -64,9 +68,9 @@ class Sink:
         """A conditional, in the same place."""
         self._parts.insert(at, _part("test", source, words))
 
-    def write(self, target: Word, source: str) -> None:
-        """A redirection that writes."""
-        self._parts.append(_part(REDIRECT, source, [target]))
+    def redirect(self, target: Word, source: str, direction: Literal["read", "write"]) -> None:
+        """A redirection of a file, or of a descriptor (`&3`)."""
+        self._parts.append(msgspec.structs.replace(_part(REDIRECT, source, [target]), direction=direction))
 
     def dynamic(self, reason: str, source: str) -> None:
         """A place where what runs cannot be seen."""
@@ -86,14 +90,16 @@ class Sink:
             self._dynamic_words(words, source, reason)
         for nested in nested_in(name, words[1:], self._shell):
             if nested.unknown is not None:
-                self._dynamic_words(words, source, f"what `{name}` runs is known only when it runs: {nested.unknown}")
+                reason = f"what `{name}` runs is known only when it runs: {nested.unknown}"
+                self._dynamic_words(words, source, reason, among_words=nested.among_words)
             elif nested.line is not None:
                 self._read(nested.line, nested.shell)
             else:
                 self._simple(nested.words, " ".join(word.source for word in nested.words))
 
-    def _dynamic_words(self, words: Sequence[Word], source: str, reason: str) -> None:
-        self._parts.append(msgspec.structs.replace(_part(DYNAMIC, source, words), exact=False, reason=reason))
+    def _dynamic_words(self, words: Sequence[Word], source: str, reason: str, *, among_words: bool = False) -> None:
+        part = _part(DYNAMIC, source, words)
+        self._parts.append(msgspec.structs.replace(part, exact=False, reason=reason, among_words=among_words))
 
 
 def _part(name: str, source: str, words: Sequence[Word]) -> LinePart:

@@ -20,6 +20,7 @@ class Word(msgspec.Struct, frozen=True):
         shape: a regular expression for each of the words it becomes.
         start: what each of them starts with, as far as that is known.
         single: whether it becomes exactly one word.
+        is_array: whether it gives an array its elements: `x=(a b)`.
     """
 
     source: str
@@ -27,6 +28,7 @@ class Word(msgspec.Struct, frozen=True):
     shape: str = ANYTHING
     start: str = ""
     single: bool = True
+    is_array: bool = False
 
     @property
     def shown(self) -> str:

@@ -29,10 +29,13 @@ class Remembered(Protocol):
 
 
 class Directories(NamedTuple):
-    """The absolute directories that relative paths and `~` start from; None where they are not known."""
+    """The absolute directories that relative paths and `~` start from, and the shell that reads command lines; None
+    where they are not known.
+    """
 
     workspace: str | None = None
     home: str | None = None
+    shell: str | None = None
 
 
 class Facts(Protocol):
@@ -52,7 +55,7 @@ class Facts(Protocol):
 
 def directories_of(context: RunContext) -> Directories:
     """Where a run works, as far as its context says."""
-    return Directories(context.workspace or None, context.home or None)
+    return Directories(context.workspace or None, context.home or None, context.shell or None)
 
 
 class _Nothing:

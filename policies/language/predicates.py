@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import UNSET
 
 from ..values import paths, regexes
+from ..values.aliased import has_unclear
 from ..values.equality import is_number, text_of
 from .command_lines import would_run
 from .conditions import Condition, has_references
@@ -142,6 +143,8 @@ def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need
         values = values_at(doc)
         if not values:
             return missing
+        if has_unclear(values):
+            return not permits
         if alone is not None and len(values) == 1:
             return alone(values[0], facts)
         if not all(test(values, facts) for test in whole):
@@ -204,6 +207,8 @@ def _with_argument(name: str, path: str, reading: Reading) -> Predicate:
 
     def holds(value: Any, facts: Facts) -> bool:
         operands = values_at(facts.input)
+        if has_unclear(operands):
+            return not reading.permits
         if name in MEMBERSHIPS:
             operands = flat(operands)
         elif name == "contains":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
+from ..errors import PolicyError
 from ..values.complaints import Complaint
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -18,9 +20,18 @@ Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 
 
 class Base(msgspec.Struct, frozen=True):
-    """What every written record shares: lists given in Python become the tuples the record holds."""
+    """What every written record shares: lists given in Python become the tuples the record holds.
+
+    Raises:
+        PolicyError: a field that takes one of a few words has another.
+    """
 
     def __post_init__(self) -> None:
+        for name, words in _words(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, str) and value not in words:
+                allowed = ", ".join(f"`{word}`" for word in words)
+                raise PolicyError(f"`{value}` is no {name} of `{type(self).__name__}`: use one of {allowed}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, list | dict) and name not in _open_fields(type(self)):
@@ -32,6 +43,18 @@ def _open_fields(cls: type) -> frozenset[str]:
     """The fields that hold any JSON value, where a list is a list."""
     hints = get_type_hints(cls).items()
     return frozenset(name for name, hint in hints if hint is Any or get_args(hint)[-1:] == (Any,))
+
+
+@functools.cache
+def _words(cls: type) -> dict[str, tuple[str, ...]]:
+    """The fields whose text is one of a few words, with the words."""
+    found = {}
+    for name, hint in get_type_hints(cls).items():
+        options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        words = [word for option in options if get_origin(option) is Literal for word in get_args(option)]
+        if words and str not in options:
+            found[name] = tuple(words)
+    return found
 
 
 def _tuples(value: Any) -> Any:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from ..values import paths, regexes
+from ..values.aliased import has_unclear
 from ..values.circles import circle
 from ..values.equality import texts_in
 from ..values.globs import Matcher, matcher
@@ -42,6 +43,10 @@ class VirtualName:
     def fits(self, input: Any) -> bool:
         """Whether a call with this input goes by the name."""
         return any(self._match(text) for value in self._values_at(input) for text in texts_in(value))
+
+    def may_fit(self, input: Any) -> bool:
+        """Whether not all of the text is known."""
+        return has_unclear(self._values_at(input))
 
 
 class Subject(Facts, Protocol):
@@ -132,7 +137,7 @@ class Slot:
         items = selector if isinstance(selector, tuple | list) else (selector,)
         self.selector = selector
         self._parts = [_Part(item, scope, permits) for item in items]
-        self.own, self._acts, self._every_act = own, acts, every_act
+        self.own, self._acts, self._every_act, self._permits = own, acts, every_act, permits
         self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
 
@@ -144,8 +149,8 @@ class Slot:
     def bind(self, names: CallNames) -> Bound:
         """What is left to ask of a call that goes by these names."""
         if self._every_act and len(names.acts) > 1:
-            each = [self._any(CallNames((), (act,)), names) for act in names.acts]
-            return any_of([self._any(CallNames(names.own), names), all_of(each)])
+            each = [self._any(names._replace(own=(), acts=(act,)), names) for act in names.acts]
+            return any_of([self._any(names._replace(acts=()), names), all_of(each)])
         return self._any(names, names)
 
     def _any(self, looked_at: CallNames, names: CallNames) -> Bound:
@@ -155,7 +160,8 @@ class Slot:
         return part.bind(self._seen(looked_at), [v for v in self.virtual_names if names.any(v.of_tool)])
 
     def _seen(self, names: CallNames) -> CallNames:
-        return CallNames(names.own if self.own else (), names.acts if self._acts else ())
+        acts = names.acts if self._acts and not (names.in_part and self._permits) else ()
+        return names._replace(own=names.own if self.own else (), acts=acts)
 
     def conditions_on(self, names: CallNames) -> tuple[str, ...]:
         """What the items that name a tool ask of its input, in words."""
@@ -183,6 +189,10 @@ class Slot:
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
 
 
+def _goes_by(call: Subject, name: VirtualName) -> bool:
+    return call.goes_by(name)
+
+
 _ANY_INPUT = compile_conditions((), permits=True, loose=True)
 
 
@@ -193,6 +203,7 @@ class _Part:
         tools = item if isinstance(item, str) else item.tool
         self.names = scope.expand(tools)
         self.matches = matcher(self.names)
+        self._permits = permits
         where = () if isinstance(item, str) else item.where
         self.words = condition_words(where) if where else ""
         compiled = _ANY_INPUT
@@ -213,9 +224,15 @@ class _Part:
         virtual = [v for v in virtual_names if self.matches(v.name)]
         if not virtual:
             return False
+        goes_by = self._goes_by_unclear if names.in_part else _goes_by
         if where is None:
-            return lambda call: any(call.goes_by(name) for name in virtual)
-        return lambda call: any(call.goes_by(name) for name in virtual) and where(call.input, call)
+            return lambda call: any(goes_by(call, name) for name in virtual)
+        return lambda call: any(goes_by(call, name) for name in virtual) and where(call.input, call)
+
+    def _goes_by_unclear(self, call: Subject, name: VirtualName) -> bool:
+        if name.may_fit(call.input):
+            return not self._permits
+        return call.goes_by(name)
 
     def outlook(self, bound: Bound, names: CallNames, facts: Facts) -> tuple[bool, bool]:
         if isinstance(bound, bool):

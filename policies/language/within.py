@@ -19,7 +19,7 @@ def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
             value = text_of(value)
         if type(value) is not str:
             return None
-        around = facts.directories
+        around = facts.directories[:2]
         return inside(place_of(value, *around), place_of(directory, *around))
 
     def holds(value: Any, facts: Facts) -> bool:

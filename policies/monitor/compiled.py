@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..errors import wrong_type
 from ..policy import Approval, Policy
-from ..rules.nets.machine import OnResults, Validators
+from ..rules.nets.machine import Mappers, OnResults, Validators
 from ..stream.calls import RunContext
 from ..stream.tools import Tool
 from .monitor import Monitor
@@ -88,6 +88,7 @@ def compile_policy(
     tools: Iterable[Tool] = (),
     validators: Validators | None = None,
     on_results: OnResults | None = None,
+    mappers: Mappers | None = None,
 ) -> CompiledPolicy:
     """Compile a policy or a merged stack.
 
@@ -96,8 +97,9 @@ def compile_policy(
         tools: the client's tools with their portable names and inputs, where they are known.
         validators: callables that are asked about calls under a net, by the net's name.
         on_results: callables that are told what such calls returned, by the net's name.
+        mappers: callables that give calls more names for a net, by the net's name.
 
     Raises:
         PolicyError: the policy is wrong; every problem is named.
     """
-    return CompiledPolicy(program_of(policy, tools, validators or {}, on_results or {}))
+    return CompiledPolicy(program_of(policy, tools, validators or {}, on_results or {}, mappers or {}))

@@ -10,7 +10,7 @@ import msgspec
 from ..stream import events as ev
 from ..stream.calls import Violation
 from .live_nets import net_joined, net_left, restore_nets
-from .memory import message_text
+from .memory import EMPTY, message_text
 from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput, RuleName
 from .state import SessionState
 from .usage.budgets import finding_of
@@ -23,6 +23,9 @@ def run_started(on: SessionState, event: ev.RunStarted) -> None:
     if session.runs and event.run_id == session.run_id:
         return
     if session.runs or session.ended:
+        for call in on.calls.values():
+            if call.status == HELD:
+                on.mark_unapproved(call)
         on.calls.clear()
         on.program.limits.new_run(session.limits)
         restore_nets(on)
@@ -33,6 +36,12 @@ def message(on: SessionState, event: ev.MessageEvent) -> None:
     """What a user wrote is remembered; what anybody else did is no evidence."""
     if event.role == "user" and (text := message_text(event.content)):
         on.session.words.add(text, on.program.phrases, on.program.keeps_words)
+
+
+def went_wrong(on: SessionState, event: ev.ErrorOccurred) -> None:
+    """Where the words of users are recorded no more, nobody knows what the latest of them are."""
+    if event.code == ev.USER_MESSAGES_FULL:
+        on.session.words.last = EMPTY
 
 
 def turn(on: SessionState, event: ev.TurnEvent) -> None:
@@ -118,6 +127,8 @@ def denied(on: SessionState, event: ev.ToolCallDenied) -> list[Violation]:
         return []
     if call.status in RUNNING:
         return on.ended(call, "failed")
+    if call.status == HELD:
+        on.mark_unapproved(call)
     call.steps = on.steps(call)
     return on.ended(call, "denied")
 
@@ -153,6 +164,7 @@ def lapsed(on: SessionState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpir
     """A person refused, or nobody answered in time."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and _answers(event, call):
+        on.mark_unapproved(call)
         call.status, call.shown = LAPSED, ()
         on.session.granted.pop(call.id, None)
 
@@ -165,10 +177,9 @@ def _answers(event: ev.ApprovalEvent, call: CallInFlight) -> bool:
 def violated(on: SessionState, event: ev.PolicyViolated) -> None:
     """What the live session found is known when its record is folded; what an end settled is open again."""
     rule = on.program.named(event.policy, event.rule)
-    if rule is not None and rule.kind == event.kind and not event.at_end and not rule.machine.refuses_none:
+    waits = event.action == "request_approval" and _held(on, event)
+    if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.refuses_none):
         on.session.violated |= {rule.id}
-    if event.action == "request_approval":
-        _held(on, event)
     if event.kind in UNITS:
         for number, entry in enumerate(on.program.limits.entries):
             if entry.name == event.kind and entry.policy == event.policy:
@@ -199,14 +210,18 @@ def budget_reserved(on: SessionState, event: ev.BudgetReserved) -> list[Violatio
     return [on.used_up(entry, msgspec.structs.replace(finding, action="cancel"), None)]
 
 
-def _held(on: SessionState, event: ev.PolicyViolated) -> None:
-    """The call that a person is asked for waits; where the record does not name it, the last one being judged."""
+def _held(on: SessionState, event: ev.PolicyViolated) -> bool:
+    """The call that a person is asked for waits; where the record does not name it, the last one being judged.
+
+    False where no call waits.
+    """
     id = event.tool_call_id
     undecided = [call for call in on.calls.values() if call.status in UNDECIDED]
     waiting = [call for call in undecided if call.id == id or (id is None and _being_judged(on, call))]
     if waiting:
         waiting[-1].status = HELD
         _show(waiting[-1], (event.policy, event.rule))
+    return bool(waiting)
 
 
 def _being_judged(on: SessionState, call: CallInFlight) -> bool:
@@ -250,6 +265,7 @@ HANDLERS: dict[type[ev.Event], Handler | None] = {
     ev.BudgetReserved: budget_reserved,
     ev.NetJoined: net_joined,
     ev.NetLeft: net_left,
+    ev.ErrorOccurred: went_wrong,
     ev.RunCompleted: ended,
     ev.RunFailed: ended,
     ev.RunCancelled: ended,

@@ -14,7 +14,7 @@ import msgspec
 from ..budget import BudgetClaim
 from ..errors import EventError, wrong_type
 from ..rules.evidence.check import TOOL, CheckMachine
-from ..rules.nets.machine import NetMachine
+from ..rules.nets.machine import NetMachine, Stance
 from ..rules.nets.shorthand import NetLine
 from ..rules.nets.status import net_status
 from ..rules.nets.written import Net
@@ -84,7 +84,7 @@ class Monitor:
         on = self.state
         try:
             check_input(call.input)
-            turn = on.session.session_turn(call.turn)
+            turn = on.session.turn_ahead(call.turn)
             seen = on.subject(call.id, call.name, call.input, turn)
             steps = on.steps(seen)
         except (*UNREADABLE, AttributeError):
@@ -141,7 +141,7 @@ class Monitor:
             subject.status = HELD
             requesting = {(v.policy, v.rule): None for v in violations if v.action == "request_approval"}
             subject.shown = tuple({**dict.fromkeys(subject.shown), **requesting})
-        on.mark_violated(violations)
+        on.mark_violated(v for v in violations if v.action != "request_approval" or subject.status != HELD)
         if before is None:
             return decision
         return msgspec.structs.replace(decision, steps=explained(before, on.describe(rules), violations))
@@ -153,8 +153,7 @@ class Monitor:
         current = on.calls.get(call.id)
         if current is not None:
             on.session.clashing |= {call.id}
-        running = current is not None and current.is_again(call.name, call.input)
-        return decision_on(call, [id_in_use(on.program.name, call, running=running)], ())
+        return decision_on(call, [id_in_use(on.program.name, call, current)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates.
@@ -214,8 +213,8 @@ class Monitor:
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Judge by one net more from now on; one that was removed goes on where it was.
 
-        `validate` and `on_result` may be attached. Raises ValueError for anything that is not a net, and where one of
-        that name is active; PolicyError, which is one, for a net that is wrong in itself.
+        `validate`, `on_result` and `mapper` may be attached. Raises ValueError for anything that is not a net, and
+        where one of that name is active; PolicyError, which is one, for a net that is wrong in itself.
         """
         add_net(self.state, net, **attached)
 
@@ -258,6 +257,30 @@ class Monitor:
                 state = on.states.get(rule.number) or machine.fresh()
                 lines.append(net_status(machine.net, state.marking) + note)
         return "\n".join(lines)
+
+    def resolve(self, tool: str, input: dict[str, Any] | None = None) -> dict[str, Stance]:
+        """What each net would answer now to a call of a tool, by the net's id; an empty input unless one is given.
+
+        `free`: the tool is not its business; `abstain`: no transition names it; `gated`: an enabled transition covers
+        it, so that it may run once a person agrees where that is manual; `blocked`: none does. Validators are not
+        asked. Raises ValueError for anything that is not a tool's name and an input.
+        """
+        on = self.state
+        given = {} if input is None else input
+        try:
+            check_input(given)
+            call = on.subject("", tool, given, on.session.turn_ahead(0))
+            masks = {rule.number: mask for rule, mask in on.steps(call).visits.rules}
+        except (*UNREADABLE, AttributeError) as error:
+            raise ValueError(f"not a tool's name and an input: {error}") from None
+        nets = [(rule, rule.machine) for rule in on.program.rules]
+        return {
+            rule.id: "blocked"
+            if rule.id in on.session.broken
+            else net.resolve(on.states[rule.number], call, masks.get(rule.number, 0))
+            for rule, net in nets
+            if isinstance(net, NetMachine)
+        }
 
     def snapshot(self) -> bytes:
         """The state written down, for `CompiledPolicy.restore`."""

@@ -83,6 +83,7 @@ class CallInFlight(msgspec.Struct, gc=False):
     answers: Mapping[str, Any] = NO_ANSWERS
     named: dict[VirtualName, bool] | None = None
     keys: dict[str, list[str]] | None = None
+    mapped: dict[Any, tuple[str, ...]] | None = None
     loose: str | None = None
 
     @property
@@ -197,12 +198,19 @@ class Session:
 
     def session_turn(self, turn: int) -> int:
         """The session's number for a response that a run numbers `turn`; 0 is the response going on now."""
+        if turn > 0 and self.turn_offset is None:
+            self.turn_offset = self._offset(turn)
+        return self.turn_ahead(turn)
+
+    def turn_ahead(self, turn: int) -> int:
+        """The same, of a response that is only asked about: nothing is remembered of it."""
         if turn <= 0:
             return max(self.turn, self.turn_base + 1)
-        if self.turn_offset is None:
-            # Numbers count on through the session; a client that begins at 1 again is counted on from here.
-            self.turn_offset = self.turn_base if turn <= self.turn_base else 0
-        return turn + self.turn_offset
+        return turn + (self._offset(turn) if self.turn_offset is None else self.turn_offset)
+
+    def _offset(self, turn: int) -> int:
+        """Numbers count on through the session; a client that begins at 1 again is counted on from here."""
+        return self.turn_base if turn <= self.turn_base else 0
 
     def new_run(self, run_id: str, model: str) -> None:
         """A run begins: call ids, turns within the run and approvals start anew."""

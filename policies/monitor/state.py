@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from gc import is_tracked
 from typing import Any, Literal
 
 from ..language.naming import NamingKind
@@ -13,12 +12,13 @@ from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
 from ..stack.budgets import BudgetEntry
 from ..stream.calls import RunContext, Violation, check_input, input_digest
+from ..values.foreign import error_text
 from .identity import CallIdentity, check_id, identify
 from .memory import Memory, Returned
 from .program.build import Program
 from .program.index import CompiledRule, Met, Visits
 from .program.steps import NO_STEPS, States, Steps
-from .session import LAPSED, REQUESTED, CallInFlight, ParsedOutput, Session
+from .session import HELD, LAPSED, REQUESTED, CallInFlight, ParsedOutput, RuleName, Session
 from .usage.limits import Exceeded
 from .violations import of_limit, of_rule, raised
 
@@ -90,9 +90,9 @@ class SessionState:
 
         Raises one of UNREADABLE for one that cannot be written as JSON and read back.
         """
-        if type(id) is not str or type(input) is not dict or is_tracked(input):
+        if type(id) is not str:
             check_id(id)
-            check_input(input)
+        check_input(input)
         session = self.session
         offset = session.turn_offset
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
@@ -221,6 +221,21 @@ class SessionState:
             if rule is not None and rule.kind == violation.kind and rule.id not in session.violated:
                 session.violated |= {rule.id}
 
+    def mark_unapproved(self, call: CallInFlight) -> None:
+        """Nobody approved a held call: what asked for it, and was not answered, is violated."""
+        asking = (self.program.named(policy, rule) for policy, rule in self._unanswered(call))
+        self.session.violated |= {rule.id for rule in asking if rule is not None}
+
+    def awaits_person(self, rule: CompiledRule) -> bool:
+        """Whether a call waits for an approval that a rule asks for and that nobody gave."""
+        held = (call for call in self.calls.values() if call.status == HELD)
+        return any((rule.policy, rule.id) in self._unanswered(call) for call in held)
+
+    def _unanswered(self, call: CallInFlight) -> list[RuleName]:
+        """The rules that ask a person for a call and were not granted."""
+        grant = self.session.granted.get(call.id)
+        return [name for name in call.shown if grant is None or not grant.covers(*name)]
+
     def start(self, call: CallInFlight) -> None:
         """The call runs: every rule spends."""
         session, steps = self.session, call.steps
@@ -268,7 +283,7 @@ class SessionState:
 
     def broke(self, rule: CompiledRule, error: Exception) -> None:
         """A machine that raised while it moved cannot be trusted: it refuses from now on."""
-        self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
+        self.session.broken[rule.id] = f"{type(error).__name__}: {error_text(error)[:200]}"
         self._steps.clear()
 
     def reschedule(self, number: int) -> None:

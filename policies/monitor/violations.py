@@ -4,6 +4,7 @@ an input that cannot be read.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ..budget import Budget
@@ -11,9 +12,25 @@ from ..policy import Limit
 from ..rules.machine import Finding
 from ..stack.budgets import BudgetEntry
 from ..stack.limits import LimitEntry
-from ..stream.calls import Action, Enforcement, ToolCall, Violation
+from ..stream.calls import ID_NOT_OVER, ID_OF_EARLIER, Action, Enforcement, ToolCall, Violation
+from ..values.foreign import error_text
 from .program.index import CompiledRule
 from .session import CallInFlight, Session
+
+_ORDERS = frozenset(
+    {
+        "after",
+        "before",
+        "eventually",
+        "forbidden_sequence",
+        "forbids_after",
+        "immediately_before",
+        "never_after",
+        "precondition",
+        "sequence",
+    }
+)
+"""The families that judge where a call stands among others."""
 
 
 def of_rule(
@@ -28,8 +45,8 @@ def of_rule(
         kind=rule.kind,
         action=action,
         enforcement=_enforcement(action, call),
-        message=finding.actual,
-        details=_details(finding, call, session),
+        message=_message(finding, rule.description, session.count + 1 if call and rule.kind in _ORDERS else 0),
+        details=_details(finding, rule.description, call, session),
         cause=finding.cause,
         reason=finding.reason or rule.reason,
         tell_model=finding.tell_model or rule.tell_model,
@@ -56,8 +73,8 @@ def of_limit(
         kind=kind,
         action=action,
         enforcement=_enforcement(action, call),
-        message=finding.actual,
-        details=_details(finding, call, session),
+        message=_message(finding, written.description),
+        details=_details(finding, written.description, call, session),
         cause="budget",
         reason=written.reason,
         tell_model=written.tell_model,
@@ -70,14 +87,43 @@ def raised(rule: CompiledRule, error: Exception) -> Finding:
     """A rule that raises refuses, whatever its action."""
     return Finding(
         expected="a rule that can be judged",
-        actual=f"it raised {type(error).__name__}: {str(error)[:200]}",
+        actual=f"it raised {type(error).__name__}: {error_text(error)[:200]}",
         action="cancel" if rule.action == "cancel" else "deny",
     )
 
 
-def _details(finding: Finding, call: CallInFlight | None, session: Session) -> dict[str, Any]:
+def _message(finding: Finding, description: str | None, position: int = 0) -> str:
+    """What happened, for a person: with the call's position in an order, the values that decided, and what the
+    author says of the rule.
+    """
+    conditions = finding.details.get("conditions", ())
+    deciding = [each for each in conditions if not each["holds"]] or conditions
+    notes = [f"call {position}"] if position else []
+    notes += filter(None, (_condition(each, finding.actual) for each in deciding))
+    noted = f" ({'; '.join(notes)})" if notes else ""
+    return f"{finding.actual}{noted}" + (f": {description.strip()}" if description and description.strip() else "")
+
+
+def _condition(explained: dict[str, Any], text: str) -> str:
+    """A condition, unless it is said already, with the value it looked at."""
+    words = [] if explained["condition"] in text else [str(explained["condition"])]
+    if "value" in explained:
+        value = explained["value"]
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        words.append("got no value" if value == [] else f"got `{shown}`")
+    return ", ".join(words)
+
+
+def _details(
+    finding: Finding, description: str | None, call: CallInFlight | None, session: Session
+) -> dict[str, Any]:
     """What was expected and what happened, and how far the session had come: its response, and the calls before."""
-    words = {"expected": finding.expected, "actual": finding.actual, "suggestion": finding.suggestion}
+    words = {
+        "expected": finding.expected,
+        "actual": finding.actual,
+        "suggestion": finding.suggestion,
+        "description": description,
+    }
     stated = {name: text for name, text in words.items() if text}
     turn = session.turn if call is None else call.turn
     return {**stated, "turn": turn, "sequence_length": session.count, **finding.details}
@@ -92,11 +138,13 @@ def _enforcement(action: Action, call: CallInFlight | None) -> Enforcement:
     return "interrupted" if action in ("deny", "cancel") else "observed"
 
 
-def id_in_use(stack: str, call: ToolCall, *, running: bool) -> Violation:
-    """The id belongs to another call of the run, or to this very call, which runs already."""
+def id_in_use(stack: str, call: ToolCall, current: CallInFlight | None) -> Violation:
+    """The id belongs to another call of the run, `current` if that is not over, or to this very call, which runs."""
+    running = current is not None and current.is_again(call.name, call.input)
     actual = "the call of this id is running" if running else "the id was used before, for another call"
     details = {"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id}
-    return _of_monitor(stack, call, "tool_call_id", details)
+    text = ID_OF_EARLIER if current is None else ID_NOT_OVER
+    return _of_monitor(stack, call, "tool_call_id", details, tell_model=text.format(call.name))
 
 
 def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforcement = "prevented") -> Violation:

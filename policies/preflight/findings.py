@@ -31,6 +31,7 @@ CODES = {
     "empty_allow_list": CodeMeaning("refuse", "an allow list without an entry"),
     "evaded_by_one_call": CodeMeaning("report", "one other call in between evades the rule"),
     "gave_up": CodeMeaning("report", "there is too much to look at to tell"),
+    "not_finished": CodeMeaning("report", "checks that took too long and were left unfinished"),
     "idle_net": CodeMeaning("report", "a net of one line that holds nothing back"),
     "links_not_followed": CodeMeaning(
         "report", "`within` reads paths as text, and a link may lead out of a directory"
@@ -45,11 +46,16 @@ CODES = {
     "nothing_left": CodeMeaning("refuse", "all that is allowed is denied"),
     "odd_name": CodeMeaning("report", "a name that looks meant for another program, and matches no tool"),
     "only_observed": CodeMeaning("report", "rules that the adapter cannot keep a call from breaking"),
+    "no_approver": CodeMeaning("report", "approvers of several policies who have nobody in common"),
+    "none_in_context": CodeMeaning("report", "a `when` that does not hold for a context of None"),
     "shadowed": CodeMeaning("report", "another rule refuses the same calls"),
+    "understood_in_part": CodeMeaning("report", "a tool goes by a portable name, and takes what nobody understands"),
+    "starts_full": CodeMeaning("report", "a line that lets the first calls through before what allows more of them"),
     "unbounded_net": CodeMeaning("refuse", "the tokens of a net grow without bound"),
     "uncounted_limit": CodeMeaning("report", "a limit on something that the adapter does not report"),
     "unknown_input": CodeMeaning("report", "no tool of the agent has the input"),
     "unknown_model": CodeMeaning("report", "whether there is a price is only known later"),
+    "unknown_options": CodeMeaning("report", "`runs` names an option whose other spellings are not known"),
     "unknown_tool": CodeMeaning("report", "the agent has no tool of the name"),
     "uncounted_budget": CodeMeaning("report", "a shared budget of something that the adapter does not report"),
     "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and there is no price"),
@@ -114,6 +120,11 @@ class Findings(list[PreflightFinding]):
 
     def __init__(self, findings: Iterable[PreflightFinding] = ()) -> None:
         super().__init__(sorted(findings, key=lambda finding: finding.severity != "refuse"))
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there was too much to look at for some checks."""
+        return any(finding.code == "not_finished" for finding in self)
 
     @property
     def refusals(self) -> tuple[PreflightFinding, ...]:

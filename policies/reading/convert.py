@@ -7,7 +7,8 @@ from typing import Any
 
 from ..language.record import Base, Record
 from ..rules.record import Rule
-from .node_checks import INVALID, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in
+from .dialects.durations import DURATIONS, as_written
+from .node_checks import INVALID, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in, ungrouped
 from .shapes import (
     AnyRule,
     Choice,
@@ -74,17 +75,20 @@ class Converter:
                     return INVALID
         record = cls(**values)
         for where, message in record.problems() if isinstance(record, Record) else ():
+            message = as_written(message, node)
             if not broken or (where and where[0] in node.entries and where[0] not in broken):
                 span, path = place_of(node, where)
                 self._report.add(message, span, path)
         return INVALID if broken else record
 
     def _unknown_key(self, cls: type[Base], key: str, node: MapNode) -> None:
-        hint = did_you_mean(key, fields_of(cls)) or f"known here: {', '.join(fields_of(cls))}"
+        keys = [*(written for written, plain in DURATIONS.items() if plain in fields_of(cls)), *fields_of(cls)]
+        hint = did_you_mean(key, keys) or f"known here: {', '.join(keys)}"
         self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
 
     def value(self, shape: Shape, node: Node) -> Any:
         """The value a node spells in a shape, or INVALID."""
+        node = ungrouped(shape, node)
         if isinstance(shape, Open):
             return self._open(node)
         if isinstance(shape, OneOf):

@@ -28,16 +28,25 @@ def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
         folder = Path(os.fspath(path))
         if not folder.is_dir():
             return _read(folder).policies
-        files = sorted(each for each in folder.iterdir() if _is_policy_file(each))
+        return _together(folder, read_each(_read, policy_files(folder)))
     except (OSError, TypeError, ValueError) as error:
         if isinstance(error, PolicyError):
             raise
         raise PolicyError([_unreadable(path, error)]) from None
+
+
+def policy_files(folder: Path) -> list[Path]:
+    """The policy files of a directory, in name order.
+
+    Raises:
+        PolicyError: there is none.
+    """
+    files = sorted(each for each in folder.iterdir() if _is_policy_file(each))
     if not files:
         suffixes = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
         message = "no policy file is in the directory"
-        raise PolicyError([Problem(message=message, file=str(path), suggestion=f"their names end in {suffixes}")])
-    return _together(folder, read_each(_read, files))
+        raise PolicyError([Problem(message=message, file=str(folder), suggestion=f"their names end in {suffixes}")])
+    return files
 
 
 def _is_policy_file(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from ..language.record import Base
@@ -13,6 +14,7 @@ from .tree import ListNode, MapNode, Node, Scalar, TextSpan
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
 _LARGEST = 2**63 - 1
+_GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
 
 
 def own_keys(cls: type[Base]) -> list[str]:
@@ -49,6 +51,18 @@ def fits(option: Shape, node: Node) -> bool:
     if isinstance(option, shapes.Number):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
     return isinstance(option, shapes.Open) or (isinstance(option, shapes.PythonCode) and callable(node.value))
+
+
+def ungrouped(shape: Shape, node: Node) -> Node:
+    """The number that `8_000` is where a number is wanted and no text."""
+    options = shape.options if isinstance(shape, shapes.OneOf) else (shape,)
+    value = node.value if isinstance(node, Scalar) else None
+    if not isinstance(value, str) or not _GROUPED.fullmatch(value):
+        return node
+    if any(isinstance(option, shapes.Text | shapes.Choice | shapes.Open) for option in options):
+        return node
+    wanted = any(isinstance(option, shapes.Number) for option in options)
+    return Scalar(int(value), node.span, node.path) if wanted else node
 
 
 def quotes_hint(shape: Shape, node: Node) -> str:

@@ -18,6 +18,8 @@ SYNONYMS = {
     "max_calls": "max_tool_calls",
     "max_cost": "max_cost_usd",
     "title": "name",
+    "rationale": "description",
+    "comment": "description",
 }
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

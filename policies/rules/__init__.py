@@ -50,6 +50,7 @@ ROOMS = (
     "nets",  # how nets are written
     "lists",  # `allowlist` and `blocklist`
     "approval",  # `human-approval` where a rule says what must come first
+    "refusal",  # how a function of the user's answers about a call
     "record",  # what every rule shares, and what it says of itself
     "machine",  # what judges a rule
     "wording",  # how selectors and figures are said in a few words

@@ -23,7 +23,7 @@ def approval_of(call: JudgedCall, also: str = "") -> Finding:
     """Ask for the approval; `also` says what else would do."""
     return Finding(
         expected=f"{PERSON}{f' or {also}' if also else ''} before `{call.name}`",
-        actual=f"nobody has approved `{call.name}`",
+        actual=f"`{call.name}` needs a person's approval",
         details={"first": HUMAN},
         action="request_approval",
     )

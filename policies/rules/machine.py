@@ -75,7 +75,7 @@ class JudgedCall(Subject, Protocol):
     """The call a machine is asked about.
 
     `turn` is the session's number of the model response; `answers` are those of asynchronous checks,
-    by rule id; `keys` the values found so far at a `key`.
+    by rule id; `keys` the values found so far at a `key`, `mapped` the names that mappers of nets gave.
     """
 
     id: str
@@ -83,6 +83,7 @@ class JudgedCall(Subject, Protocol):
     turn: int
     answers: Mapping[str, Any]
     keys: dict[str, list[str]] | None
+    mapped: dict[Any, tuple[str, ...]] | None
 
     @property
     def names(self) -> CallNames:

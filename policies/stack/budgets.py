@@ -1,10 +1,13 @@
-"""The budgets that hold in a stack: all of them, so that none can be loosened by another policy."""
+"""The budgets that hold in a stack: all of them, so that none can be weakened by another policy."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import msgspec
 
 from ..budget import COUNTED, WINDOWS, Budget
+from ..errors import PolicyError, Problem
 from ..policy import OnViolation, Policy, members_of
 from ..stream.calls import STRICTNESS
 from ..values.durations import duration_ms
@@ -13,11 +16,12 @@ from .limits import figure
 
 
 class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One budget that holds in a stack: the policy it comes from, and its final action."""
+    """One budget that holds in a stack: the policy it comes from, whether that is locked, and its final action."""
 
     budget: Budget
     policy: str
     action: OnViolation
+    locked: bool = False
 
     @property
     def id(self) -> str:
@@ -45,22 +49,56 @@ class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effective_budgets(policy: Policy) -> list[BudgetEntry]:
-    """Every budget of a stack; of those that are one and the same, the tightest with the strictest action."""
+    """Every budget of a stack; those that are one and the same are merged field by field, the strictest wins."""
     found: dict[tuple[object, ...], BudgetEntry] = {}
     for member in members_of(policy):
         for budget in member.budgets:
             action = limit_action(member, budget.limit, budget.action, policy)
-            entry = BudgetEntry(budget=budget, policy=member.name, action=action)
+            entry = BudgetEntry(budget=budget, policy=member.name, action=action, locked=member.locked)
             same = (entry.id, entry.counts, entry.paths, entry.window, budget.key, budget.when)
-            tightest = found.get(same)
-            found[same] = entry if tightest is None else _tighter(tightest, entry)
+            found[same] = strictest(found[same], entry) if same in found else entry
     return list(found.values())
 
 
-def _tighter(one: BudgetEntry, other: BudgetEntry) -> BudgetEntry:
-    tight, loose = (one, other) if one.budget.max <= other.budget.max else (other, one)
-    action = max(tight.action, loose.action, key=STRICTNESS.__getitem__)
-    return msgspec.structs.replace(tight, action=action)
+def strictest(one: BudgetEntry, other: BudgetEntry) -> BudgetEntry:
+    """Two entries of one budget as one: the smaller amount, the larger reserve, every warning, the stricter action.
+
+    What has no order, such as its texts, is as the locked one says it, or else the first.
+    """
+    base, added = (other, one) if other.locked and not one.locked else (one, other)
+    most = min(base.budget.max, added.budget.max)
+    reserves = [min(reserve, most) for reserve in (base.budget.reserve, added.budget.reserve) if reserve is not None]
+    fractions = sorted({*base.budget.fractions, *added.budget.fractions})
+    budget = msgspec.structs.replace(
+        base.budget,
+        **{base.budget.limit: most},
+        reserve=max(reserves, default=None),
+        warn_at=tuple(fractions) or None,
+    )
+    action = max(base.action, added.action, key=STRICTNESS.__getitem__)
+    return msgspec.structs.replace(base, budget=budget, action=action)
+
+
+def check_budgets(members: Iterable[Policy]) -> None:
+    """Raises PolicyError where policies of one name have budgets of one name that count differently.
+
+    The record knows a budget by both names, so what is left of the one would be taken for what is left of the other.
+    """
+    counted: dict[str, tuple[str, str]] = {}
+    for member in members:
+        for n, budget in enumerate(member.budgets):
+            entry = BudgetEntry(budget=budget, policy=member.name, action="cancel")
+            if counted.setdefault(entry.id, (entry.counts, entry.window)) != (entry.counts, entry.window):
+                raise PolicyError(
+                    [
+                        Problem(
+                            message=f"two policies named `{member.name}` have a budget `{budget.name}` each, which "
+                            "count different things or over different windows",
+                            path=f"budgets[{n}].name",
+                            suggestion="give one of them another name",
+                        )
+                    ]
+                )
 
 
 def budget_in_words(entry: BudgetEntry) -> str:

@@ -58,10 +58,18 @@ def _without_implied(candidates: Sequence[LimitEntry]) -> Iterator[LimitEntry]:
 
 
 def implies(strong: LimitEntry, weak: LimitEntry) -> bool:
-    """Whether the one refuses at least as much, at least as strictly, wherever the other does."""
+    """Whether the one refuses at least as much, at least as strictly, and warns no later, wherever the other does."""
     includes = strong.limit.scope == "session" or weak.limit.scope == "run"  # a session includes its runs
     as_tight = strong.limit.max <= weak.limit.max and includes
-    return as_tight and STRICTNESS[strong.action] >= STRICTNESS[weak.action]
+    return as_tight and STRICTNESS[strong.action] >= STRICTNESS[weak.action] and _warns_as_soon(strong, weak)
+
+
+def _warns_as_soon(strong: LimitEntry, weak: LimitEntry) -> bool:
+    if weak.limit.warn_at is None:
+        return True
+    return strong.limit.warn_at is not None and (
+        strong.limit.warn_at * strong.limit.max <= weak.limit.warn_at * weak.limit.max
+    )
 
 
 def first_reached(entries: Sequence[LimitEntry]) -> Limits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -12,6 +12,7 @@ from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net
 from ..stream.calls import STRICTNESS
 from ..values.globs import matcher
+from .actions import limit_action
 from .limits import figure, implies, limits_of
 from .price_tables import caps_cost
 
@@ -21,7 +22,7 @@ class Loosened(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: What it would loosen: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
-            `approval.timeout_s`, `approval.on_timeout`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`.
+            `approval.timeout_s`, `budgets.NAME`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`, ...
         policy: The policy that says it.
         given: What it says, as text.
         locked_policy: The policy that is locked.
@@ -35,10 +36,14 @@ class Loosened(msgspec.Struct, frozen=True, kw_only=True):
     holds: str
 
 
-def loosened(policy: Policy) -> list[Loosened]:
+def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) -> list[Loosened]:
     """Every attempt of a stack to loosen a locked policy of it.
 
     Prices and names count wherever they stand, anything else where it comes later.
+
+    Args:
+        policy: a stack, as `merge_policies` gave it.
+        spend: called with how many steps a comparison takes; what it raises ends the search.
     """
     members = members_of(policy)
     found: list[Loosened] = []
@@ -48,11 +53,12 @@ def loosened(policy: Policy) -> list[Loosened]:
         for m, other in enumerate(members):
             if other.locked or m == n:
                 continue
+            spend(8 * len(locked.prices) * len(other.prices) + 20)
             attempts = [*_prices(locked, other), *_names(locked, other)]
             if m > n:
                 attempts = [
                     *_limits(locked, other, policy),
-                    *_budgets(locked, other),
+                    *_budgets(locked, other, policy),
                     *_words(locked, other),
                     *attempts,
                 ]
@@ -72,13 +78,23 @@ def _limits(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str,
             yield entry.name, figure(entry.limit.max), figure(ceiling.limit.max)
 
 
-def _budgets(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
-    """Budgets of the same name for more of the same: both hold."""
+def _budgets(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str, str, str]]:
+    """Budgets of the same name for more of the same; and what they say more weakly of the very same budget."""
     kept = {budget.name: budget for budget in locked.budgets}
     for budget in other.budgets:
         held = kept.get(budget.name)
-        if held is not None and held.limit == budget.limit and held.max < budget.max:
-            yield f"budgets.{budget.name}", figure(budget.max), figure(held.max)
+        if held is None or held.limit != budget.limit:
+            continue
+        where = f"budgets.{budget.name}"
+        if held.max < budget.max:
+            yield where, figure(budget.max), figure(held.max)
+        if locked.name != other.name:
+            continue  # another budget, which holds beside it
+        if (budget.reserve or 0) < (held.reserve or 0):
+            yield f"{where}.reserve", figure(budget.reserve or 0), figure(held.reserve or 0)
+        given, strict = (limit_action(m, b.limit, b.action, stack) for m, b in ((other, budget), (locked, held)))
+        if STRICTNESS[given] < STRICTNESS[strict]:
+            yield f"{where}.action", given, strict
 
 
 def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
@@ -97,6 +113,10 @@ def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
             yield "approval.on_timeout", "deny", "cancel"
         if SCOPES.index(other.approval.scope) > SCOPES.index(locked.approval.scope):
             yield "approval.scope", other.approval.scope, locked.approval.scope
+        if locked.approval.approvers is not None and other.approval.approvers is not None:
+            added = [who for who in other.approval.approvers if who not in locked.approval.approvers]
+            if added:
+                yield "approval.approvers", ", ".join(added), ", ".join(locked.approval.approvers)
 
 
 def _prices(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:

@@ -11,6 +11,7 @@ from ..errors import PolicyError, read_each, wrong_type
 from ..policy import SCOPES, Approval, Policy, Price, Stack, members_of
 from ..reading.reader import check_policy
 from .actions import strictest_stated
+from .budgets import check_budgets
 from .limits import effective_limits, first_reached
 
 
@@ -18,14 +19,16 @@ def merge_policies(policies: Sequence[Policy]) -> Stack:
     """Merge policies left to right; a stack among them counts as its members.
 
     Raises:
-        PolicyError: the list is empty, or one of them is not a policy or is wrong.
+        PolicyError: the list is empty, one of them is not a policy or is wrong, or two budgets have one name.
     """
     if not isinstance(policies, list | tuple):
         raise PolicyError(wrong_type("a list of policies", policies))
     if not policies:
         raise PolicyError("expected a list of policies, got an empty one")
     read_each(check_policy, policies)
-    return _stack(tuple(member for policy in policies for member in members_of(policy)))
+    members = tuple(member for policy in policies for member in members_of(policy))
+    check_budgets(members)
+    return _stack(members)
 
 
 def checked_stack(policy: Policy) -> Stack:

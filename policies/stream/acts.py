@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from .event import Event
 
 Scope: TypeAlias = Literal["delta", "cumulative"]
@@ -148,6 +150,10 @@ class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
 class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
     """Tokens and money were used.
 
+    Providers report cached tokens in one of two shapes: among the input, or beside it. A report whose cached tokens
+    are more than its input can only have them beside it: they are added to the input. The same holds for reasoning
+    and output.
+
     Attributes:
         scope: `delta`: used since the last report; `cumulative`: used since the run began.
         input_tokens: Tokens of input, those read from or written to the cache included.
@@ -167,3 +173,13 @@ class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     model: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = self.cache_read_tokens, self.cache_write_tokens, self.reasoning_tokens
+        if not any(parts) or not all(type(count) is int and count >= 0 for count in parts):
+            return
+        cached, reasoning = parts[0] + parts[1], parts[2]
+        for name, part in (("input_tokens", cached), ("output_tokens", reasoning)):
+            whole = getattr(self, name)
+            if type(whole) is int and 0 <= whole < part:
+                msgspec.structs.force_setattr(self, name, whole + part)

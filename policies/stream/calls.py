@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from gc import is_tracked
 from typing import Any, Literal
 
 import msgspec
@@ -98,6 +97,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         session_id: The session; the supervisor fills it in.
         workspace: The absolute directory that relative paths start from.
         home: The absolute directory that `~` stands for.
+        shell: The shell that reads command lines, by its name: `bash`.
         labels: Anything to filter runs by: `$.labels.env`.
         metadata: Anything else the caller knows: `$.metadata.team`.
     """
@@ -111,6 +111,7 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str | msgspec.UnsetType | None = msgspec.UNSET
     workspace: str | msgspec.UnsetType | None = msgspec.UNSET
     home: str | msgspec.UnsetType | None = msgspec.UNSET
+    shell: str | msgspec.UnsetType | None = msgspec.UNSET
     labels: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -137,6 +138,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         model: The model it will use; None where that is not known before launch.
         workspace: The absolute directory it works in.
         home: Its home directory.
+        shell: The shell that reads its command lines: `bash`; None where that is not known.
     """
 
     gate: Literal["all", "some", "none"] = "none"
@@ -155,6 +157,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     workspace: str | None = None
     home: str | None = None
+    shell: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("tools", "compiles"):
@@ -171,7 +174,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def judged_by(self) -> tuple[Tool, ...]:
         """The tools that are known, and what others mostly are."""
-        named = {each.name.casefold() for each in self.table}
+        named = {each.name.casefold() for each in self.tools or () if isinstance(each, Tool)}
         return (*self.table, *(each for each in self.mostly if each.name.casefold() not in named))
 
     @property
@@ -230,15 +233,19 @@ UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError
 MOST_PARTS = 200_000
 """How many lists, objects and elements an input may hold, those it shares counted wherever they stand."""
 _NESTING = (dict, list, tuple)
+_SCALARS = (str, int, float)
+_PLAIN: frozenset[type] = frozenset((str, int, float, bool, type(None)))
+"""What JSON has that holds nothing else."""
+_TEXT: frozenset[type] = frozenset((str,))
 
 
 def check_input(input: Any) -> None:
-    """Raises TypeError for an input that is not an object, and ValueError for one with too many parts, or without an
-    end.
+    """Raises TypeError for an input that is not an object or holds what JSON does not have, and ValueError for one
+    with too many parts, or without an end.
     """
     if not isinstance(input, dict):
         raise TypeError(wrong_type("an object as a call's input", input))
-    if not is_tracked(input):
+    if _PLAIN.issuperset(map(type, input.values())) and _TEXT.issuperset(map(type, input)):
         return  # it holds texts and numbers only
     stack: list[Any] = [input]
     left = MOST_PARTS
@@ -247,9 +254,15 @@ def check_input(input: Any) -> None:
         left -= 1 + len(outer)
         if left < 0:
             raise ValueError(f"a value in a circle, or of more than {MOST_PARTS:,} parts")
+        if isinstance(outer, dict):
+            for key in outer:
+                if type(key) is not str and not isinstance(key, str):
+                    raise TypeError(f"a key of type `{type(key).__name__}`; in JSON every key is a text")
         for inner in outer.values() if isinstance(outer, dict) else outer:
             if isinstance(inner, _NESTING):
-                stack.append(inner)  # noqa: PERF401 - most have few elements, and a list made first takes longer
+                stack.append(inner)
+            elif type(inner) not in _PLAIN and not isinstance(inner, _SCALARS):
+                raise TypeError(f"a Python object of type `{type(inner).__name__}`, which JSON does not have")
 
 
 def exact(value: Any) -> Any:
@@ -284,6 +297,10 @@ _SENTENCES: dict[RefusalCause, str] = {
     "step": "Tool '{}' may not be used yet.",
     "budget": "No more calls of tool '{}' are allowed in this run.",
 }
+
+
+ID_NOT_OVER = "This call of tool '{}' has the id of a call that has not ended. Use another id."
+ID_OF_EARLIER = "This call of tool '{}' has the id of an earlier call. Use another id."
 
 
 def tell_model_default(tool_name: str, cause: RefusalCause = "tool") -> str:

@@ -27,6 +27,7 @@ from .acts import TurnCompleted as TurnCompleted
 from .acts import TurnEvent as TurnEvent
 from .acts import TurnStarted as TurnStarted
 from .event import Event as Event
+from .outcomes import USER_MESSAGES_FULL as USER_MESSAGES_FULL
 from .outcomes import ApprovalEvent as ApprovalEvent
 from .outcomes import BudgetReserved as BudgetReserved
 from .outcomes import BudgetWarned as BudgetWarned

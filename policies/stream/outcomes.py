@@ -208,6 +208,10 @@ class ErrorEvent(Event, frozen=True):
     provider_error: Any = None
 
 
+USER_MESSAGES_FULL = "user_messages_full"
+"""The code of an `error_occurred`: what users write from here on is not in the record of this run."""
+
+
 class ErrorOccurred(ErrorEvent, tag="error_occurred", frozen=True):
     """Something went wrong."""
 

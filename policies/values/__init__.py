@@ -1,6 +1,7 @@
 """Values and how they compare: equality, paths, regular expressions, globs, canonical JSON."""
 
 ROOMS = (
+    "foreign",  # code of others, called so that it harms nothing but itself
     "canonical",  # what is wrong with a piece of JSON, in words
     "globs",  # tool patterns
     "paths",  # paths into JSON: the subset of RFC 9535 that the policy language spells

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -29,3 +29,16 @@ def aliased(members: Mapping[str, Any], also: Mapping[str, list[Any]]) -> Mappin
 def also_of(value: Any) -> Mapping[str, list[Any]]:
     """What is also found in a value."""
     return value.also if type(value) is Aliased else {}
+
+
+class _Unclear(str):
+    __slots__ = ()
+
+
+UNCLEAR = _Unclear("(not known: the tool takes more than is understood)")
+"""Stands among values of which nobody knows all: no condition permits it, every other holds for it."""
+
+
+def has_unclear(values: Iterable[Any]) -> bool:
+    """Whether there may be more values than these."""
+    return any(value is UNCLEAR for value in values)

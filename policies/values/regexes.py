@@ -1,6 +1,6 @@
 r"""Regular expressions in linear time: the common ground of Python's `re` and RE2, run by RE2.
 
-Flags are inline (`(?is)`); look-around and back-references are errors at load. `\d`, `\w` and `\b` are
+Flags are inline (`(?is)`); look-around, back-references and `\B` are errors at load. `\d`, `\w` and `\b` are
 ASCII, `$` without `(?m)` is the end of the text.
 
 Whether a pattern occurs is found in linear time. Listing every occurrence searches once for each, and some patterns
@@ -26,6 +26,10 @@ WORK = 250_000_000
 """The most bytes that one listing of occurrences may look at, about a second; a text of 20,000 takes fewer."""
 
 
+_BETWEEN = re.compile(r"(?<!\\)(?:\\\\)*\\B")
+"""`\\B`, which RE2 finds inside a character of several bytes and Python's `re` does not."""
+
+
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
@@ -41,6 +45,12 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
             re.compile(pattern)
     except (re.error, RecursionError, OverflowError, Warning) as error:
         yield where, f"bad regular expression `{pattern}`: {error}"
+        return
+    if _BETWEEN.search(pattern):
+        yield (
+            where,
+            f"bad regular expression `{pattern}`: `\\B` does not mean the same everywhere; say what may stand there",
+        )
         return
     try:
         _compiled(pattern)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import anyio
 import msgspec
@@ -77,11 +78,16 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
         return order.covers(run_id=self.run_id, session_id=self.session_id, **about)
 
 
+Late: TypeAlias = Callable[[Running], None]
+"""What was ordered while a run was starting, done to it once it is there."""
+
+
 class ActiveRuns:
-    """Current runs by id, and counts of how the others ended."""
+    """Current runs by id, what those that are starting have missed, and counts of how the others ended."""
 
     def __init__(self) -> None:
         self._running: dict[str, Running] = {}
+        self._starting: dict[int, list[Late]] = {}  # by identity: two that have missed nothing are equal
         self._idle: anyio.Event | None = None
         self._counts = {"started": 0, "completed": 0, "failed": 0, "cancelled": 0, "refused": 0}
 
@@ -91,9 +97,26 @@ class ActiveRuns:
     def __len__(self) -> int:
         return len(self._running)
 
-    def add(self, running: Running) -> None:
-        """A run starts."""
+    @contextmanager
+    def starting(self) -> Iterator[list[Late]]:
+        """What is ordered while inside: a run that is starting was not there to hear it."""
+        missed: list[Late] = []
+        self._starting[id(missed)] = missed
+        try:
+            yield missed
+        finally:
+            del self._starting[id(missed)]
+
+    def add(self, running: Running, start: Callable[[], None]) -> None:
+        """A run starts: `start` begins its task, which calls `remove` at its end. A run whose `start` raises was
+        never there.
+        """
         self._running[running.run_id] = running
+        try:
+            start()
+        except BaseException:
+            del self._running[running.run_id]
+            raise
         self._counts["started"] += 1
 
     def remove(self, running: Running) -> None:
@@ -126,14 +149,25 @@ class ActiveRuns:
             raise interrupted
 
     def cancel_all(self, reason: str, person: str = "") -> None:
-        """Order every run to end; `person` is who ordered it."""
-        for running in self:
-            running.cancel(reason, person=person)
+        """Order every run to end, those that are starting too; `person` is who ordered it."""
+        self._order(lambda running: running.cancel(reason, person=person))
 
     def deliver(self, instruction: Instruction) -> None:
         """Hand an instruction to the runs it concerns."""
+        self._order(lambda running: running.deliver(instruction))
+
+    def _order(self, do: Late) -> None:
+        """Do it to every run; one whose run fails at it keeps it from no other."""
+        for missed in self._starting.values():
+            missed.append(do)
+        failed: list[Exception] = []
         for running in self:
-            running.deliver(instruction)
+            try:
+                do(running)
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     def requests(self) -> list[ApprovalRequest]:
         """The calls held for a person, oldest first."""

@@ -55,7 +55,7 @@ class RunHandle:
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Judge this run by one more net from now on; a net that was removed before resumes its state.
 
-        `validate` and `on_result` may be attached. The net is recorded as `net_joined`; what the attached
+        `validate`, `on_result` and `mapper` may be attached. The net is recorded as `net_joined`; what the attached
         callables do is not recorded. Raises ValueError for anything that is not a net, and if a net of that name
         is active.
         """
@@ -72,6 +72,13 @@ class RunHandle:
     def status(self) -> str:
         """The state of the run's nets and the tools that each allows now, in words suitable for a prompt."""
         return self._actor.nets.status()
+
+    def resolve(self, tool: str, input: dict[str, Any] | None = None) -> dict[str, str]:
+        """What each of the run's nets would answer now to a call: `free`, `abstain`, `gated` or `blocked`, by its id.
+
+        Raises ValueError for anything that is not a tool's name and an input.
+        """
+        return dict(self._actor.nets.resolve(tool, input))
 
     async def wait_finished(self) -> None:
         """Wait until the run is over, however it ended."""

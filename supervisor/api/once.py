@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from proctor.policies.policy import Policy
-from proctor.policies.rules.nets.machine import OnResults, Validators
+from proctor.policies.rules.nets.machine import Mappers, OnResults, Validators
 from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
 
 from ..arguments import check_store, check_text
@@ -46,6 +46,7 @@ async def run_once(
     metadata: Mapping[str, Any] | None = None,
     validators: Validators | None = None,
     on_results: OnResults | None = None,
+    mappers: Mappers | None = None,
     redaction: Redaction | None = None,
 ) -> RunResult:
     """Run a prompt under policies and return the result.
@@ -56,7 +57,7 @@ async def run_once(
     Args:
         adapter: the agent.
         prompt: the agent's task.
-        policies: the policies, merged left to right.
+        policies: the policies, merged left to right; `()` for a run under no policy.
         policy: one policy, instead of `policies`.
         store: where the run is recorded; by default in memory, or with the run with budgets that starts it.
         context: who runs what; what rules name in `when`.
@@ -69,6 +70,7 @@ async def run_once(
         metadata: anything to record with the run.
         validators: callables that judge calls under a net, by the net's name.
         on_results: callables that receive what such calls returned, by the net's name.
+        mappers: callables that give calls more names for a net, by the net's name.
         redaction: what is removed from the record as a secret; by default the usual patterns.
 
     Raises:
@@ -96,6 +98,7 @@ async def run_once(
             metadata=metadata,
             validators=validators,
             on_results=on_results,
+            mappers=mappers,
         )
         await handle.wait_finished()
     return await handle.wait()
@@ -143,6 +146,7 @@ async def execute_run(
     publishers: Sequence[Publisher] = (),
     validators: Validators | None = None,
     on_results: OnResults | None = None,
+    mappers: Mappers | None = None,
     redaction: Redaction | None = None,
 ) -> RunResult:
     """Run what `create_run` recorded and return the result.
@@ -151,7 +155,7 @@ async def execute_run(
         store: where it was recorded.
         adapter: the agent.
         run_id: the run.
-        policies: the policies, merged left to right.
+        policies: the policies, merged left to right; `()` for a run under no policy.
         policy: one policy, instead of `policies`.
         continuation: how to continue its session, as for `run_once`.
         context: who runs what; what rules name in `when`.
@@ -159,6 +163,7 @@ async def execute_run(
         publishers: receive every stored event.
         validators: callables that judge calls under a net, by the net's name.
         on_results: callables that receive what such calls returned, by the net's name.
+        mappers: callables that give calls more names for a net, by the net's name.
         redaction: what is removed from the record as a secret; by default the usual patterns.
 
     Raises:
@@ -175,6 +180,7 @@ async def execute_run(
             context=context,
             validators=validators,
             on_results=on_results,
+            mappers=mappers,
         )
         await handle.wait_finished()
     return await handle.wait()
@@ -216,6 +222,8 @@ async def cancel_for_approval(
         raise UsageError(f"there is no run `{run_id}`")
     if run.status not in GOING_ON:
         raise UsageError(f"run `{run_id}` is not running: it is {run.status}")
+    if isinstance(target, RunHandle) and target.run_id != run_id:
+        raise UsageError(f"`target` is the handle of run `{target.run_id}`, not of run `{run_id}`")
     wanted = Redactor().redact(_request(request, run_id, run.session_id), run.session_id)
     if isinstance(target, RunHandle):
         await target.cancel_for_approval(wanted, by=by)
@@ -234,6 +242,8 @@ async def cancel_for_approval(
 
 def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id: str) -> ApprovalRequest:
     if isinstance(given, ApprovalRequest):
+        if given.run_id not in ("", run_id):
+            raise UsageError(f"the request for approval is of run `{given.run_id}`, not of run `{run_id}`")
         return msgspec.structs.replace(
             given, approval_id=f"{run_id}.{new_id('resume')}", run_id=run_id, session_id=session_id
         )

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from ..control.commands import CommandReader
 from ..control.ownership import Ownership
 from ..errors import PolicyViolationError, StoreError
 from ..launch.claiming import claim_created, claimed
@@ -45,7 +44,6 @@ class Starting:
         runs: those that go on.
         admission: the room that they take.
         ownership: claims runs for the supervisor.
-        reader: reads what is ordered.
         log: logs each start.
         check_open: raises UsageError once the supervisor is not open.
     """
@@ -54,7 +52,6 @@ class Starting:
     runs: ActiveRuns
     admission: Admission
     ownership: Ownership
-    reader: CommandReader
     log: Any
     check_open: Callable[[], None]
 
@@ -66,6 +63,8 @@ class Starting:
             self.check_open()
             self.ownership.remains = remains_of(order.adapter) or self.ownership.remains
             owner = await self.ownership.owner()
+            if order.plan.policy.budgets:
+                await self.ownership.reap()  # what lost runs have set aside of them counts until they are settled
             owned = msgspec.structs.replace(order, epoch=owner.epoch, store_id=self.ownership.store_id)
             return await self._begin(owned, services, created=created)
         except BaseException as error:
@@ -80,17 +79,21 @@ class Starting:
         return await claim_created(self.store, info, epoch=owner.epoch, remains=remains)
 
     async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:
-        with self.reader.gathering() as ordered:
+        """One unit: what fails before the run's task has begun undoes all of it."""
+        with self.runs.starting() as missed:
             async with claimed(order, services, created=created) as run:
-                missed = await self.store.instructions(after=run.info.after) if created else ordered
+                before = await self.store.instructions(after=run.info.after) if created else ()
                 self.check_open()
-            running = Running.of(run)
-            self.runs.add(running)
-            for instruction in (*missed, *ordered):
-                running.deliver(instruction)
-        self.log.info("run.started", run_id=running.run_id, session_id=running.session_id)
-        spawn(partial(running.actor.run, run.begin, partial(self._is_over, running)))
-        return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
+                running = Running.of(run)
+                for instruction in before:
+                    running.deliver(instruction)
+                for do in missed:
+                    do(running)
+                handle = RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
+                self.log.info("run.started", run_id=running.run_id, session_id=running.session_id)
+                task = partial(running.actor.run, run.begin, partial(self._is_over, running))
+                self.runs.add(running, partial(spawn, task))
+        return handle
 
     def _is_over(self, running: Running) -> None:
         self.runs.remove(running)

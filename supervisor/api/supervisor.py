@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from proctor.policies.policy import Policy
-from proctor.policies.rules.nets.machine import OnResults, Validators
+from proctor.policies.rules.nets.machine import Mappers, OnResults, Validators
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event
 
@@ -21,14 +21,16 @@ from ..control.kill_switch import KillSwitch
 from ..control.ownership import Ownership
 from ..errors import UsageError
 from ..launch.history import Continuation, check_continuation
-from ..launch.launch import Order, run_info
+from ..launch.launch import Order, check_context, run_info
 from ..launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
 from ..launch.sub_runs import as_sub_run, inherited
-from ..log import logger
+from ..log import audible, logger
+from ..machine.events.messages import BOUNDS, MessageBounds
 from ..ports.adapters import Adapter, Approver, Publisher, Remains, Store
 from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
 from ..redaction import Redaction, Redactor
 from ..run.clock import Clock
+from ..run.foreign.agents import capabilities_of
 from ..run.services import Services
 from ..run.timers import RightOfWay, Timers
 from ..watch.publishers import Publishers
@@ -52,6 +54,9 @@ class Supervisor:
             process through the store. If nobody can, a call that needs approval is refused at once.
         redaction: which secrets are removed from the record, the logs and what approvers see; by default what
             PROCTOR_REDACTION says.
+        max_messages: how many messages of one run are recorded, those of users counted by themselves; what comes
+            after them is in the record as one `error_occurred`, and the run goes on.
+        max_message_bytes: about how many bytes of them.
     """
 
     def __init__(
@@ -63,11 +68,17 @@ class Supervisor:
         publishers: Sequence[Publisher] = (),
         answerable: bool = True,
         redaction: Redaction | None = None,
+        max_messages: int = BOUNDS.messages,
+        max_message_bytes: int = BOUNDS.bytes,
     ) -> None:
         check_store(store)
         check_observers(approver, publishers)
-        if isinstance(max_running, bool) or not isinstance(max_running, int) or max_running < 1:
-            raise UsageError(f"max_running is {max_running!r}; it must be a whole number from 1")
+        if approver is not None and not answerable:
+            raise UsageError("an `approver` was given with `answerable=False`; leave one of them out")
+        bounds = {"max_running": max_running, "max_messages": max_messages, "max_message_bytes": max_message_bytes}
+        for name, most in bounds.items():
+            if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+                raise UsageError(f"{name} is {most!r}; it must be a whole number from 1")
         self._store = store
         self._approver = approver
         self._redactor = Redactor(redaction)
@@ -82,11 +93,11 @@ class Supervisor:
             runs=self._runs,
             admission=Admission(max_running),
             ownership=self._ownership,
-            reader=self._reader,
             log=self._log,
             check_open=self._check_open,
         )
         self._answerable = answerable
+        self._messages = MessageBounds(messages=max_messages, bytes=max_message_bytes)
         self._plans = Plans(answerable=answerable)
         self._subscriptions = Subscriptions(store)
         self._tasks: TaskGroup | None = None
@@ -107,6 +118,7 @@ class Supervisor:
             approver=self._approver,
             answerable=self._answerable,
             redactor=self._redactor,
+            messages=self._messages,
             log=self._log,
         )
         self._watchdog = Watchdog(self._log, lambda: [running.run_id for running in self._runs])
@@ -154,10 +166,11 @@ class Supervisor:
         metadata: Mapping[str, Any] | None = None,
         validators: Validators | None = None,
         on_results: OnResults | None = None,
+        mappers: Mappers | None = None,
     ) -> RunHandle:
         """Start a run and return once it has started; waits while `max_running` others are running.
 
-        `validators` and `on_results` are attached to the policies' nets, by their names.
+        `validators`, `on_results` and `mappers` are attached to the policies' nets, by their names.
 
         Raises PolicyViolationError if preflight refuses (the adapter is not started), PolicyError or UsageError
         for arguments that make no sense, StoreError if the run cannot be recorded.
@@ -169,7 +182,9 @@ class Supervisor:
         )
         info = await as_sub_run(info, self._store)
         with refusals_told(self._log, info):
-            plan = self._plan(adapter, info, policies, policy, continuation, hooks_given(validators, on_results))
+            plan = await self._plan(
+                adapter, info, policies, policy, continuation, hooks_given(validators, on_results, mappers)
+            )
             order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
             return await self._start(order, created=False)
 
@@ -184,6 +199,7 @@ class Supervisor:
         continuation: Continuation = "auto",
         validators: Validators | None = None,
         on_results: OnResults | None = None,
+        mappers: Mappers | None = None,
     ) -> RunHandle:
         """Start a run that was created before (see `create_run`).
 
@@ -192,8 +208,11 @@ class Supervisor:
         self._check_open()
         check_adapter(adapter)
         info = await self._created(run_id)
+        check_context(info, context)
         with refusals_told(self._log, info):
-            plan = self._plan(adapter, info, policies, policy, continuation, hooks_given(validators, on_results))
+            plan = await self._plan(
+                adapter, info, policies, policy, continuation, hooks_given(validators, on_results, mappers)
+            )
             order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
             return await self._start(order, created=True)
 
@@ -209,9 +228,9 @@ class Supervisor:
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
     ) -> None:
         """Grant a held call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
-        ApprovalError if the answer does not count.
+        ApprovalError if the answer does not count, UsageError for a field that there is not.
         """
-        given = ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest, **who)
+        given = inbox.grant_of(by, reason=reason, input_digest=input_digest, **who)
         await self._answer(approval_id, given)
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
@@ -226,7 +245,9 @@ class Supervisor:
         return self._runs.requests()
 
     async def cancel_all(self, reason: str = "all runs were cancelled", *, by: str = "") -> None:
-        """End every run of this supervisor and wait for that; `by` names the person who ordered it, if any."""
+        """End every run of this supervisor and wait for that; `by` names the person who ordered it, if any. A run
+        that is starting ends as soon as it has started.
+        """
         check_text(reason=reason, by=by)
         ending = list(self._runs)
         self._runs.cancel_all(reason, by)
@@ -240,30 +261,37 @@ class Supervisor:
         run_id: str | None = None,
         tenant: str | None = None,
         after: int | str = 0,
+        types: Sequence[str] | None = None,
     ) -> Subscription:
         """A subscription to events, to be entered: `async with supervisor.subscribe(...) as events`, then
         `async for`.
 
-        With a session or a run, it yields the stored events with seq > `after`, then new ones; with a run,
-        until its end. With a tenant, or with nothing, it yields the events of the tenant's runs, or of every
+        With a session or a run, it yields the stored events with seq > `after` ("start" is 0), then new ones; with a
+        run, until its end. `types` names the types of events that are wanted, for example `policy_violation`.
+        With a tenant, or with nothing, it yields the events of the tenant's runs, or of every
         run in the store, after `after`: the `cursor` of another such subscription, or "start"; by default, from
         the moment it is entered. It covers the runs of every process and yields each event once, those of a
         session in order. `events.cursor` is the place after the last event that was yielded, to continue from.
         Entering raises UsageError for a run or a place that does not exist.
         """
-        return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
+        return self._subscriptions.subscribe(
+            session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types
+        )
 
     def statistics(self) -> Statistics:
         """Counts of runs, approvals and observers, now and so far."""
         dropped = self._publishers.dropped
         return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 
-    def _plan(
+    async def _plan(
         self, adapter: Adapter, info: RunInfo, policies: object, policy: object, continuation: str, hooks: NetHooks
     ) -> Plan:
         given = (*policies_given(policies, policy), *inherited(info))
-        check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
-        return self._plans.get(adapter, given, hooks)
+        if policies == ():
+            why = "`policies=()`: everything is recorded, nothing is refused"
+            audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
+        check_continuation(continuation, can_resume=capabilities_of(adapter).resume, provider=adapter.name)
+        return await self._plans.get(adapter, given, hooks)
 
     def _check_open(self) -> None:
         if self._services is None or self._closing:

@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 from sniffio import AsyncLibraryNotFoundError, current_async_library
 
 from proctor.policies.policy import Policy
-from proctor.policies.rules.nets.machine import OnResults, Validators
+from proctor.policies.rules.nets.machine import Mappers, OnResults, Validators
 from proctor.policies.stream.calls import RunContext
 
 from ..launch.history import Continuation
@@ -41,6 +41,7 @@ def run_once_sync(
     metadata: Mapping[str, Any] | None = None,
     validators: Validators | None = None,
     on_results: OnResults | None = None,
+    mappers: Mappers | None = None,
     redaction: Redaction | None = None,
     timeout_s: float | None = None,
 ) -> RunResult:
@@ -52,7 +53,7 @@ def run_once_sync(
     Args:
         adapter: the agent.
         prompt: the agent's task.
-        policies: the policies, merged left to right.
+        policies: the policies, merged left to right; `()` for a run under no policy.
         policy: one policy, instead of `policies`.
         store: where the run is recorded; by default in memory.
         context: who runs what; what rules name in `when`.
@@ -65,6 +66,7 @@ def run_once_sync(
         metadata: anything to record with the run.
         validators: callables that judge calls under a net, by the net's name.
         on_results: callables that receive what such calls returned, by the net's name.
+        mappers: callables that give calls more names for a net, by the net's name.
         redaction: what is removed from the record as a secret; by default the usual patterns.
         timeout_s: the most seconds it may take; by default unbounded.
 
@@ -89,6 +91,7 @@ def run_once_sync(
         metadata=metadata,
         validators=validators,
         on_results=on_results,
+        mappers=mappers,
         redaction=redaction,
     )
 

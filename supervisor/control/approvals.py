@@ -8,7 +8,10 @@ from typing import Any
 import anyio
 import msgspec
 
-from ..errors import ApprovalError, StoreError
+from proctor.policies.values.canonical import json_words
+
+from ..arguments import check_text
+from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.events.approvals import answered
 from ..ports.adapters import Store
 from ..ports.facts import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
@@ -37,6 +40,23 @@ async def pending(store: Store) -> list[ApprovalRequest]:
 def requested_at(request: ApprovalRequest) -> datetime:
     """When an approval was requested."""
     return request.requested_at or datetime.min.replace(tzinfo=UTC)
+
+
+def grant_of(by: str, **fields: Any) -> ApprovalAnswer:
+    """A yes. Raises UsageError for a field that `ApprovalAnswer` does not have, or a type that it does not take."""
+    check_text(by=by)
+    try:
+        return msgspec.convert({"granted": True, "by": by, **_checked(fields)}, ApprovalAnswer)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this is not an answer to an approval: {json_words(error)}") from None
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    takes = [name for name in ApprovalAnswer.__struct_fields__ if name not in ("granted", "by", "tell_model")]
+    for name in fields:
+        if name not in takes:
+            raise UsageError(f"`{name}` is not known here; known are {', '.join(f'`{one}`' for one in takes)}")
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
 async def answer(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import anyio
+
+from proctor.policies.values.foreign import error_text
 
 from ..errors import StoreError
 from ..ports.adapters import Store
@@ -29,7 +30,6 @@ class CommandReader:
         self._after = 0
         self._token = 0
         self._closed = False
-        self._gathering: list[list[Instruction]] = []
 
     async def run(self, after: int) -> None:
         """Deliver what has a number > after, until cancelled or the store is closed; one that cannot be read is tried
@@ -42,19 +42,9 @@ class CommandReader:
             except Exception as error:  # it must not end any run of this process
                 self._closed = isinstance(error, StoreError) and error.kind == "closed"
                 if not self._closed:
-                    self._log.warning("instructions.unreadable", error=str(error))
+                    self._log.warning("instructions.unreadable", error=error_text(error))
                     await anyio.sleep(RETRY_S)
             await anyio.sleep(PAUSE_S)
-
-    @contextmanager
-    def gathering(self) -> Iterator[list[Instruction]]:
-        """What is delivered while inside: a run that begins meanwhile was not there to hear it."""
-        gathered: list[Instruction] = []
-        self._gathering.append(gathered)
-        try:
-            yield gathered
-        finally:
-            self._gathering.remove(gathered)
 
     async def _wait(self) -> None:
         token = await self._store.wait(self._token, LONGEST_WAIT_S)
@@ -62,9 +52,7 @@ class CommandReader:
         self._token = token  # only now: what could not be read is not waited for again
         for instruction in instructions:
             self._after = instruction.number
-            for gathered in self._gathering:
-                gathered.append(instruction)
             try:
                 self._deliver(instruction)
             except Exception as error:  # whoever wrote it, it must not end any run of this process
-                self._log.error("instruction.undeliverable", number=instruction.number, error=str(error))
+                self._log.error("instruction.undeliverable", number=instruction.number, error=error_text(error))

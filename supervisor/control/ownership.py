@@ -11,6 +11,8 @@ from typing import Any
 
 import anyio
 
+from proctor.policies.values.foreign import error_text
+
 from ..errors import StoreError
 from ..ports.adapters import Remains, Store
 from ..ports.facts import Owner
@@ -37,6 +39,7 @@ class Ownership:
         self.store_id = ""
         self._owner: Owner | None = None
         self._registering = anyio.Lock()
+        self._reaping = anyio.Lock()
 
     async def owner(self) -> Owner:
         """The owner this is, with its epoch. Raises StoreError."""
@@ -57,7 +60,7 @@ class Ownership:
         pause = RENEW_S
         while True:
             if pause == RENEW_S:
-                await self._reap()
+                await self.reap()
             await anyio.sleep(pause)
             pause = RENEW_S if await self._renewed() else RETRY_S
 
@@ -70,16 +73,18 @@ class Ownership:
         with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
             await contained(lambda: self._store.release(owner.epoch))
 
-    async def _reap(self) -> None:
-        if self._owner is None:
-            return
-        try:
-            ended = await contained(lambda: end_lost_runs(self._store, remains=self.remains))
-        except Exception as error:  # it must not end any run here
-            self._log.warning("lost_runs.not_ended", error=str(error))
-            return
-        for run in ended:
-            self._log.warning("run.lost", run_id=run.run_id, session_id=run.session_id, owner=str(run.owner))
+    async def reap(self) -> None:
+        """End what other owners have lost, and return when it is ended, whoever of this supervisor began it."""
+        async with self._reaping:
+            if self._owner is None:
+                return
+            try:
+                ended = await contained(lambda: end_lost_runs(self._store, remains=self.remains))
+            except Exception as error:  # it must not end any run here
+                self._log.warning("lost_runs.not_ended", error=error_text(error))
+                return
+            for run in ended:
+                self._log.warning("run.lost", run_id=run.run_id, session_id=run.session_id, owner=str(run.owner))
 
     async def _renewed(self) -> bool:
         if self._owner is None:
@@ -88,6 +93,6 @@ class Ownership:
         try:
             await contained(lambda: self._store.renew(epoch, lease_s=LEASE_S))
         except Exception as error:  # the lease still runs for a while; appends say when it does not
-            self._log.warning("lease.not_renewed", error=str(error))
+            self._log.warning("lease.not_renewed", error=error_text(error))
             return isinstance(error, StoreError) and error.kind in ("closed", "fenced")
         return True

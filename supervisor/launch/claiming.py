@@ -129,6 +129,7 @@ async def _create(services: Services, order: Order) -> RunInfo:
         info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
         stored = await store.create_run(info, epoch=order.epoch)
     if stored is None:
+        await _give_up(store, order.info, order.epoch)  # it may have been stored all the same
         raise StoreError(f"the store has not answered for {ANSWER_S:g} seconds")
     try:
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -139,6 +140,8 @@ async def _create(services: Services, order: Order) -> RunInfo:
 
 
 async def _give_up(store: Store, info: RunInfo, epoch: int) -> None:
-    """A claimed run that will not start is withdrawn, so that nobody waits for it."""
+    """A run of this owner that will not start is withdrawn, so that nobody waits for it."""
     with anyio.move_on_after(ANSWER_S, shield=True), suppress(Exception):
-        await withdraw(store, info, epoch=epoch, reason="its start was given up")
+        run = await store.run(info.run_id)
+        if run is not None and run.owner is not None and run.owner.epoch == epoch:
+            await withdraw(store, run, epoch=epoch, reason="its start was given up")

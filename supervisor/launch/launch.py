@@ -13,7 +13,8 @@ from proctor.policies.preflight.checks.missing_context import missing_context
 from proctor.policies.stream.calls import Capabilities, RunContext
 from proctor.policies.stream.tools import portable
 
-from ..arguments import check_named, check_order
+from ..arguments import check_named, check_order, recordable
+from ..errors import UsageError
 from ..machine.boundary.inputs import Begin
 from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
@@ -21,6 +22,7 @@ from ..machine.run_state import RunIdentity
 from ..ports.adapters import Adapter, GateAnswer, Launch, RunInfo
 from ..ports.processes import process_mark
 from ..run.actor import RunActor
+from ..run.foreign.agents import capabilities_of
 from ..run.foreign.lineage import Parent
 from ..run.services import Services
 from .history import Continuation, Continued, History, continued, read_history, read_transcript
@@ -58,9 +60,9 @@ def run_info(
     check_named(run_id=run_id, session_id=session_id)
     spec: dict[str, Any] = {"prompt": prompt}
     if metadata:
-        spec["metadata"] = dict(metadata)
+        spec["metadata"] = recordable("metadata", dict(metadata))
     if context is not None:
-        spec["context"] = msgspec.to_builtins(context)
+        spec["context"] = recordable("context", context)
     return RunInfo(
         run_id=run_id or new_id("run"),
         session_id=session_id or new_id("ses"),
@@ -69,12 +71,19 @@ def run_info(
     )
 
 
+def check_context(info: RunInfo, context: RunContext | None) -> None:
+    """Raises UsageError where a created run is executed for somebody else than it was created for."""
+    created = info.spec.get("context")
+    if context is not None and created is not None and recordable("context", context) != created:
+        raise UsageError(f"run `{info.run_id}` was created with another `context`; leave it out here")
+
+
 async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
     """The actor of a run and what starts it. Raises UsageError when the session cannot be continued
     so, PolicyViolationError when the context leaves out what a rule asks for.
     """
     info, adapter, plan = order.info, order.adapter, order.plan
-    can_do = adapter.capabilities
+    can_do = capabilities_of(adapter)
     context = _context(order, can_do)
     missing_context(plan.policy, context).check()
     judge: Judge = plan.compiled.monitor(context)
@@ -107,6 +116,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         clocked=plan.compiled.limits.has_clocks,
         budgets=judge.budgets,
         redactor=services.redactor,
+        messages=services.messages,
     )
     begin = Begin(
         now_ms=services.clock.now_ms(),
@@ -118,7 +128,10 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
     )
     passes_on = {"compiled": plan.compiled, "context": context}
     parent = Parent(run_id=info.run_id, store=services.store, **passes_on) if plan.policy.budgets else None
-    return RunActor(machine, adapter, launch, services=services, epoch=order.epoch, parent=parent), begin
+    actor = RunActor(
+        machine, adapter, launch, services=services, epoch=order.epoch, parent=parent, calls_before=history.past.calls
+    )
+    return actor, begin
 
 
 async def _closed_gate(call: object) -> GateAnswer:
@@ -137,8 +150,13 @@ def _context(order: Order, can_do: Capabilities) -> RunContext:
         "model": can_do.model or msgspec.UNSET,
         "workspace": can_do.workspace or msgspec.UNSET,
         "home": can_do.home or msgspec.UNSET,
+        "shell": can_do.shell or msgspec.UNSET,
     }
     missing = {name: value for name, value in fields.items() if getattr(context, name) is msgspec.UNSET}
+    for name, value in fields.items():
+        given = getattr(context, name)
+        if name not in missing and value is not msgspec.UNSET and given is not None and given != value:
+            raise UsageError(f"the context's `{name}` is `{given}`, but the run's is `{value}`; leave it out")
     return msgspec.structs.replace(context, **missing)
 
 

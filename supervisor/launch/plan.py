@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from anyio import to_thread
 
 from proctor.policies.policy import Policy, members_of
-from proctor.policies.rules.nets.machine import OnResults, Validators
+from proctor.policies.rules.nets.machine import Mappers, OnResults, Validators
 
 from ..errors import PolicyError, UsageError
 from ..ports.adapters import Adapter, LaunchOptions
+from ..run.foreign.agents import capabilities_of, launch_options
 
 if TYPE_CHECKING:
+    from proctor.policies import Capabilities, Findings
     from proctor.policies.preflight.findings import PreflightFinding
 
 
@@ -33,17 +38,28 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Any, ...] = ()
 
 
+NO_POLICY = Policy(name="no policy")
+"""What a run under no policy is recorded with: it denies nothing."""
+
+
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
-    """The policies a caller gave; `policies` beats `policy`. Raises UsageError or PolicyError where none is given."""
+    """The policies a caller gave, in one of the two ways; `()` says on purpose that there is none.
+
+    Raises UsageError where none is given, or both ways are used, PolicyError for what is not a policy.
+    """
     if policies is None and policy is None:
-        raise UsageError("no policy was given; use `policies=[...]`")
+        raise UsageError("no policy was given; use `policies=[...]`, or `policies=()` for a run under no policy")
+    if policies is not None and policy is not None:
+        raise UsageError("both `policies` and `policy` were given; put all of them into `policies=[...]`")
+    if policies == () and isinstance(policies, tuple):
+        return (NO_POLICY,)
     given: Any = policies if policies is not None else [policy]
     if isinstance(given, Policy):
         raise PolicyError("`policies` is one policy; use `policies=[policy]` or `policy=policy`")
     if isinstance(given, (str, bytes, dict)) or not isinstance(given, Sequence):
         raise PolicyError(f"`policies` is a value of type `{type(given).__name__}`, not a list of policies")
     if not given:
-        raise PolicyError("`policies` is empty; a run without any policy is not supervised")
+        raise PolicyError("`policies` is an empty list; write `policies=()` where a run under no policy is meant")
     for n, item in enumerate(given):
         if not isinstance(item, Policy):
             raise PolicyError(f"`policies[{n}]` is a value of type `{type(item).__name__}`, not a policy")
@@ -55,44 +71,83 @@ class NetHooks(msgspec.Struct, frozen=True):
 
     validators: Validators = {}
     on_results: OnResults = {}
+    mappers: Mappers = {}
 
     def ids(self) -> tuple[object, ...]:
         """The same for the same functions on the same nets."""
-        of_each = (self.validators.items(), self.on_results.items())
-        return tuple((name, id(hook)) for items in of_each for name, hook in sorted(items, key=lambda item: item[0]))
+        of_each = (self.validators, self.on_results, self.mappers)
+        return tuple((n, name, id(hooks[name])) for n, hooks in enumerate(of_each) for name in sorted(hooks))
 
 
-def hooks_given(validators: object, on_results: object) -> NetHooks:
+def hooks_given(validators: object, on_results: object, mappers: object) -> NetHooks:
     """The hooks a caller gave. Raises UsageError for anything that is not a mapping from names."""
-    for name, given in (("validators", validators), ("on_results", on_results)):
+    each = {"validators": validators, "on_results": on_results, "mappers": mappers}
+    for name, given in each.items():
         if given is not None and not (isinstance(given, Mapping) and all(isinstance(net, str) for net in given)):
             raise UsageError(f"`{name}` is not a mapping from the names of nets to functions")
-    return NetHooks(dict(validators or {}), dict(on_results or {}))  # type: ignore[call-overload]
+    return NetHooks(**{name: dict(given or {}) for name, given in each.items()})  # type: ignore[call-overload]
 
 
-def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks, *, answerable: bool = True) -> Plan:
+QUICK_STEPS = 200_000
+"""How much preflight looks at on the event loop; a policy that needs more is checked in a thread."""
+
+
+async def _checked(merged: Policy, capabilities: Capabilities) -> Findings:
+    """What preflight finds, without keeping other runs waiting; a start that is cancelled ends it."""
+    from proctor.policies import preflight
+
+    findings = preflight(merged, capabilities, steps=QUICK_STEPS)
+    if not findings.unfinished:
+        return findings
+    stop = threading.Event()
+    try:
+        check = partial(preflight, merged, capabilities, should_stop=stop.is_set)
+        return await to_thread.run_sync(check, abandon_on_cancel=True)
+    finally:
+        stop.set()
+
+
+async def make_plan(
+    adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks, *, answerable: bool = True
+) -> Plan:
     """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called.
 
     `answerable` is false where nobody can answer a request for approval.
     """
-    from proctor.policies import compile_policy, merge_policies, preflight
+    from proctor.policies import compile_policy, merge_policies
     from proctor.policies.stack.limits import effective_limits
 
     merged = merge_policies(list(policies))
-    findings = preflight(merged, adapter.capabilities)
+    can_do = capabilities_of(adapter)
+    findings = _without_mapped(await _checked(merged, can_do), merged, hooks)
     findings.check()
     compiled = compile_policy(
-        merged, validators=hooks.validators, on_results=hooks.on_results, tools=adapter.capabilities.judged_by
+        merged,
+        validators=hooks.validators,
+        on_results=hooks.on_results,
+        mappers=hooks.mappers,
+        tools=can_do.judged_by,
     )
     return Plan(
         policy=merged,
         compiled=compiled,
-        options=adapter.compile(merged),
+        options=launch_options(adapter, merged),
         findings=(*findings, *(() if answerable else _unanswerable(merged))),
         warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
         written=written(members_of(merged)),
         held=(adapter, hooks, *policies),
     )
+
+
+def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findings:
+    """What preflight finds, but for unknown tools of a net with a mapper: that may give calls their names."""
+    from proctor.policies.preflight.findings import Findings
+    from proctor.policies.rules.nets.written import Net
+    from proctor.policies.stack.clauses import clauses_of
+
+    nets = ((each, each.record) for each in clauses_of(stack) if hooks.mappers)
+    mapped = {(each.policy, each.id) for each, net in nets if isinstance(net, Net) and net.name in hooks.mappers}
+    return Findings(f for f in findings if f.code != "unknown_tool" or (f.policy, f.rule) not in mapped)
 
 
 def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
@@ -147,13 +202,13 @@ class Plans:
         self._answerable = answerable
         self._plans: dict[tuple[object, ...], Plan] = {}
 
-    def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks | None = None) -> Plan:
+    async def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks | None = None) -> Plan:
         """The plan for these very objects, which it holds, so that ids stay theirs, and what the adapter can do."""
         hooks = hooks or NetHooks()
-        key = (id(adapter), adapter.capabilities, *map(id, policies), *hooks.ids())
+        key = (id(adapter), capabilities_of(adapter), *map(id, policies), *hooks.ids())
         plan = self._plans.get(key)
         if plan is None:
-            plan = make_plan(adapter, policies, hooks, answerable=self._answerable)
+            plan = await make_plan(adapter, policies, hooks, answerable=self._answerable)
             while len(self._plans) >= self.KEPT:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan

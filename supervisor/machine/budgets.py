@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from proctor.policies.budget import BudgetClaim
 from proctor.policies.stream.events import BudgetReserved, BudgetWarned
+from proctor.policies.values.foreign import error_text
 
 from ..ports.ledger import Draw, Drawn
 from .boundary.commands import Reserve, Settle
@@ -68,7 +69,8 @@ class _Line:
             want = least = 1.0
         else:
             first = SLICE_MS if claim.counts == "duration_ms" else self.largest or claim.max / FIRST_PART
-            want, least = claim.reserve or first, claim.reserve or 0.0
+            used_at_once = self.largest if claim.counts in RESPONSES else 0.0
+            want, least = max(claim.reserve or first, used_at_once), claim.reserve or 0.0
         return Draw(claim=claim, used=self.seen, want=want, least=least)
 
 
@@ -140,7 +142,7 @@ class Budgets:
         """The store has answered."""
         self._awaiting = False
         if error is not None:
-            reason = f"nothing can be reserved of the budgets: {error}"
+            reason = f"nothing can be reserved of the budgets: {error_text(error)}"
             self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
             self._waiting, self._drawing = [], []  # they are refused as the run is
             return

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies.stream.events import Event
+from proctor.policies.values.foreign import error_text
 
 from ..errors import as_error
 from .boundary.commands import CancelAdapter, Finish, HurryRecord, RetryRecord
@@ -64,7 +65,7 @@ class Closing:
         """Judging has failed, and so has the run; the judge is not called again."""
         error = as_error(raised)
         self.state.faulted = True
-        self.state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
+        self.state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error))
         if self.state.ending is not None and not self.state.ended:
             self._conclude(self.state.ending)
 
@@ -73,7 +74,7 @@ class Closing:
         self.state.outbox.broken = True
         self._error = self._error or error
         if not self.state.ended:
-            reason = f"the record cannot be written: {error}"
+            reason = f"the record cannot be written: {error_text(error)}"
             self.state.order_cancel(Cause(kind="store", reason=reason, error=error))
 
     def stop_once(self, cause: Cause) -> None:

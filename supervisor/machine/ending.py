@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.calls import Usage, Violation
+from proctor.policies.stream.calls import STRICTNESS, UNREADABLE, Usage, Violation
 from proctor.policies.stream.events import Event, RunCancelled, RunCompleted, RunFailed
+from proctor.policies.values.foreign import error_text, isolated
 
 from ..errors import ProviderError
 from ..store.codec import ENDINGS
@@ -42,7 +43,7 @@ def ended(
         usage=msgspec.structs.replace(state.judge.usage),
         output=reports.output,
         reason=because(state.refusal) if state.refusal else cause.reason if cause else "",
-        refused=state.refusal is not None,
+        refusal=state.refusal,
         error=error_owed(cause, end, adapter_end.error),
     )
     state.ended = True
@@ -111,6 +112,8 @@ def report_of(state: RunState, settled: SettledReport | None, notes: Mapping[str
     """The policies' report on a run; of a faulted judge, only what it found before."""
     findings = tuple(state.findings)
     action = "cancel" if state.refusal else strictest(findings)
+    if state.approved and STRICTNESS[action] < STRICTNESS["request_approval"]:
+        action = "request_approval"
     if settled is None:
         return PolicyReport(action=action, violations=findings, metadata={**notes})
     rules = dict(settled.rules)
@@ -121,15 +124,33 @@ def report_of(state: RunState, settled: SettledReport | None, notes: Mapping[str
 
 def described(error: BaseException | None) -> dict[str, Any]:
     """An error as a record holds it."""
-    message = str(error).encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored
+    message = error_text(error).encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored
     record: dict[str, Any] = {"type": type(error).__name__, "message": message}
-    code = getattr(error, "code", None)
+    code = _attribute(error, "code")
     if isinstance(code, (str, int)):
         record["code"] = code
-    details = getattr(error, "details", None)
+    details = _attribute(error, "details")
     if isinstance(details, dict) and details:
-        record["details"] = msgspec.to_builtins(details, enc_hook=str, str_keys=True)
+        try:
+            record["details"] = isolated(msgspec.to_builtins, details, enc_hook=error_text, str_keys=True)
+        except Exception:
+            record["details"] = plain(details)
     return record
+
+
+def _attribute(error: object, name: str) -> object:
+    try:
+        return isolated(getattr, error, name, None)
+    except Exception:
+        return None
+
+
+def plain(given: object) -> Any:
+    """What code of others reported, as a record can hold it: in place of what it cannot, how that shows itself."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(given, enc_hook=error_text))
+    except UNREADABLE:
+        return error_text(given).encode("utf-8", "backslashreplace").decode()
 
 
 def unseen(found: list[Violation], earlier: list[Violation]) -> list[Violation]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies.policy import Approval
-from proctor.policies.stream.calls import Decision, ToolCall, Violation, tell_model_default
+from proctor.policies.stream.calls import ID_NOT_OVER, Decision, ToolCall, Violation, tell_model_default
 from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
 
 from ..ports.adapters import ApprovalAnswer, ApprovalRequest, GateAnswer
@@ -184,6 +184,7 @@ class GateKeeper:
         elif self._answerable:
             self.held_calls.hold(proposal, decision)
         else:
+            self.held_calls.unanswerable(proposal, decision)
             self._unapproved(decision.violations, "nobody can answer a request for approval")
             self._refuse(proposal, "approval_unanswerable", decision.tell_model)
 
@@ -195,7 +196,10 @@ class GateKeeper:
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
         self.calls.put(call.id, call.name, call.input, "started", proposal.key)
-        self._note(proposal, (labelled(violation, "observed") for violation in proposal.pending))
+        approved = [violation for violation in proposal.pending if violation.action == "request_approval"]
+        if approved:  # and somebody approved: they have what they asked for
+            self.state.approved = True
+        self._note(proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved))
         self.state.record(started(call))
         self._answer(proposal, GateAnswer(allowed=True))
 
@@ -227,7 +231,7 @@ class GateKeeper:
         self.state.record(
             ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was requested {what} while it {state}")
         )
-        self._answer(proposal, self._refusal(call))
+        self._answer(proposal, self._refusal(call, ID_NOT_OVER.format(call.name)))
 
     def _answer(self, proposal: Proposal, answer: GateAnswer) -> None:
         proposal.answer = answer

@@ -95,6 +95,12 @@ class HeldCalls:
         self._held[request.approval_id] = Held(request, proposal)
         self._state.outbox.after_record(lambda: self._ask(request.approval_id))
 
+    def unanswerable(self, proposal: Proposal, decision: Decision) -> None:
+        """Record that an approval was requested, and that nobody can give it: observers hear of both."""
+        request = self._request(proposal, decision)
+        self._state.record(approvals.requested(request))
+        self._state.record(approvals.expired(request, reason="nobody can answer it here", withdrawn=True))
+
     def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
         """Hold a call that an earlier shell of this run held; its request is on record."""
         held = self._held[request.approval_id] = Held(request, proposal)

@@ -27,6 +27,7 @@ from proctor.policies.stream.events import (
     TurnCompleted,
     TurnStarted,
 )
+from proctor.policies.values.foreign import is_signal
 
 from ..ports.adapters import ApprovalRequest
 from ..redaction import UNREDACTED, Redactor
@@ -37,6 +38,7 @@ from .boundary.judge import Judge, Nets
 from .boundary.result import Outcome
 from .budgets import Budgets
 from .closing import Closing
+from .events.messages import BOUNDS, MessageBounds, MessageCounts
 from .gate import GateKeeper
 from .open_calls import OpenCall
 from .provider_events import ProviderEvents
@@ -59,6 +61,7 @@ class RunMachine:
         clocked: whether a limit is about time.
         budgets: what the run draws on of shared budgets.
         redactor: takes the secrets out of what is recorded and shown.
+        messages: how many messages of the run are recorded.
     """
 
     __slots__ = (
@@ -71,6 +74,7 @@ class RunMachine:
         "_state",
         "_warns",
         "outbox",
+        "signal",
     )
 
     def __init__(
@@ -87,9 +91,11 @@ class RunMachine:
         clocked: bool = True,
         budgets: Sequence[BudgetClaim] = (),
         redactor: Redactor = UNREDACTED,
+        messages: MessageBounds = BOUNDS,
     ) -> None:
-        self._state = RunState(identity, judge, redactor)
+        self._state = RunState(identity, judge, redactor, MessageCounts(messages))
         self.outbox = self._state.outbox
+        self.signal: BaseException | None = None  # raised by a handler of the program's signals while it judged
         self._budgets = shared = Budgets(self._state, budgets) if budgets else None
         self._gate = GateKeeper(
             self._state, approval or Approval(), earlier_grants, answerable=answerable, budgets=shared
@@ -146,6 +152,7 @@ class RunMachine:
                 state.hand_over_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled with its error
             self._closing.fault(error)
+            self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
             self._closing.stop_once(state.cause)
         commands = self.outbox.take()
@@ -225,7 +232,7 @@ class RunMachine:
     def _next_deadline(self) -> int | None:
         if self._state.ended or self._state.cause is not None:
             return None
-        due = self._state.judge.deadline()
+        due = self._state.judge.deadline() if self._reports.end is None else None
         expiry = self._gate.held_calls.next_expiry()
         if self._budgets is not None:
             moments = (due, expiry, self._budgets.deadline())
@@ -248,7 +255,8 @@ class RunMachine:
     def _ticked(self, input: inputs.Ticked) -> None:
         self._deadline = None  # the alarm has rung
         self._gate.expire()
-        self._state.follow(self._state.judge.tick(input.now_ms))
+        if self._reports.end is None:
+            self._state.follow(self._state.judge.tick(input.now_ms))
 
 
 _LEAVES_DEADLINES = frozenset(

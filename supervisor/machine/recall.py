@@ -76,6 +76,7 @@ class _Recollection:
         """One more event of the run."""
         if event.at is not None:
             self._state.tell_time(at_ms(event.at))
+        self._state.messages.recall(event)
         match event:
             case PolicyViolated():
                 self._violated(event)
@@ -125,6 +126,8 @@ class _Recollection:
         self._gate.calls.recall(id, OpenCall(name, input, stage, redact=lambda exact: redact(exact, session_id)))
 
     def _approval(self, event: ApprovalEvent) -> None:
+        if isinstance(event, ToolApprovalGranted):
+            self._state.approved = True
         if isinstance(event, ToolApprovalGranted) and event.scope != "once":
             self._gate.held_calls.take_grant(event)
         self._state.recall_approval(event.approval_id)

@@ -29,6 +29,7 @@ from .boundary.inputs import AdapterEnded, Begin
 from .boundary.judge import Judge
 from .events import approvals as approvals
 from .events.enforcement import labelled, reach, violated, warned
+from .events.messages import BOUNDS, MessageCounts
 from .events.sizes import sized
 from .outbox import Outbox
 
@@ -89,6 +90,7 @@ class RunState:
     identity: RunIdentity
     judge: Judge
     redactor: Redactor
+    messages: MessageCounts = field(default_factory=lambda: MessageCounts(BOUNDS))
     outbox: Outbox = field(init=False)
     findings: list[Violation] = field(default_factory=list)
     cause: Cause | None = None
@@ -99,6 +101,7 @@ class RunState:
     ending: AdapterEnded | None = None
     now_ms: int = 0
     at: datetime = _EPOCH
+    approved: bool = False
     signals: dict[str, ApprovalRequest] = field(default_factory=dict)
     _approvals: int = 0
     _seq: int = field(init=False)
@@ -137,7 +140,11 @@ class RunState:
         return replace(counted, turn=counted.turn + before) if before and counted.turn else counted
 
     def record(self, event: Event) -> None:
-        """Stamp and store an event, have it judged, and follow what is found."""
+        """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds."""
+        recorded = self.messages.recorded_for(event)
+        if recorded is None:
+            return
+        event = recorded
         stamped, line, size = sized(self.stamp(event))
         self.outbox.put(stamped, line, size)
         found = () if self.faulted else self.judge.observe(stamped)
@@ -171,8 +178,11 @@ class RunState:
             self.judge.observe(stamped)
 
     def refuse_run(self, violation: Violation, *, cancel: bool = True) -> None:
-        """A policy refuses this run: its result will be an error, and it is cancelled if it still goes on."""
-        self.refusal = self.refusal or violation
+        """A policy refuses this run: its result will be an error, and it is cancelled if it still goes on; not where
+        something else has ended it before.
+        """
+        if self.cause is None or self.cause.kind == "policy":
+            self.refusal = self.refusal or violation
         if cancel:
             self.order_cancel(Cause(kind="policy", reason=because(violation)))
 

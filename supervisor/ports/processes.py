@@ -1,7 +1,10 @@
 """Processes as owners of runs: this one, and whether another one is still there.
 
 A pid alone is not enough, as pids are reused: a process is identified by its pid, its start time, and the machine
-(its boot, its pid namespace) within which both mean something.
+(its boot, its namespaces of pids and of times) within which both mean something.
+
+An owner counts as gone on proof only. `/proc` may hide the processes of other users (`hidepid`, `ProtectProc`), or
+be that of other pids; the kernel answers `kill(pid, 0)` truly in both cases. What neither proves is unknown.
 """
 
 from __future__ import annotations
@@ -43,14 +46,18 @@ def enter(kind: str = "own_") -> Owner:
 def as_owner(pid: int, kind: str) -> Owner:
     """A process of this machine as an owner under a new id, which begins with `kind`.
 
-    Raises OSError when it cannot be looked at.
+    Without a start when it cannot be looked at: nobody then counts it as gone before its lease is over.
     """
+    try:
+        started = started_at(pid)
+    except OSError:
+        started = None
     return Owner(
         owner_id=f"{kind}{uuid.uuid4().hex}",
         host=socket.gethostname(),
         machine=machine(),
         pid=pid,
-        started=started_at(pid) or "",
+        started=started or "",
     )
 
 
@@ -63,7 +70,7 @@ def is_gone(owner: Owner) -> bool:
     """Whether the owner's process ran on this machine and runs no more, or the owner has left it; False where that
     cannot be known.
     """
-    if not owner.pid or not owner.started or owner.machine != machine():
+    if owner.pid <= 0 or not owner.started or owner.machine != machine():
         return False
     try:
         if started_at(owner.pid) != owner.started:
@@ -75,16 +82,20 @@ def is_gone(owner: Owner) -> bool:
 
 @cache
 def machine() -> str:
-    """Where pids mean what they mean here: this boot of this machine, and this namespace of pids."""
+    """Where pids and starts mean what they mean here: this boot of this machine, and these namespaces of pids and
+    of times (which move the start of every process that is read within).
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+        times = os.stat("/proc/self/ns/time").st_ino if os.path.exists("/proc/self/ns/time") else ""
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}/{times}"
     except OSError:
         return f"{socket.gethostname()}/{uuid.getnode():x}"
 
 
 def started_at(pid: int) -> str | None:
-    """When the process of this pid started, in words that only compare; None when it does not run.
+    """When the process of this pid started, in words that only compare; None when it does not run, by what the
+    kernel says.
 
     Raises OSError when it cannot be looked at.
     """
@@ -93,9 +104,14 @@ def started_at(pid: int) -> str | None:
 
 def _started_by_proc(pid: int) -> str | None:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
         return None
+    except PermissionError:  # it runs, and is another user's
+        pass
+    if os.readlink("/proc/self") != str(os.getpid()):
+        raise OSError("/proc is that of another namespace of pids")
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     return None if fields[_STATE] in (b"Z", b"X") else fields[_STARTED].decode("ascii")
 
 

@@ -35,7 +35,13 @@ class Store(Protocol):
         when the record they would be part of is not there any more: removed, replaced, cut short.
 
         `epoch` is that of the owner who writes. Events of a run that another epoch has claimed are refused,
-        StoreError(kind="fenced"), and all of the unit with them.
+        StoreError(kind="fenced"), and all of the unit with them. Refused as well is what a run does not admit:
+        anything but answers to its approvals after its end, a second end among it (`run_over`), and the start of a
+        call that is in flight, with the same tool and input (`call_started`).
+
+        Events of one run have an identity as a unit: the owner, the run, and the `seq` that the first of them brings
+        along. A unit of that identity is stored once: what the run has of it from that seq on is returned in its
+        place, and the rest of it stored. Something else at a place that the owner has written is a `conflict`.
 
         It may be cancelled: what it was given is then stored as a unit or not at all.
         """
@@ -175,9 +181,9 @@ class Store(Protocol):
 
         What the run has used since its last draw counts in the present window; what it wants set aside takes the
         place of what was, as far as there is enough left (see `ports.windows`). What others have set aside counts
-        while their run goes on, the owner that drew is its owner, and there; a run without an owner has nothing set
-        aside. Windows go by the store's clock. Raises StoreError: `no_run`; `run_over`; `fenced`, the run is another
-        epoch's.
+        while their run goes on, whether its owner is there or not; for a run that never started, as long as the owner
+        that drew is there. A run without an owner has nothing set aside. Windows go by the store's clock. Raises
+        StoreError: `no_run`; `run_over`; `fenced`, the run is another epoch's.
         """
         ...
 

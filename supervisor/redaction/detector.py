@@ -13,6 +13,8 @@ from ..errors import UsageError
 from . import patterns
 from .config import Redaction
 
+PLACEHOLDER = b"[redacted:"
+"""How what stands for a secret begins."""
 _REST = re.compile(rb"[\w-]*")
 
 
@@ -41,6 +43,11 @@ class Detector:
         found = sorted(span for span in self._all(text, (*self._own, *shipped)) if span.start < span.end)
         return _apart(found)
 
+    def may_be_named(self, value: str) -> bool:
+        """Whether a value may be what its name says: it is no placeholder, no variable, and not allowed."""
+        data = value.encode("utf-8", "surrogatepass")
+        return bool(data) and not data.startswith((PLACEHOLDER, b"$")) and data not in self._allowed
+
     def _all(self, text: bytes, wanted: Sequence[tuple[str, Any, int]]) -> Iterator[SecretSpan]:
         for kind, regex, group in wanted:
             done = 0
@@ -51,6 +58,8 @@ class Detector:
                 if group == 0:
                     end = _REST.match(text, end).end()  # type: ignore[union-attr]  # it matches everywhere
                 done = end
+                if text.startswith(PLACEHOLDER, start):
+                    continue  # it was replaced before
                 if text[start:end] not in self._allowed and match[0] not in self._allowed:
                     yield SecretSpan(start, end, kind)
 

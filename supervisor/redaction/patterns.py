@@ -6,6 +6,7 @@ it matches is looked at more closely, and only then is detect-secrets imported.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import NamedTuple
 
@@ -41,6 +42,21 @@ as `password` alone are not among them: they take commit ids and test names for 
 """
 _GROUPS = {"password-in-url": 1, "npm-token": 1}
 
+_WORDS = "authorization|passwords?|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|cookie"
+"""What a name ends with that is a secret's."""
+_NAMED = re.compile(
+    r"(?:.*[_. ])?(?:pg)?(?:authorization|passwords?|passwd|passphrase|pwd|secret|token|api_?key|access_?key"
+    r"|secret_?key|private_?key|credentials?|cookie)"
+)
+_NO_SECRET = re.compile(r"(?:.*_)?(?:page|next|continuation|cancel)_token")
+
+
+def names_secret(name: str) -> bool:
+    """Whether what goes by a name is a secret: `AWS_SECRET_ACCESS_KEY`, `apiKey`, `--password`, `Authorization`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:200]).lower().strip("-: ").replace("-", "_")
+    return _NAMED.fullmatch(words) is not None and _NO_SECRET.fullmatch(words) is None
+
+
 OWN = (
     Pattern("private-key", r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?s:.*?)(?:-----END [A-Z0-9 ]*-----|\z)"),
     Pattern("private-key", r"PuTTY-User-Key-File-[23](?s:.*?)(?:Private-MAC: *[0-9a-f]+|\z)"),
@@ -54,6 +70,19 @@ OWN = (
     Pattern("aws-key", r"(?i:aws_?secret_?(?:access_?)?key)\W{1,8}([0-9a-zA-Z/+]{40})", 1),
     Pattern("jwt", r"eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)*"),
     Pattern("authorization", r"(?i:authorization\W{1,6}(?:bearer|basic|token)\s+)([\w.~+/=-]{8,})", 1),
+    Pattern(
+        "authorization", r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})", 1
+    ),
+    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:([^\s/\"'<>\\]+)@[\w.\[-]", 1),
+    Pattern(
+        "named-secret", rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})", 1
+    ),
+    Pattern(
+        "named-secret",
+        r"\b[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PRIVATE_KEY)=[\"']?([^\s\"'$()\\]{4,})",
+        1,
+    ),
+    Pattern("named-secret", rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)", 1),
     Pattern("slack-token", r"xox[a-z](?:-[0-9A-Za-z]+){2,}|xapp-\d-[0-9A-Za-z-]{20,}"),
     Pattern("stripe-key", r"(?:[rs]k_(?:live|test)|whsec)_[0-9a-zA-Z]{16,}"),
     Pattern("huggingface-token", r"hf_[A-Za-z]{34,}"),
@@ -74,6 +103,8 @@ TRIGGERS = "|".join(
         r"(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[0-9A-Z]{16}",
         r"(?i:aws)[^\n]*(?i:key|pwd|pw|pass|token)",
         r"eyJ[\w-]{10}|(?i:authorization\W)",
+        r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
+        r"(?i:token)(?:[\"'\\=:]|[ \t])|://[^\s/]*:[^\s/]+@",
         r"AccountKey=|://[^:/?#\[\]@!$&'()*+,;=\s]+:[^:/?#\[\]@!$&'()*+,;=\s]+@",
         r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}",
         r"[0-9a-z]{32}-us[0-9]|_authToken|pypi-Ag|SG\.|sq0csp|[rs]k_live_|[rs]k_test_|whsec_",

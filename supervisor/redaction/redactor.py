@@ -14,6 +14,7 @@ from proctor.policies.stream.events import Event
 
 from .config import Redaction
 from .detector import Detector
+from .patterns import names_secret
 
 T = TypeVar("T")
 
@@ -35,6 +36,9 @@ EXACT = frozenset(
 )
 """Fields of records by which something is found again; they are left as they are."""
 
+_NAMES = ("name", "key", "header", "Name", "Key")
+_VALUES = ("value", "Value", "val")
+"""Objects that give something as a name and a value."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
@@ -88,17 +92,28 @@ class _Walk:
         self._detector = detector
         self._placeholder = placeholder
 
-    def of(self, value: Any, depth: int = 0) -> Any:
+    def of(self, value: Any, depth: int = 0, *, named: bool = False) -> Any:
+        """A value without its secrets; one that is `named` as a secret is one as a whole."""
         if isinstance(value, str):
-            return self._text(value)
+            return self._whole(value) if named and self._detector.may_be_named(value) else self._text(value)
         if depth > _DEEPEST or value is None or isinstance(value, (int, float)):
             return value
         if isinstance(value, dict):
-            walked = {self.of(key, depth + 1): self.of(item, depth + 1) for key, item in value.items()}
+            pair = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), "")
+            is_named = bool(pair) and names_secret(pair)
+            walked = {
+                self.of(key, depth + 1): self.of(
+                    item,
+                    depth + 1,
+                    named=named or (isinstance(key, str) and (names_secret(key) or (is_named and key in _VALUES))),
+                )
+                for key, item in value.items()
+            }
             same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))
             return value if same else walked
         if isinstance(value, (list, tuple)):
-            items = [self.of(item, depth + 1) for item in value]
+            before = [isinstance(item, str) and names_secret(item) for item in (None, *value)]
+            items = [self.of(item, depth + 1, named=named or at) for item, at in zip(value, before, strict=False)]
             return value if all(map(is_, value, items)) else type(value)(items)
         return self._struct(value, depth) if isinstance(value, msgspec.Struct) else value
 
@@ -111,6 +126,9 @@ class _Walk:
                 if after is not before:
                     changed[name] = after
         return msgspec.structs.replace(value, **changed) if changed else value
+
+    def _whole(self, text: str) -> str:
+        return self._placeholder("named-secret", text.encode("utf-8", "surrogatepass")).decode()
 
     def _text(self, text: str) -> str:
         data = text.encode("utf-8", "surrogatepass")  # places in text are slow to find again, those in bytes are not

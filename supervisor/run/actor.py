@@ -31,7 +31,9 @@ from ..machine.boundary.result import Outcome, RunResult, conclude, log_line
 from ..machine.machine import RunMachine
 from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .errands import Errands
+from .foreign.agents import capabilities_of
 from .foreign.apart import Apart
+from .foreign.isolation import pass_on
 from .foreign.lineage import Parent
 from .foreign.questions import Questions
 from .gate_waiters import GateWaiters
@@ -51,6 +53,7 @@ class RunActor:
 
     __slots__ = (
         "_alarm",
+        "_calls_before",
         "_early",
         "_epoch",
         "_errands",
@@ -79,9 +82,11 @@ class RunActor:
         services: Services,
         epoch: int,
         parent: Parent | None = None,
+        calls_before: tuple[ToolCall, ...] = (),
     ) -> None:
         feed, now_ms = self._feed, self.now_ms  # shared, as each bound method takes memory of an idle run
         self._machine = machine
+        self._calls_before = calls_before
         self._services = services
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
         self._log = RunLog(services.log, launch.run_id, launch.session_id)
@@ -90,7 +95,7 @@ class RunActor:
             machine,
             services,
             epoch,
-            holds_all=adapter.capabilities.gate == "all",
+            holds_all=capabilities_of(adapter).gate == "all",
             feed=feed,
             now_ms=now_ms,
             publish=self._publish,
@@ -118,15 +123,11 @@ class RunActor:
         except Exception as raised:
             self._break(raised)
         finally:
-            self._over_with(RuntimeError("the run was torn down before it could end"))
-            self._give_way()
-            self._alarm.set(None)
-            self._recorder.close()
-            self._waiters.close()
-            if self._journal.owes:
-                Apart(self._journal.settle)
-            self.finished.set()
-            over()
+            try:
+                self._release()
+            finally:
+                self.finished.set()
+                over()
 
     def result(self) -> RunResult:
         """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
@@ -137,6 +138,7 @@ class RunActor:
             session_id=self._launch.session_id,
             events=self._events.latest(),
             events_before=self._events.before,
+            calls_before=self._calls_before,
         )
 
     @property
@@ -187,6 +189,15 @@ class RunActor:
         """Hold a call until it is decided and the decision is recorded."""
         return await self._waiters.hold(call)
 
+    def _release(self) -> None:
+        self._over_with(RuntimeError("the run was torn down before it could end"))
+        self._give_way()
+        self._alarm.set(None)
+        self._recorder.close()
+        self._waiters.close()
+        if self._journal.owes:
+            Apart(self._journal.settle)
+
     async def _begin(self, begin: inputs.Begin) -> None:
         self._feed(begin)
         for input in self._early:
@@ -236,6 +247,9 @@ class RunActor:
             self._errands.start(self._recorder.flush)
         for command in commands:
             self._carry_out(command)
+        if self._machine.signal is not None:
+            pass_on(self._machine.signal)
+            self._machine.signal = None
 
     def _carry_out(self, command: Command) -> None:
         start = self._errands.start

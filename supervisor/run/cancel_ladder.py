@@ -7,6 +7,9 @@ from typing import Any
 
 import anyio
 
+from proctor.policies.values.foreign import error_text, named_error
+
+from ..machine.ending import plain
 from ..ports.adapters import Rung
 from .clock import Clock
 from .foreign.apart import Apart
@@ -30,20 +33,23 @@ async def walk(
 
 async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, on_rung: Callable[[], None]) -> dict[str, Any]:
     started = clock.monotonic()
-    taken: dict[str, Any] = {"rung": rung.name}
+    taken: dict[str, Any] = {"rung": error_text(rung.name)}
 
     async def acted() -> dict[str, Any] | None:
         on_rung()
         return await rung.act()
 
     act = Apart(acted)
-    with anyio.move_on_after(rung.bound_s):
-        await act.done.wait()
-        if act.error is not None:  # the next rung is the answer to a rung that fails
-            taken["error"] = f"{type(act.error).__name__}: {act.error}"
-        elif act.result:
-            taken["evidence"] = act.result
-        await ended.wait()
+    try:
+        with anyio.move_on_after(rung.bound_s):
+            await act.done.wait()
+            if act.error is not None:  # the next rung is the answer to a rung that fails
+                taken["error"] = named_error(act.error)
+            elif act.result:
+                taken["evidence"] = plain(act.result)
+            await ended.wait()
+    except TypeError as error:  # a bound that is no number
+        taken["error"] = named_error(error)
     act.cancel()
     taken["took_ms"] = round((clock.monotonic() - started) * 1000, 1)
     taken["ended"] = ended.is_set()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import anyio
 from anyio.lowlevel import checkpoint
+from msgspec.structs import replace
 
 from proctor.policies.stream.events import TERMINAL, Event
 
@@ -15,19 +16,21 @@ from ..machine.events.sizes import weight
 from ..machine.machine import RunMachine
 from ..ports.adapters import Store
 from .foreign.isolation import silence
-from .foreign.stored import check_stored, same_but_seq
+from .foreign.stored import check_stored
 
 ROOM = 1024
 ROOM_BYTES = 32 * 1024 * 1024
 """The most events that wait, and the most bytes; a provider that reports faster is read no further until some are
 stored.
 """
-ANSWER_S = 5.0
-"""How long a store may take to answer an append once the run is to end."""
+ANSWER_S = 45.0
+"""How long a store may take to answer before it has failed: longer than every store is patient with its own file or
+server, so that what it was asked is either stored or never will be.
+"""
 
 SETTLE_S = 1.0
 """How long after a failed end the store is asked again; then twice as long, up to thirty times."""
-_NEVER = ("closed", "bad_record", "fenced", "run_over", "gone", "truncated", "forked")
+_NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked")
 
 
 class Journal:
@@ -38,6 +41,9 @@ class Journal:
     write failed, before any waiter is let go, `publish(events, size)` gets what was stored and about how many
     bytes it takes. `idle` says that somebody has to call `flush` before anything
     that waits is written.
+
+    # INVARIANT: what is appended as a unit says by the seq of its first event where it belongs. A unit that nobody
+    # answered for is appended again as it was, or with more behind it, and the store keeps what it has of it once.
     """
 
     __slots__ = (
@@ -145,36 +151,49 @@ class Journal:
         if self._writing or self.failure is None:
             self.failure = None
             await self.drained(ANSWER_S)
-            if self._writing:  # what was asked of it may yet be stored: asking again could store it twice
+            if self._writing:  # it has had its time; `settle` goes on asking
                 raise silence(ANSWER_S)
         if self.failure is None:
             return None
-        batch = self._unstored = [*self._unstored, *self._outbox.take_record()]
+        batch = self._lacking()
         refused = await self._refused(batch)
         self._unstored = ()
         for event in batch if refused is not None else ():
             if not isinstance(event, TERMINAL):
-                await self._refused([event])
+                await self._refused(self._unit([event]))
         return refused
 
     @property
     def owes(self) -> bool:
-        """Whether the store lacks something that it refused to store."""
-        return bool(self._unstored) and not self._writing
+        """Whether the store lacks something, as far as it has said."""
+        return bool(self._unstored or self._outbox.unwritten)
 
     async def settle(self) -> None:
         """After the run: go on asking the store for what it lacks, until it has it or never will."""
         pause = SETTLE_S
-        while self._unstored:
+        batch = self._lacking()
+        while batch:
             await anyio.sleep(pause)
             pause = min(2 * pause, 30 * SETTLE_S)
             try:
-                await self._append([*self._unstored])
+                await self._append(batch)
             except Exception as error:
                 if getattr(error, "kind", None) in _NEVER:
                     return
             else:
-                self._unstored = ()
+                self._unstored = batch = []
+
+    def _lacking(self) -> list[Event]:
+        """What was not stored, as far as the store has said, and all that came after it."""
+        self._unstored = batch = self._unit([*self._unstored, *self._outbox.take_record()])
+        return batch
+
+    def _unit(self, batch: list[Event]) -> list[Event]:
+        """The same events, at their place behind what was stored of the run."""
+        first = max(batch[0].seq, self._last_seq + 1) if batch else 0
+        if not batch or batch[0].seq == first:
+            return batch
+        return [replace(event, seq=seq) for seq, event in enumerate(batch, first)]
 
     async def _refused(self, batch: list[Event]) -> StoreError | None:
         """Store events as a unit, or give the error that says which of them cannot be stored."""
@@ -188,25 +207,14 @@ class Journal:
 
     async def _append(self, batch: list[Event]) -> None:
         with anyio.move_on_after(ANSWER_S):
-            lacking = await self._lacking(batch)
-            if lacking:
-                stored = await self._store.append(lacking, epoch=self._epoch)
-                check_stored(lacking, stored)
-                self._hand_over(stored, sum(map(weight, stored)))
+            stored = await self._store.append(batch, epoch=self._epoch)
+            check_stored(batch, stored)
+            self._hand_over(stored, sum(map(weight, stored)))
             return
         raise silence(ANSWER_S)
 
-    async def _lacking(self, batch: list[Event]) -> list[Event]:
-        """What of a batch is not stored: a store may have stored it and failed afterwards."""
-        first, found = batch[0], 0
-        async for event in self._store.read(first.session_id, after=self._last_seq, run_id=first.run_id):
-            if found < len(batch) and same_but_seq(event, batch[found]):
-                found += 1
-                self._hand_over([event], weight(event))
-        return batch[found:]
-
     async def _write(self, batch: list[Event]) -> None:
-        self._unstored = batch
+        self._unstored = batch = self._unit(batch)
         stored = await self._store.append(batch, epoch=self._epoch)
         check_stored(batch, stored)
         self._unstored = ()

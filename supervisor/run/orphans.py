@@ -74,7 +74,7 @@ async def end_lost(
     Where its spec says that another run goes on with it, that is created first, unless not `again`.
     """
     try:
-        await store.claim_run(run.run_id, epoch=epoch, lost=True)
+        claimed = await store.claim_run(run.run_id, epoch=epoch, lost=True)
     except StoreError as error:
         if error.kind in ("claimed", "run_over", "session_busy"):
             return False
@@ -84,7 +84,8 @@ async def end_lost(
     evidence = {}
     if remains is not None:
         evidence = await remains(process_mark(run.run_id, (await store.place()).store_id))
-    return await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence)))
+    lost = inputs.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence))
+    return await _ended(store, claimed, epoch, lost)
 
 
 def lost_error(owner: Owner | None, evidence: dict[str, Any] | None = None) -> OwnerLostError:
@@ -107,12 +108,12 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by
     try:
         if run.owner is not None and run.owner.is_client:
             await store.release(run.owner.epoch)
-        await store.claim_run(run.run_id, epoch=epoch, lost=run.status != "created")
+        claimed = await store.claim_run(run.run_id, epoch=epoch, lost=run.status != "created")
     except StoreError as error:
         if error.kind in ("claimed", "run_over", "session_busy", "started"):
             return False
         raise
-    return await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason, person=by))
+    return await _ended(store, claimed, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason, person=by))
 
 
 async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:

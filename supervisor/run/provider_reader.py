@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 from proctor.policies.stream.events import ErrorOccurred, Event
+from proctor.policies.values.foreign import named_error
 
 from ..errors import ProviderError, UnknownSessionError, as_error
 from ..machine.ending import described
 from ..ports.adapters import Adapter, Launch, Provider, Rung
 from . import cancel_ladder as ladder
 from .clock import Clock
+from .foreign.agents import ladder_of
 from .foreign.apart import Apart
 from .foreign.lineage import Parent, work_for
 from .latch import Latch
@@ -118,10 +120,9 @@ class ProviderReader:
 
     def _ladder(self) -> Sequence[Rung]:
         try:
-            return () if self._provider is None else tuple(self._provider.ladder())
-        except BaseException as raised:  # the provider's own cancel: nothing here waits
-            error = as_error(raised)
-            self.rungs.append({"rung": "ladder", "error": f"{type(error).__name__}: {error}"})
+            return () if self._provider is None else ladder_of(self._provider)
+        except Exception as error:
+            self.rungs.append({"rung": "ladder", "error": named_error(error)})
             return ()
 
     async def _read(self, provider: Provider) -> None:

@@ -10,9 +10,11 @@ from ..log import RunLog
 from ..machine.boundary import inputs
 from ..machine.machine import RunMachine
 from .foreign.isolation import contained, silence
-from .journal import ANSWER_S, Journal
+from .journal import Journal
 from .services import Services
 
+HURRY_S = 5.0
+"""So long does the cancel of a run wait for its record; what the store was asked for may still be stored."""
 SILENCE_MS = 10_000
 """So long may a store leave an append unanswered while an agent acts that cannot be held."""
 
@@ -60,8 +62,8 @@ class RunRecorder:
         self.close()
 
     async def hurry(self) -> None:
-        """The run is to end: a store that does not answer now has failed."""
-        silent = await self.journal.drained(ANSWER_S)
+        """The run is to end, and nobody waits for long for a store that does not answer now."""
+        silent = await self.journal.drained(HURRY_S)
         if silent is not None:
             self._failed(silent)
 

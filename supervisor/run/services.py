@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.policies.stream.events import Event
 
+from ..machine.events.messages import BOUNDS, MessageBounds
 from ..ports.adapters import Approver, Store
 from ..redaction import Redactor
 from .clock import Clock
@@ -28,4 +29,5 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None
     answerable: bool = True
     redactor: Redactor
+    messages: MessageBounds = BOUNDS
     log: Any

@@ -7,6 +7,7 @@ ROOMS = (
     "memory",  # a store in memory
     "refusals",  # what every store says when it refuses
     "approvals",  # what events say of approvals
+    "admission",  # what a store admits to the record of a run
     "selection",  # which runs a list is asked for
     "tally",  # what lists show of a run
     "codec",  # events as stores keep them

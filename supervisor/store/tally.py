@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,16 +35,18 @@ class RunTally:
     """What some events of one run, one after another, change in its line.
 
     A total x becomes `settled`, where the run's end states it, else max(x + added, floor): a delta adds to both, a
-    cumulative figure raises the floor. What is reported after the end changes no total.
+    cumulative figure raises the floor. What is reported after the end changes no total. `in_flight` are
+    the calls that are then, where that is another text than before.
     """
 
-    __slots__ = ("added", "calls", "ended", "floor", "settled", "started", "violations")
+    __slots__ = ("added", "calls", "ended", "floor", "in_flight", "settled", "started", "violations")
 
     def __init__(self) -> None:
         self.calls = 0
         self.violations = 0
         self.started: RunStarted | None = None
         self.ended: Event | None = None
+        self.in_flight: str | None = None
         self.added: list[float] = [0] * len(FIGURES)
         self.floor: list[float] = [0] * len(FIGURES)
         self.settled: list[float | None] = [None] * len(FIGURES)
@@ -65,11 +67,22 @@ class RunTally:
             self.ended = event
             self.settled = [_amount(event.usage.get(name)) for name in FIGURES]
 
+    def off(self) -> Iterator[tuple[str, float, float]]:
+        """Each figure that the end states otherwise than what was reported adds up to, with both; a cost may be
+        stated that was not reported, by prices.
+        """
+        for n, name in enumerate(FIGURES):
+            stated, counted = self.settled[n], max(self.added[n], self.floor[n])
+            close = 1e-9 * max(1.0, counted)
+            if stated is not None and (counted - stated > close or (stated - counted > close and name != "cost_usd")):
+                yield name, stated, counted
+
     def then(self, later: RunTally) -> RunTally:
         """What these events and then the later ones change."""
         both = RunTally()
         both.calls, both.violations = self.calls + later.calls, self.violations + later.violations
         both.started, both.ended = self.started or later.started, self.ended or later.ended
+        both.in_flight = self.in_flight if later.in_flight is None else later.in_flight
         both.added, both.floor, both.settled = self.added, self.floor, self.settled
         if self.ended is None:
             both.added = [a + b for a, b in zip(self.added, later.added, strict=True)]

@@ -81,8 +81,7 @@ async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncG
     for run_id in reversed(run_ids):
         run = await store.run(run_id)
         if run is not None:
-            fields = {name: getattr(run, name) for name in _Run.__struct_fields__}
-            yield b'{"run":' + _encode(redactor.redact(_Run(**fields), run.session_id)) + b"}\n"
+            yield b'{"run":' + _encode(redactor.redact(_Run(**_created(run)), run.session_id)) + b"}\n"
     async with closing(store.log()) as entries:
         async for entry in entries:
             if entry.position > place.position:
@@ -152,7 +151,7 @@ class _Import:
 
     async def _create(self, run: RunInfo) -> None:
         try:
-            await self._store.create_run(run)
+            await self._store.create_run(RunInfo(**_created(run)))
         except StoreError as error:
             if error.kind != "run_exists":
                 raise
@@ -185,6 +184,11 @@ class _Import:
         """Let the store's record go."""
         for reader in self._readers.values():
             await _close(reader)
+
+
+def _created(run: RunInfo) -> dict[str, Any]:
+    """What a run was created with."""
+    return {name: getattr(run, name) for name in _Run.__struct_fields__}
 
 
 async def _close(reader: AsyncIterator[Event] | None) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from proctor.policies.stream.events import Event
+from proctor.policies.values.foreign import error_text, isolated
 
 from ..log import failure
 from ..ports.adapters import Publisher
+from ..run.foreign.isolation import pass_on
 
 
 class Publishers:
@@ -24,8 +26,10 @@ class Publishers:
         for publisher in list(self._publishers):
             try:
                 for event in events:
-                    publisher(event)
-            except BaseException as error:  # it waits for nothing, so this is no cancel of ours
-                self._publishers.remove(publisher)
+                    isolated(publisher, event)
+            except Exception as error:
+                self._publishers = [one for one in self._publishers if one is not publisher]
                 self.dropped += 1
-                self._log.error("publisher.dropped", publisher=repr(publisher), **failure(error))
+                self._log.error("publisher.dropped", publisher=error_text(publisher), **failure(error))
+            except BaseException as ctrl_c:  # it hit while this observer was called
+                pass_on(ctrl_c)

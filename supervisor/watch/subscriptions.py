@@ -7,9 +7,11 @@ was too slow for that. Nobody waits for a subscriber.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from types import TracebackType
 
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import EVENT_TYPES, Event
 
 from ..arguments import check_named
 from ..errors import UsageError
@@ -46,10 +48,12 @@ class Subscriptions:
         run_id: str | None = None,
         tenant: str | None = None,
         after: int | str = 0,
+        types: Sequence[str] | None = None,
         room: int = ROOM,
     ) -> Subscription:
         """What `Supervisor.subscribe` gives. Entering raises UsageError for a run or a place there is not."""
         check_named(session_id=session_id, tenant=tenant)
+        wanted = None if types is None else event_types(types)
         if tenant is not None and (session_id is not None or run_id is not None):
             raise UsageError("a tenant's events are those of all its sessions: name a tenant, or a session or a run")
         track: Track
@@ -57,7 +61,19 @@ class Subscriptions:
             track = LogTrack(self._store, tenant, after)
         else:
             track = SessionTrack(self._store, session_id, run_id, after)
-        return Subscription(self._feed, track, tenant, room)
+        return Subscription(self._feed, track, tenant, room, wanted)
+
+
+def event_types(given: object) -> frozenset[str]:
+    """The types of events that a subscriber wants. Raises UsageError for one that there is not."""
+    if isinstance(given, str) or not isinstance(given, Collection) or not given:
+        raise UsageError("`types` is a list of types of events, for example `types=['policy_violation']`")
+    for name in given:
+        if name not in EVENT_TYPES:
+            near = get_close_matches(str(name), EVENT_TYPES, 1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise UsageError(f"`types` names `{name}`, which is no type of event{hint}")
+    return frozenset(given)
 
 
 class Subscription:
@@ -66,13 +82,16 @@ class Subscription:
     Iterated without being entered, it begins with the first event asked for, and closes at the end.
     """
 
-    __slots__ = ("_behind", "_buffer", "_feed", "_over", "_page", "_room", "_tenant", "_track")
+    __slots__ = ("_behind", "_buffer", "_feed", "_over", "_page", "_room", "_tenant", "_track", "_types")
 
-    def __init__(self, feed: Feed, track: Track, tenant: str | None, room: int) -> None:
+    def __init__(
+        self, feed: Feed, track: Track, tenant: str | None, room: int, types: frozenset[str] | None = None
+    ) -> None:
         self._feed = feed
         self._track = track
         self._tenant = tenant
         self._room = room
+        self._types = types
         self._buffer: Buffer | None = None
         self._page: list[Placed] = []
         self._behind = True
@@ -105,7 +124,10 @@ class Subscription:
     async def __anext__(self) -> Event:
         await self.__aenter__()
         try:
-            return await self._next()
+            while True:
+                event = await self._next()
+                if self._types is None or event.type in self._types:
+                    return event
         except BaseException:
             await self.aclose()
             raise

@@ -87,9 +87,10 @@ class SessionTrack(Track):
         self.run_id = run_id
 
     async def begin(self) -> None:
-        check_cursor(self._after)
-        assert isinstance(self._after, int)
-        self._place = self._after
+        after = 0 if self._after == START else self._after
+        check_cursor(after)
+        assert isinstance(after, int)
+        self._place = after
         if self.run_id is None:
             return
         run = await self._store.run(self.run_id)

@@ -18,10 +18,13 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.auditing import AuditReport, audited
 from proctor.adapters.stores.audit.heads import Heads
-from proctor.policies import Limits, Policy, parse_policies
+from proctor.policies import Limits, Policy, encode_event, parse_policies
+from proctor.policies.stream.events import TokenUsageUpdated
 from proctor.supervisor import Redaction, export_lines, import_lines, prune, run_once
 from proctor.supervisor.ports.orders import Block, Cancel, Lift
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+from proctor.supervisor.testing.stores.budgeting import draw, money
+from proctor.supervisor.testing.stores.claiming import begun, owner
 
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
 ABOUT: dict[str, Any] = {"metadata": {"ticket": "7"}}
@@ -285,6 +288,116 @@ def test_what_the_list_of_approvals_says_is_held_to_the_record(tmp_path: Path, c
     assert untouched == ()
     assert codes(report) == {"list_changed"}
     assert not report.intact
+
+
+BESIDE = (
+    "UPDATE approvals SET answered_at = '2020-01-01T00:00:00+00:00'",
+    "UPDATE approvals SET recorded = 0",
+    "UPDATE approvals SET held = 1 - held",
+    "UPDATE approvals SET ran = 1",
+    "UPDATE approvals SET run_id = 'other'",
+    "UPDATE approvals SET seq = seq - 1",
+    """UPDATE approvals SET answer = CAST(json_set(CAST(answer AS TEXT), '$.scope', 'session') AS BLOB)""",
+    "DELETE FROM approvals",
+    "UPDATE runs SET created_at = '2020-01-01T00:00:00+00:00'",
+    "UPDATE runs SET created_ms = 1",
+    """UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.model', 'other') AS BLOB)""",
+    "UPDATE runs SET after = after + 1",
+    "UPDATE runs SET attempts = attempts + 1",
+    "UPDATE runs SET provider = 'other'",
+    "UPDATE runs SET epoch = 0",
+    "UPDATE runs SET epoch = 1 WHERE epoch = 2",
+    "UPDATE sessions SET provider_session_id = 'other'",
+    "UPDATE owners SET owner_id = 'other'",
+    "UPDATE owners SET host = 'other'",
+    "UPDATE owners SET machine = 'other'",
+    "UPDATE owners SET pid = 1",
+    "UPDATE owners SET started = 'x'",
+    "UPDATE owners SET until = 9e9",
+    "DELETE FROM owners",
+    "UPDATE budgets SET max = max + 1",
+    "UPDATE budgets SET budget = 'other'",
+    "UPDATE budget_parts SET used = 0",
+    "UPDATE budget_parts SET part = part + 1",
+    "UPDATE budget_shares SET used = 0",
+    "UPDATE budget_shares SET held = 0",
+    "UPDATE budget_shares SET epoch = 7",
+    "DELETE FROM budgets",
+    "DELETE FROM budget_parts",
+    "DELETE FROM budget_shares",
+    "DELETE FROM budgets; DELETE FROM budget_parts; DELETE FROM budget_shares",
+    "DELETE FROM budgets WHERE counter = 1; DELETE FROM budget_parts WHERE counter = 1;"
+    " DELETE FROM budget_shares WHERE counter = 1",
+)
+
+
+@pytest.fixture(scope="module")
+def with_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with approvals, two budgets that a run is drawing on, and runs that are over."""
+    path = tmp_path_factory.mktemp("all") / "s.db"
+    with_approvals(path)
+
+    async def draws() -> None:
+        async with SQLiteStore(path) as store:
+            epoch = await owner(store)
+            await begun(store, epoch, "drawing", "s-drawing")
+            for key in ("", "other"):
+                await draw(store, epoch, "drawing", money(key=key), used=2, want=1)
+                await draw(store, epoch, "drawing", money(key=key), used=3, want=1)
+
+    anyio.run(draws)
+    return path
+
+
+@pytest.mark.parametrize("change", BESIDE)
+def test_what_no_list_of_events_tells_is_held_to_what_was_written(
+    with_all: Path, tmp_path: Path, change: str
+) -> None:
+    """Approvals whole, runs as they were created and whose they are, owners, budgets."""
+    path = Path(shutil.copy(with_all, tmp_path / "s.db"))
+    untouched = audited(path).findings
+    sql(path, *change.split("; "))
+    report = audited(path)
+
+    assert untouched == ()
+    assert not report.intact
+    assert codes(report) == {"list_changed"}
+
+
+def test_a_run_that_ended_twice_started_a_call_twice_or_used_otherwise_is_found(path: Path) -> None:
+    """Chained as if it had been written so, as older versions could."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT type, data FROM events WHERE run_id != '' ORDER BY position").fetchall()
+        [last] = connection.execute("SELECT max(seq) FROM events").fetchone()
+        started = next(data for type, data in rows if type == "tool_call_started")
+        ended = next(data for type, data in rows if type == "run_completed")
+        usage = TokenUsageUpdated(input_tokens=7, at=datetime(2026, 1, 1, tzinfo=UTC))
+        about = msgspec.json.decode(ended)
+        key = "(SELECT session_key FROM runs WHERE run_id = ?)"
+        for n, data in enumerate((started, encode_event(usage), ended), last + 1):
+            whole = msgspec.json.decode(data) | {
+                "run_id": about["run_id"],
+                "session_id": about["session_id"],
+                "seq": n,
+            }
+            at = int(datetime.fromisoformat(whole["at"]).timestamp() * 1000)
+            columns = "(session_key, seq, run_id, event_id, type, at, data)"
+            connection.execute(
+                f"INSERT INTO events {columns} VALUES ({key}, ?, ?, ?, ?, ?, ?)",
+                (
+                    about["run_id"],
+                    n,
+                    about["run_id"],
+                    whole.get("event_id"),
+                    whole["type"],
+                    at,
+                    msgspec.json.encode(whole),
+                ),
+            )
+        connection.commit()
+    rechain(path, about["session_id"])
+
+    assert {"ended_twice", "after_the_end"} <= codes(audited(path))
 
 
 ORDERS: dict[str, tuple[list[str], str, str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 from proctor.adapters.kit.processes.commands import Subprocesses
+from proctor.adapters.kit.processes.guarded import guarded
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import RunInfo
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -39,7 +41,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 async def test_what_a_run_starts_answers_nothing_and_ends_nothing(tmp_path: Path, way: str, command: str) -> None:
     """The command says so and does nothing, from wherever in the run's tree it is called."""
-    path, answer = tmp_path / "runs.db", tmp_path / "told"
+    path, answer = tmp_path / "runs.db", tmp_path / "output"
     async with SQLiteStore(path) as store:
         await store.create_run(RunInfo(run_id="r", session_id="s"))
         await store.append([requested("r.1")])
@@ -60,3 +62,95 @@ async def test_what_a_run_starts_answers_nothing_and_ends_nothing(tmp_path: Path
 
     assert "is for people" in answer.read_text()
     assert (states, list(orders)) == (["requested"], [])
+
+
+DAEMON = """
+import os, signal, sys
+guardian = os.getppid()
+if os.fork():
+    signal.pause()
+os.setsid()
+if os.fork():
+    os._exit(0)
+os.kill(guardian, 9)
+os.execve(sys.argv[1], sys.argv[1:2], {"PATH": os.environ["PATH"]})
+"""
+
+
+def asking(path: Path, folder: Path, command: str) -> tuple[Path, Path]:
+    """A program that calls the command, and where its answer will be."""
+    output, script = folder / "output", folder / "ask"
+    line = shlex.join([sys.executable, "-m", "proctor.adapters.cli", *command.split(), "--store", str(path)])
+    script.write_text(f"#!/bin/bash\n{line} > {output}.part 2>&1\nmv {output}.part {output}\n")
+    script.chmod(0o755)
+    (folder / "daemon.py").write_text(DAEMON)
+    return script, output
+
+
+async def state_of(path: Path) -> str:
+    """The state of the one approval."""
+    async with SQLiteStore(path) as store:
+        [approval] = await store.approvals()
+        return str(approval.state)
+
+
+@pytest.fixture
+async def waiting(tmp_path: Path) -> Path:
+    """A store in which an approval waits."""
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store:
+        await store.create_run(RunInfo(run_id="r", session_id="s"))
+        await store.append([requested("r.1")])
+    return path
+
+
+async def until(output: Path) -> str:
+    """What a command has answered."""
+    with anyio.fail_after(PATIENCE_S):
+        while not os.path.exists(output):  # noqa: ASYNC240 - nobody else waits
+            await anyio.lowlevel.checkpoint()
+    return await anyio.Path(output).read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("terminal", [False, True], ids=["no terminal", "a terminal of its own"])
+async def test_a_daemon_that_has_killed_its_guardian_answers_nothing(
+    waiting: Path, tmp_path: Path, command: str, terminal: bool
+) -> None:
+    """No mark, no parents: what is left is the limit of the run, which it cannot raise again."""
+    script, output = asking(waiting, tmp_path, command)
+    around = tmp_path / "around"
+    around.write_text(f"#!/bin/sh\nexec script -qec {script} /dev/null\n")
+    around.chmod(0o755)
+    program = [sys.executable, str(tmp_path / "daemon.py"), str(around if terminal else script)]
+    env = dict(os.environ)
+    process = await anyio.open_process(guarded(program, cwd=tmp_path, env=env, mark=uuid4().hex), env=env)
+    answer = await until(output)
+    await process.wait()
+    await process.aclose()
+
+    assert "is for people" in answer
+    assert "limit on locks" in answer
+    assert await state_of(waiting) == "requested"
+
+
+async def test_a_service_answers_with_a_token_of_the_store(waiting: Path, tmp_path: Path) -> None:
+    """A token that is not there, or does not allow it, answers nothing; one that does is asked no more."""
+    tokens = anyio.Path(f"{waiting}-tokens")
+    lines = f"tokens: [{{name: bot, token: {'b' * 20}, roles: [answer]}}, {{name: eye, token: {'e' * 20}}}]"
+    command = [sys.executable, "-m", "proctor.adapters.cli"]
+
+    async def answer_to(what: str, token: str) -> str:
+        env = {**os.environ, "PROCTOR_TOKEN": token}
+        line = [*command, *what.split(), "--store", str(waiting)]
+        ended = await anyio.run_process(line, env=env, check=False)
+        return (ended.stdout + ended.stderr).decode()
+
+    assert "cannot be read" in await answer_to("approve r.1", "b" * 20)
+    await tokens.write_text(lines)
+    await tokens.chmod(0o600)
+    assert "holds none of the tokens" in await answer_to("approve r.1", "c" * 20)
+    assert "its roles lack `answer`" in await answer_to("approve r.1", "e" * 20)
+    assert "its roles lack `stop`" in await answer_to("kill --all", "b" * 20)
+    assert await state_of(waiting) == "requested"
+    assert "nobody owns its run" in await answer_to("approve r.1", "b" * 20)

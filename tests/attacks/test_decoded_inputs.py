@@ -75,7 +75,7 @@ class Till:
 
 async def with_openai_agents(till: Till, arguments: str, *, store: MemoryStore) -> None:
     """One call with these arguments by a real agent of the OpenAI Agents SDK, its model a script."""
-    pytest.importorskip("agents", reason="needs the OpenAI Agents SDK: pip install 'proctor[openai-agents]'")
+    pytest.importorskip("openai", reason="needs the OpenAI Agents SDK: pip install 'proctor[openai-agents]'")
     from agents import Agent, ModelResponse, Usage, function_tool
     from agents.models.interface import Model
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
-from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
+from proctor.policies import Monitor, Policy, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import input_digest
 
@@ -110,3 +111,41 @@ def test_an_input_that_is_no_object_is_refused(input: Any) -> None:
 
     assert (decision.action, decision.errors) == ("deny", ("input",))
     assert [(violation.kind, violation.enforcement) for violation in found] == [("input", "interrupted")]
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"x", datetime(2026, 1, 1), [object()], {"a": {"b": object()}}])
+def test_an_object_of_python_is_not_an_input(value: object) -> None:
+    """JSON does not have it: the call is refused, and the state can be kept and restored."""
+    compiled = compile_policy(merge_policies([Policy(name="p")]))
+    monitor = compiled.monitor(RunContext())
+    assert monitor.propose(ToolCall(id="c", name="x", input={"v": value})).action == "deny"
+    compiled.restore(monitor.snapshot())
+
+
+@pytest.mark.parametrize("input", [{1: "x"}, {None: 1}, {"a": {("b",): 1}}, {"a": [{True: 1}]}, {b"a": 1}], ids=repr)
+def test_a_key_that_is_no_text_is_not_an_input(input: Any) -> None:
+    """JSON has no such key: at the gate and where it already runs the call is refused, and the state can be kept."""
+    policy = compiled()
+    monitor = policy.monitor()
+    decision = monitor.propose(ToolCall(id="c", name="x", input=input))
+    found = monitor.observe(ev.ToolCallStarted(tool_call_id="l", tool_name="x", tool_input=input))
+
+    assert (decision.action, decision.errors) == ("deny", ("input",))
+    assert "every key is a text" in decision.violations[0].message
+    assert [(violation.kind, violation.enforcement) for violation in found] == [("input", "interrupted")]
+    policy.restore(monitor.snapshot())
+
+
+@pytest.mark.parametrize(("ended", "whose"), [(False, "a call that has not ended"), (True, "an earlier call")])
+def test_the_model_is_told_that_an_id_is_in_use(ended: bool, whose: str) -> None:
+    """And not that the tool is missing: another id is what helps."""
+    monitor = compiled().monitor()
+    monitor.propose(ToolCall(id="k", name="x", input={"n": 1}))
+    if ended:
+        monitor.observe(ev.ToolCallCompleted(tool_call_id="k"))
+
+    decision = monitor.propose(ToolCall(id="k", name="x", input={"n": 2}))
+
+    text = f"This call of tool 'x' has the id of {whose}. Use another id."
+    assert (decision.action, decision.tell_model) == ("deny", text)
+    assert [(found.kind, found.details["tell_model"]) for found in decision.violations] == [("tool_call_id", text)]

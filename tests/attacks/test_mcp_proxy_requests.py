@@ -30,7 +30,6 @@ class Talk:
             command(folder, policy=policy, server=LENIENT),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             env=environment(folder),
             text=True,
         )

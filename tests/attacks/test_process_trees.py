@@ -18,8 +18,10 @@ import pytest
 from proctor.adapters.agents.shell import ShellAdapter
 from proctor.adapters.kit.processes.client import ClientProcess, start_client
 from proctor.adapters.kit.processes.commands import Subprocesses
+from proctor.adapters.kit.processes.remains import end_remains
 from proctor.policies import parse_policies
 from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [
@@ -260,3 +262,90 @@ async def test_runs_that_are_called_alike_in_two_stores_are_two(tmp_path: Path) 
         await handles[1].wait()
 
     assert sleepers(71009) == []
+
+
+KILLER = """
+import os, sys
+guardian = os.getppid()
+while b"guardian.py" not in open(f"/proc/{guardian}/cmdline", "rb").read():
+    guardian = int(open(f"/proc/{guardian}/stat").read().rpartition(")")[2].split()[1])
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+open(sys.argv[1], "w").close()
+os.kill(guardian, 9)
+os.environ.clear()
+os.execv("/bin/sleep", ["sleep", "71010"])
+"""
+
+
+def killing(folder: Path) -> str:
+    """A command whose daemon, of no session, environment or parent of the run, kills the guardian and stays."""
+    program = folder / "killer.py"
+    program.write_text(KILLER)
+    return f"{sys.executable} {program} {folder / 'killed'}"
+
+
+async def test_a_guardian_that_is_killed_fails_the_run_and_what_killed_it_is_ended(tmp_path: Path) -> None:
+    """Whatever the command itself ends with; the record says what happened."""
+    policies = parse_policies("{name: org, limits: {max_tool_calls: 9}}")
+    async with Supervisor(MemoryStore()) as supervisor:
+        line = f"{killing(tmp_path)}; sleep 71010"
+        handle = await supervisor.start(ShellAdapter(cwd=tmp_path), line, policies=policies)
+        with anyio.fail_after(PATIENCE_S):
+            with pytest.raises(ProviderError, match="the guardian of the agent's processes was killed"):
+                await handle.wait()
+
+    assert (tmp_path / "killed").exists()
+    assert sleepers(71010) == []
+
+
+async def test_a_guardian_that_is_killed_once_its_command_is_over_fails_the_run(tmp_path: Path) -> None:
+    """The guardian stays for what the command has left, which kills it then."""
+    commands = Subprocesses(uuid4().hex)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    line = f"(read _ < {pipe}; {killing(tmp_path)}) & true"
+    done = await commands.run(["bash", "-c", line], cwd=tmp_path)
+    pipe.write_text("now\n")
+    await until(lambda: sleepers(71010) != [])
+    await until(lambda: guardians() == [])
+    await commands.end()
+
+    assert done.exit_code == 0
+    assert "was killed" in str(commands.tampered)
+    with pytest.raises(ProviderError, match="was killed"):
+        await commands.run(["true"], cwd=tmp_path)
+    assert sleepers(71010) == []
+
+
+async def test_a_client_whose_guardian_is_killed_has_failed(tmp_path: Path) -> None:
+    """Also where nobody notices that it has ended; what killed it is ended with it."""
+    with pytest.raises(ProviderError, match=r"was killed \(signal 9\)"):  # noqa: PT012 - leaving is what raises
+        async with client_of(f"{killing(tmp_path)}; sleep 71010", tmp_path) as client:
+            await until(lambda: (tmp_path / "killed").exists())
+            with anyio.fail_after(PATIENCE_S):
+                while client.exit_code is None:
+                    await client.left()
+            assert "was killed" in str(client.gone("it has ended"))
+
+    assert sleepers(71010) == []
+
+
+async def test_what_is_left_of_a_lost_run_is_found_without_environment_and_parents(tmp_path: Path) -> None:
+    """By the limit that its guardian gave it; that of another run is another."""
+    mark = uuid4().hex
+    line = f"{killing(tmp_path)}; exec sleep 71011"
+    async with start_client("agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=mark) as client:
+        client.guardian_killed = lambda: None  # type: ignore[method-assign]  # its supervisor is gone, too
+        await until(lambda: len(sleepers(71010)) == 1)
+
+        others = await end_remains(uuid4().hex)
+        left = len(sleepers(71010))
+        evidence = await end_remains(mark)
+
+    assert (others, left) == ({}, 1)
+    assert len(evidence["killed"]) >= 1
+    assert sleepers(71010) == []

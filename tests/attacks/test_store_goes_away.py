@@ -35,6 +35,45 @@ def remove_the_log(path: Path) -> None:
     Path(f"{path}-wal").unlink()
 
 
+def remove_the_index(path: Path) -> None:
+    Path(f"{path}-shm").unlink()
+
+
+def replace_the_index(path: Path) -> None:
+    copy = path.with_name("copy")
+    shutil.copy(f"{path}-shm", copy)
+    os.replace(copy, f"{path}-shm")
+
+
+def replace_the_log(path: Path) -> None:
+    copy = path.with_name("copy")
+    shutil.copy(f"{path}-wal", copy)
+    os.replace(copy, f"{path}-wal")
+
+
+def cut_the_log_to_nothing(path: Path) -> None:
+    os.truncate(f"{path}-wal", 0)
+
+
+def cut_the_log_to_its_head(path: Path) -> None:
+    os.truncate(f"{path}-wal", 32)
+
+
+def cut_the_log_short(path: Path) -> None:
+    os.truncate(f"{path}-wal", Path(f"{path}-wal").stat().st_size // 2)
+
+
+def cut_the_last_page_off_the_log(path: Path) -> None:
+    os.truncate(f"{path}-wal", Path(f"{path}-wal").stat().st_size - 1)
+
+
+def empty_the_log(path: Path) -> None:
+    log = Path(f"{path}-wal")
+    size = log.stat().st_size
+    os.truncate(log, 0)
+    os.truncate(log, size)
+
+
 def remove_the_folder(path: Path) -> None:
     shutil.rmtree(path.parent)
 
@@ -69,6 +108,14 @@ GONE = pytest.mark.parametrize(
         remove,
         remove_with_its_log,
         remove_the_log,
+        remove_the_index,
+        replace_the_log,
+        replace_the_index,
+        cut_the_log_to_nothing,
+        cut_the_log_to_its_head,
+        cut_the_log_short,
+        cut_the_last_page_off_the_log,
+        empty_the_log,
         remove_the_folder,
         move_away,
         replace_by_a_copy,

@@ -118,8 +118,7 @@ def test_a_call_that_waits_for_a_person(call: Call, command: str, form: tuple[st
         "x",
     )
     env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen([*PROCTOR, *words], cwd=tmp_path, env=env, stdout=quiet, stderr=quiet) as run:
+    with subprocess.Popen([*PROCTOR, *words], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as run:
         while not (waiting := call("approvals", "--json").stdout.splitlines()):
             assert run.poll() is None
         call("approvals", *form)

@@ -228,10 +228,11 @@ def test_wrong_tokens_are_counted_by_who_sent_them(site: Proxied) -> None:
     for n in range(AT_MOST):
         refused = site.ask("GET", "/api/me", token="wrong", client="127.0.0.2", X_Forwarded_For=f"10.0.0.{n}")
         assert refused.status == 401
-    spent = site.ask("GET", "/api/me", token=EVE, client="127.0.0.2", X_Forwarded_For="10.9.9.9")
+    spent = site.ask("GET", "/api/me", token="wrong", client="127.0.0.2", X_Forwarded_For="10.9.9.9")
 
     assert (spent.status, "retry-after" in spent.headers) == (429, True)
-    assert site.ask("GET", "/api/me", token=EVE, client="127.0.0.1").status == 200
+    assert site.ask("GET", "/api/me", token="wrong", client="127.0.0.1").status == 401
+    assert site.ask("GET", "/api/me", token=EVE, client="127.0.0.2").status == 200
 
 
 def test_the_server_is_reached_by_its_own_name_on_this_machine_only(tmp_path: Path) -> None:

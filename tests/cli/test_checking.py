@@ -88,7 +88,7 @@ def test_what_an_adapter_cannot_hold_is_refused_where_it_is_required(cli: Cli, p
 def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
     cli: Cli, place: Path, adapter: str
 ) -> None:
-    """It is reported, and refused where the policy requires enforcement."""
+    """A deny of it holds nothing back, which is an error; an input is reported."""
     place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
     place.joinpath("input.yaml").write_text(
         "name: p\ntool_rules: [{deny: [{tool: bash, where: [{path: $.comand, regex: x}]}]}]\n"
@@ -97,10 +97,25 @@ def test_a_name_that_no_tool_of_the_agent_has_is_reported_with_the_nearest(
     slip = cli("check", "slip.yaml", "--adapter", adapter)
     block_data = cli("check", "input.yaml", "--adapter", adapter)
 
-    assert (slip.code, block_data.code) == (0, 0)
+    assert (slip.code, block_data.code) == (1, 0)
+    assert "error" in slip.out
+    assert "ok" not in slip.out.split("\n")
+    assert cli("check", "input.yaml", "--adapter", adapter, "--strict").code == 1
     assert "`bahs`; did you mean `bash`?" in " ".join(slip.out.split())
     assert "has no input `comand`; did you mean `command`?" in " ".join(block_data.out.split())
     assert cli("check", "strict.yaml", "--adapter", adapter).code == 1
+
+
+def test_without_an_agent_a_misspelt_name_is_a_warning_that_strict_fails(cli: Cli, place: Path) -> None:
+    """Another agent's tool or one of the developer's own is none."""
+    place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
+    place.joinpath("fine.yaml").write_text("name: fine\ntool_rules: [{deny: [bash, issue_refund, mcp__x__y]}]\n")
+    slip, strict = cli("check", "slip.yaml"), cli("check", "slip.yaml", "--strict")
+
+    assert (slip.code, strict.code) == (0, 1)
+    assert "warning" in slip.out
+    assert "`bahs`; did you mean `bash`?" in " ".join(slip.out.split())
+    assert cli("check", "fine.yaml", "--strict").code == 0
 
 
 def test_migrate_prints_the_standard_spelling(cli: Cli, place: Path) -> None:
@@ -112,6 +127,23 @@ def test_migrate_prints_the_standard_spelling(cli: Cli, place: Path) -> None:
     assert "type: before" in migrated.out
     assert cli("check", "-", stdin=migrated.out).code == 0
     assert cli("migrate", "--json", "old.yaml").lines[0]["changed"] is True
+
+
+def test_migrate_takes_a_directory(cli: Cli, place: Path) -> None:
+    """All of its policy files or, where one is wrong, none."""
+    folder = place / "all"
+    folder.mkdir()
+    for name in ("a", "b"):
+        folder.joinpath(f"{name}.yaml").write_text(f"name: {name}\nlimits: [{{max_turns: 3}}]\n")
+
+    assert cli("migrate", "all").out.count("limits: {max_turns: 3}") == 2
+
+    folder.joinpath("c.yaml").write_text("name: c\nexplode: 1\n")
+    assert cli("migrate", "--write", "all").code == 2
+    assert "[{max_turns" in folder.joinpath("a.yaml").read_text()
+    folder.joinpath("c.yaml").unlink()
+    assert cli("migrate", "--write", "all").code == 0
+    assert all("limits: {max_turns: 3}" in path.read_text() for path in folder.iterdir())
 
 
 def test_migrate_changes_the_file_when_told(cli: Cli, place: Path) -> None:
@@ -144,3 +176,18 @@ def test_migrate_refuses_what_it_cannot_do(cli: Cli, place: Path, arguments: Any
 def test_schema_is_the_json_schema(cli: Cli) -> None:
     """Pretty for people, one line for programs, the same."""
     assert json.loads(cli("schema").out) == cli("schema", "--json").lines[0]
+
+
+def test_the_launch_options_that_a_policy_becomes_are_listed(cli: Cli, place: Path) -> None:
+    """In the text and as JSON; an adapter that needs an option of its own, and none at all, have none."""
+    place.joinpath("web.yaml").write_text("name: w\non_violation: deny\ntool_rules: [{deny: [web_search]}]\n")
+
+    codex = cli("check", "web.yaml", "--adapter", "codex")
+    assert 'option  config: {"web_search":"disabled"}\n' in codex.out
+    [report] = cli("check", "web.yaml", "--adapter", "codex", "--json").lines
+    assert report["launch_options"]["options"]["config"] == {"web_search": "disabled"}
+    assert report["launch_options"]["expressed"] == ["deny web_search"]
+    assert "option  dynamic: false\n" in cli("check", "web.yaml", "--adapter", "shell").out
+    assert "option  " not in cli("check", "web.yaml", "--adapter", "acp").out
+    assert "option  " not in cli("check", "web.yaml").out
+    assert "launch_options" not in cli("check", "web.yaml", "--json").lines[0]

@@ -123,7 +123,7 @@ def test_who_answers_or_ends_a_run_unread_has_done_it(
         "--no-prompt",
         "x",
     )
-    with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL) as run:
         while not (waiting := cli("approvals", "--json").lines):
             assert run.poll() is None
         [approval] = waiting

@@ -103,7 +103,7 @@ def test_what_cannot_be_asked_or_done_is_bad_usage(cli: Cli, place: Path, option
 def test_the_package_runs_as_a_program() -> None:
     """`python -m proctor` starts this file."""
     ran = subprocess.run(
-        [sys.executable, ROOT / "adapters" / "package" / "__main__.py", "--version"],
+        [sys.executable, ROOT / ".package" / "proctor" / "__main__.py", "--version"],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -195,9 +195,9 @@ def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
         "--set",
         "script=waits.yaml",
     )
-    with subprocess.Popen([*words, "x"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+    with subprocess.Popen([*words, "x"], stdout=subprocess.DEVNULL) as run:
         while not cli("runs", "--status", "running", "--json").out:
-            pass
+            assert run.poll() is None
         cli("kill", "--all", "--reason", "too late in the night")
 
     ended = f"too late in the night (by {getpass.getuser()})"

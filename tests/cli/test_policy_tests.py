@@ -28,7 +28,8 @@ def judged(cli: Cli, place: Path) -> Any:
 
     def run(*calls: str, more: str = "", options: tuple[str, ...] = ()) -> Any:
         listed = "".join(f"      - {call}\n" for call in calls)
-        text = f"policies: [refunds.yaml]\ntests:\n  - name: one\n    calls:\n{listed}{more}"
+        context = "" if "context:" in more else "    context: {user_role: admin}\n"
+        text = f"policies: [refunds.yaml]\ntests:\n  - name: one\n{context}    calls:\n{listed}{more}"
         place.joinpath("one.test.yaml").write_text(text)
         return cli("test", *options, "one.test.yaml")
 
@@ -80,6 +81,27 @@ def test_a_held_call_runs_only_where_it_has_an_outcome(judged: Any) -> None:
 
     assert (ran.code, ran.out) == (0, "1 passed\n")
     assert (declined.code, declined.out) == (0, "1 passed\n")
+
+
+@pytest.mark.parametrize(
+    ("calls", "more", "code", "words"),
+    [
+        (("lookup", "refund"), "", 0, "1 passed"),
+        (("lookup", "refund"), "    expect: allow\n", 0, "1 passed"),
+        (("lookup", "refund"), "    expect: deny\n", 1, "actual:     allow"),
+        (("refund",), "    expect: deny\n", 0, "1 passed"),
+        (("{tool: refund, expect: deny}",), "    expect: deny\n", 2, "its last call has one"),
+        (("refund",), "    expect: explode\n", 2, "expected `allow`"),
+    ],
+)
+def test_calls_may_be_names_and_a_test_has_an_answer(
+    judged: Any, calls: tuple[str, ...], more: str, code: int, words: str
+) -> None:
+    """It is the answer to the last call; those before are allowed."""
+    answer = judged(*calls, more=more)
+
+    assert answer.code == code
+    assert words in answer.out + answer.err
 
 
 def test_a_call_may_fail(judged: Any) -> None:

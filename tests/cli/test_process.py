@@ -178,7 +178,7 @@ def test_a_reader_that_has_had_enough_is_no_error(command: str) -> None:
 def test_a_run_continues_when_nobody_reads(cli: Cli) -> None:
     """It is supervised and recorded to its end."""
     arguments = ["run", "--json", "--adapter", "shell", "--policy", "org.yaml", "sleep 0.5; echo done"]
-    process = subprocess.Popen([*PROCTOR, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([*PROCTOR, *arguments], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()

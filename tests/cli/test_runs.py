@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.cli.moments import amount, took
+from proctor.adapters.cli.moments import amount, counted, dollars, took
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
 from proctor.supervisor.ports.adapters import RunInfo
@@ -93,6 +93,7 @@ def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Cli) 
         (("--since", "2026-01-02T04:04", "--until", "2026-01-02T05:04"), "run_1"),
         (("--since", "2026-01-02T06:04+02:00"), "run_2 run_1"),
         (("--since", "1h"), ""),
+        (("--since", "2h ago"), ""),
         (("--before", "run_2"), "run_1 run_0"),
         (("--session", "ses_1"), "run_1"),
         (("--limit", "1", "--before", "run_1"), "run_0"),
@@ -154,3 +155,27 @@ def test_times_and_counts_are_short() -> None:
         "1.0M",
         "2.5G",
     ]
+
+
+@pytest.mark.parametrize(
+    ("cost", "shown"),
+    [
+        (0, "$0.00"),
+        (0.1, "$0.10"),
+        (0.01, "$0.01"),
+        (0.0123, "$0.0123"),
+        (0.00041, "$0.00041"),
+        (0.0000004, "$0.0000004"),
+        (1, "$1.00"),
+        (3.75, "$3.75"),
+        (1234.567, "$1,234.57"),
+    ],
+)
+def test_an_amount_of_money_is_written_in_one_way(cost: float, shown: str) -> None:
+    """On a list, in a summary, in a budget, beside tokens."""
+    assert dollars(cost) == shown
+
+
+def test_one_of_a_thing_is_one() -> None:
+    """1 call, 2 calls."""
+    assert [counted(n, "call") for n in (0, 1, 2, 1234)] == ["0 calls", "1 call", "2 calls", "1,234 calls"]

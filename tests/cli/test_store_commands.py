@@ -128,14 +128,15 @@ def test_an_answer_to_what_is_not_asked_is_exit_code_2(cli: Cli, ran: Any) -> No
     assert "there is no approval" in answer.err
 
 
-@pytest.mark.parametrize("target", ["run", "session", "tenant", "all"])
+@pytest.mark.parametrize("target", ["run", "last", "session", "tenant", "all"])
 def test_kill_ends_a_run_of_another_process(cli: Cli, silent: str, target: str) -> None:
     """And waits until it has ended; the run's own process gives exit code 3."""
     with going(silent, "--context", "tenant=acme") as process:
         started = until(process, "run_started")
         until(process, "message_sent")
         named = {"run": started["run_id"], "session": started["session_id"], "tenant": "acme"}.get(target)
-        killed = cli("kill", f"--{target}", *([named] if named else []), "--reason", "too long")
+        which = (target,) if target == "last" else (f"--{target}", *([named] if named else []))
+        killed = cli("kill", *which, "--reason", "too long")
         ended = until(process, "run_cancelled")
         code = process.wait(20)
 

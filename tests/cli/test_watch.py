@@ -35,7 +35,7 @@ def waiting(cli: Cli, place: Path) -> Iterator[str]:
     policy.write_text(policy.read_text().replace("timeout_s: 30", "timeout_s: 3000"))
     files = ("--set", "script=waits.yaml", "--policy", "team.yaml", "--policy", "org.yaml")
     words = ("run", "--adapter", "scripted", *files, "--no-prompt", "--context", "tenant=acme", "x")
-    with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+    with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL) as run:
         while not (lines := cli("approvals", "--json").lines):
             assert run.poll() is None
         yield lines[0]["approval_id"]

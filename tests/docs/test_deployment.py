@@ -127,7 +127,8 @@ def test_the_image_holds_all_that_the_package_is_made_of() -> None:
     """Every folder and file that the build of the wheel reads, and nothing else of the repository."""
     copied = {name for word, rest in steps() if word == "COPY" and "--from" not in rest for name in rest.split()[:-1]}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = {path.split("/")[0] for path in project["tool"]["setuptools"]["package-dir"].values()}
+    (package,) = (ROOT / path for path in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    packages = {package.parent.name, *(path.resolve().name for path in package.iterdir() if path.is_symlink())}
     extras = next(rest for word, rest in steps() if word == "ARG" and rest.startswith("EXTRAS="))
 
     assert copied == packages | {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import pytest
 from page_facts.docstrings import described, described_fields
 
 PACKAGES = ("", ".policies", ".supervisor", ".adapters", ".adapters.cluster", ".adapters.kit", ".adapters.stores")
@@ -80,64 +79,68 @@ def arguments(thing: Any) -> dict[str, inspect.Parameter]:
     return {name: each for name, each in inspect.signature(thing).parameters.items() if name != "self"}
 
 
-@pytest.mark.parametrize("name", [*NAMES, *METHODS])
-def test_every_name_has_a_sentence(name: str) -> None:
+def test_every_name_has_a_sentence() -> None:
     """Its contract: a sentence that begins with a capital and ends."""
-    text = inspect.cleandoc((NAMES.get(name) or METHODS[name]).__doc__ or "")
+    texts = {name: inspect.cleandoc(thing.__doc__ or "") for name, thing in [*NAMES.items(), *METHODS.items()]}
 
-    assert re.match(r"[A-Z`]", text), name
-    assert text.split("\n\n")[0].rstrip().endswith((".", ":", "`")), text
+    assert {name: text for name, text in texts.items() if not re.match(r"[A-Z`]", text)} == {}
+    firsts = {name: text.split("\n\n")[0].rstrip() for name, text in texts.items()}
+    assert {name: text for name, text in firsts.items() if not text.endswith((".", ":", "`"))} == {}
 
 
-@pytest.mark.parametrize("name", RECORDS)
-def test_every_field_is_explained(name: str) -> None:
+def test_every_field_is_explained() -> None:
     """In the record's `Attributes`, or in those of what it is made of."""
-    explained = described_fields(RECORDS[name])
+    fields = {(name, field.name) for name, record in RECORDS.items() for field in msgspec.structs.fields(record)}
 
-    assert [field.name for field in msgspec.structs.fields(RECORDS[name]) if field.name not in explained] == []
+    assert fields - {(name, field) for name, record in RECORDS.items() for field in described_fields(record)} == set()
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in [*FUNCTIONS, *CLASSES] if name.rpartition(".")[2] not in MADE_HERE]
-)
-def test_every_argument_is_explained(name: str) -> None:
+def test_every_argument_is_explained() -> None:
     """In `Args`, or by name in the text; a lone one is what the sentence is about, a protocol's are no caller's."""
-    thing = NAMES[name]
-    text = inspect.cleandoc(thing.__doc__ or "")
-    given = arguments(thing)
-    if len(given) == 1 or getattr(thing, "_is_protocol", False):
-        return
+    found = set()
+    for name in [*FUNCTIONS, *CLASSES]:
+        thing, given = NAMES[name], arguments(NAMES[name])
+        if name.rpartition(".")[2] in MADE_HERE or len(given) == 1 or getattr(thing, "_is_protocol", False):
+            continue
+        text = inspect.cleandoc(thing.__doc__ or "")
+        found |= {(name, each) for each in given if each not in described(thing) and f"`{each}`" not in text}
 
-    assert [each for each in given if each not in described(thing) and f"`{each}`" not in text] == []
+    assert found == set()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_figure_has_its_unit(name: str) -> None:
+def test_every_figure_has_its_unit() -> None:
     """Seconds, ms, USD, tokens, calls: in what is said of it, or in its name."""
-    thing = NAMES[name]
-    if name in RECORDS:
-        texts = described_fields(thing)
-        kinds = {field.name: str(field.type) for field in msgspec.structs.fields(thing)}
-    else:
-        texts = described(thing)
-        kinds = {each: str(parameter.annotation) for each, parameter in arguments(thing).items()}
-    figures = [each for each, kind in kinds.items() if re.search(r"\b(int|float|Natural|Positive|Amount)\b", kind)]
+    found = set()
+    for name, thing in NAMES.items():
+        if name in RECORDS:
+            texts = described_fields(thing)
+            kinds = {field.name: str(field.type) for field in msgspec.structs.fields(thing)}
+        else:
+            texts = described(thing)
+            kinds = {each: str(parameter.annotation) for each, parameter in arguments(thing).items()}
+        for each, kind in kinds.items():
+            is_figure = re.search(r"\b(int|float|Natural|Positive|Amount)\b", kind)
+            if is_figure and each in texts and not UNIT_IN_NAME.search(each) and not COUNTED.search(texts[each]):
+                found.add((name, each))
 
-    assert [
-        each
-        for each in figures
-        if each in texts and not UNIT_IN_NAME.search(each) and not COUNTED.search(texts[each])
-    ] == []
+    assert found == set()
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_error_is_documented(name: str) -> None:
+def test_every_error_is_documented() -> None:
     """Whatever the body raises by name is in the docstring."""
-    function = inspect.unwrap(METHODS[name])
-    if not hasattr(function, "__code__"):
-        return
+    found = set()
+    for name, method in METHODS.items():
+        function = inspect.unwrap(method)
+        if hasattr(function, "__code__"):
+            found |= {(name, error) for error in raised(function) if error not in (function.__doc__ or "")}
+
+    assert found == set()
+
+
+def raised(function: Any) -> set[str]:
+    """The errors that a function's body raises by name."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    raised = {
+    return {
         call.func.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Raise)
@@ -145,5 +148,3 @@ def test_every_error_is_documented(name: str) -> None:
         and isinstance(call.func, ast.Name)
         and call.func.id[0].isupper()
     }
-
-    assert [error for error in sorted(raised) if error not in (function.__doc__ or "")] == []

@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,79 @@ def test_the_site_fetches_nothing_from_elsewhere(site: Path) -> None:
     assert len(pages) > 40
     assert [path.name for path, text in pages.items() if FETCHED.search(text)] == []
     assert [path.name for path, text in styles.items() if STYLE.search(text)] == []
+
+
+WRITTEN = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "::: " not in page.read_text()]
+"""The pages of the site whose text stands in their source."""
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_built_page_has_the_headings_and_the_code_of_its_source(site: Path, page: Path) -> None:
+    """In their order, code letter for letter, a file's name as its caption: none runs on as prose."""
+    built = _Built()
+    name = page.relative_to(ROOT / "docs").with_suffix(".html")
+    built.feed((site / (name.with_name("index.html") if name.stem == "README" else name)).read_text())
+
+    assert built.headings == _headings(page)
+    assert built.code == _fences(page)
+    assert "```" not in built.prose
+
+
+def _fences(page: Path) -> list[tuple[str, str]]:
+    """The caption and the text of each fenced block."""
+    found = []
+    for fence in _FENCE.finditer(page.read_text()):
+        title = re.search(r'title="([^"]+)"', fence[2])
+        found.append((title[1] if title else "", textwrap.dedent(fence[3]).strip("\n")))
+    return found
+
+
+_FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.M | re.S)
+
+
+def _headings(page: Path) -> list[str]:
+    """The letters and digits of each heading."""
+    text = _FENCE.sub("", page.read_text())
+    return [_letters(re.sub(r"\]\([^)]*\)", "", found)) for found in re.findall(r"^#+ (.+)$", text, re.M)]
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\W", "", text)
+
+
+class _Built(HTMLParser):
+    """What of a built page's article is shown as headings, as code blocks with their captions, and otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.headings: list[str] = []
+        self.code: list[tuple[str, str]] = []
+        self.prose = ""
+        self._within: list[str] = []
+        self._caption = self._text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("article", "pre", "h1", "h2", "h3", "h4", "h5", "h6"):
+            self._within.append(tag)
+            self._text = ""
+        elif tag == "span" and dict(attrs).get("class") == "filename":
+            self._within.append("span")
+            self._caption = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._within or self._within[-1] != tag:
+            return
+        self._within.pop()
+        if tag == "pre" and "article" in self._within:
+            self.code.append((self._caption, self._text.strip("\n")))
+            self._caption = ""
+        elif tag[0] == "h" and "article" in self._within:
+            self.headings.append(_letters(self._text.removesuffix("\u00b6")))
+
+    def handle_data(self, data: str) -> None:
+        if self._within[-1:] == ["span"]:
+            self._caption += data
+        elif self._within[-1:] == ["article"]:
+            self.prose += data
+        else:
+            self._text += data

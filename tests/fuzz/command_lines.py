@@ -1,6 +1,7 @@
 """The reading of command lines against the real bash and the real dash.
 
-A way past is a line of which a shell runs a program that the reading neither names nor calls dynamic. Each line
+A way past is a line of which a shell runs a program, or gives it words, that the reading neither names nor calls
+dynamic. Each line
 is read for bash and for a shell of unknown kind; what is not refused is run by bash in the first case, and by dash
 (and one share in four by bash as `sh`) in the second. One share in twenty is run by a new shell for each line,
 the others by forks of one.
@@ -8,6 +9,8 @@ the others by forks of one.
 
 from __future__ import annotations
 
+import re
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ import msgspec
 
 from proctor.policies.commands.cursor import Shell
 from proctor.policies.commands.parse import read_commands
+from proctor.policies.commands.sink import LinePart
 
 from .ledger import Share
 from .lines import Lines
@@ -27,7 +31,8 @@ TIMEOUT_S = 30
 _BASH = ("/bin/bash", "--norc", "--noprofile", "-c")
 _DASH = ("/bin/dash", "-c")
 _POSIX = ("/bin/bash", "--posix", "--norc", "--noprofile", "-c")
-Read: TypeAlias = list[tuple[str, set[str]]]
+Words: TypeAlias = tuple[str, ...]
+Read: TypeAlias = list[tuple[str, list[LinePart]]]
 
 
 class Outcome(msgspec.Struct):
@@ -64,28 +69,42 @@ class _Comparing:
         self._forks = forks
 
     def compare(self, shell: tuple[str, ...], read: Read) -> int:
-        for line, names, ran in self._results(shell, read):
+        for line, parts, ran in self._results(shell, read):
             self._outcome.programs += len(ran)
-            if not ran <= names:
-                self._outcome.past.append((shell[0], line, sorted(ran - names)))
+            if past := [
+                shlex.join(words) for words in sorted(ran) if not any(_is_seen(words, part) for part in parts)
+            ]:
+                self._outcome.past.append((shell[0], line, past))
         return len(read)
 
-    def _results(self, shell: tuple[str, ...], read: Read) -> Iterator[tuple[str, set[str], set[str]]]:
+    def _results(self, shell: tuple[str, ...], read: Read) -> Iterator[tuple[str, list[LinePart], set[Words]]]:
         rest = read
         while rest:
             ended = self._room.run(shell, [line for line, _ in rest], timeout_s=TIMEOUT_S, forks=self._forks)
             reached = len(rest) if ended else self._room.reached()
-            for number, (line, names) in enumerate(rest[:reached]):
-                yield line, names, self._room.ran(number)
+            for number, (line, parts) in enumerate(rest[:reached]):
+                yield line, parts, self._room.commands(number)
             if not ended:
                 yield from self._alone(shell, rest[reached])
             rest = rest[reached + 1 :]
 
-    def _alone(self, shell: tuple[str, ...], read: tuple[str, set[str]]) -> Iterator[tuple[str, set[str], set[str]]]:
+    def _alone(
+        self, shell: tuple[str, ...], read: tuple[str, list[LinePart]]
+    ) -> Iterator[tuple[str, list[LinePart], set[Words]]]:
         """A line during which the time was up: it hangs, or its turn came late."""
         if not self._room.run(shell, [read[0]], timeout_s=TIMEOUT_S, forks=False):
             self._outcome.hung += 1
-        yield *read, self._room.ran(0)
+        yield *read, self._room.commands(0)
+
+
+def _is_seen(ran: Words, part: LinePart) -> bool:
+    """Whether a part says of a command that it runs; what the shell works out may be any number of words."""
+    if ran[0] != part.name:
+        return False
+    pieces = [
+        r"(?:\037[^\037]*)*" if n in part.unknown else re.escape(f"\037{word}") for n, word in enumerate(part.argv)
+    ]
+    return re.fullmatch("".join(pieces[1:]), "".join(f"\037{word}" for word in ran[1:]), re.DOTALL) is not None
 
 
 def _read(lines: list[str], shell: Shell) -> Read:
@@ -94,7 +113,7 @@ def _read(lines: list[str], shell: Shell) -> Read:
     for line in lines:
         commands = read_commands(line, shell)
         if commands.dynamic is None:
-            read.append((line, {part.name for part in commands.parts}))
+            read.append((line, [*commands.parts]))
     return read
 
 
@@ -109,4 +128,4 @@ def command_lines(seed: int, number: int) -> Share:
         "programs started": outcome.programs,
         "lines that did not end": outcome.hung,
     }
-    return Share(counts, [f"{shell} ran {names}: {line!r}" for shell, line, names in outcome.past])
+    return Share(counts, [f"{shell} ran {commands}: {line!r}" for shell, line, commands in outcome.past])

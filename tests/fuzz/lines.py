@@ -1,6 +1,6 @@
 """Command lines: some that a grammar makes, some that are spelled to get past, and all of them mangled.
 
-Programs are named by colours; each is a stub that writes down that it ran.
+Programs have the names of known ones; each is a stub that writes down that it ran, and with which words.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-STUBS: Final = ("red", "green", "blue", "white", "black")
+STUBS: Final = ("tac", "uniq", "comm", "paste", "cmp")
 ROUTES: Final = (
     *(
         "env",
@@ -69,9 +69,9 @@ _WORDS = (
     *(
         '"${X:-z}"',
         "${X%y}",
-        "'$(red)'",
-        '"\\$(red)"',
-        "\\`red\\`",
+        "'$(tac)'",
+        '"\\$(tac)"',
+        "\\`tac\\`",
         "a$X",
         "!",
         "}",
@@ -86,15 +86,15 @@ _WORDS = (
 _REDIRECTIONS = ("> /dev/null", "2>&1", "<<<x", "> f", "< /dev/null", ">> f", "&> f", ">| f", "2> f", "<> f", ">&2")
 _JOINED = ("{} && {}", "{} || {}", "{}; {}", "{} | {}", "{}\n{}", "{} & {}", "if {}; then {}; fi", "{} |& {}")
 _WRAPPED = (
-    *("({})", "( {}\n)", "{{ {}; }}", "! {}", "$({})", "red $({})", 'red "$({})"', "red `{}`", 'red "`{}`"'),
-    *("X=$({})", "X=`{}` green", "for i in 1 2; do {}; done", "while {}; do break; done", "until {}; do break; done"),
-    *("case x in x) {};; esac", "case $X in a|x) {} ;; *) blue;; esac", "f() {{ {}; }}; f", "f() ( {} ); f x"),
-    *("red <({})", "red > >({})", "cat <<E\n$({})\nE\n", "cat <<'E'\n$({})\nE\n", "cat <<E\n`{}`\nE\n", "<<<$({})"),
-    *("red ${{Y:-$({})}}", 'red "${{Y:-$({})}}"', "red ${{Y:-`{}`}}", 'red "${{Y:-`{}`}}"', ": ${{Y:=$({})}}"),
+    *("({})", "( {}\n)", "{{ {}; }}", "! {}", "$({})", "tac $({})", 'tac "$({})"', "tac `{}`", 'tac "`{}`"'),
+    *("X=$({})", "X=`{}` uniq", "for i in 1 2; do {}; done", "while {}; do break; done", "until {}; do break; done"),
+    *("case x in x) {};; esac", "case $X in a|x) {} ;; *) comm;; esac", "f() {{ {}; }}; f", "f() ( {} ); f x"),
+    *("tac <({})", "tac > >({})", "cat <<E\n$({})\nE\n", "cat <<'E'\n$({})\nE\n", "cat <<E\n`{}`\nE\n", "<<<$({})"),
+    *("tac ${{Y:-$({})}}", 'tac "${{Y:-$({})}}"', "tac ${{Y:-`{}`}}", 'tac "${{Y:-`{}`}}"', ": ${{Y:=$({})}}"),
     *("[[ -n $({}) ]]", "[[ x ]] && {}", "[ -n x ] && {}", "[[ -f x && {} ]]", "time {}", "time -p {}", "coproc {}"),
     *("env {}", "env A=1 {}", "env -u B {}", "nice {}", "nice -n 1 {}", "timeout 5 {}", "setsid -w {}", "nohup {}"),
     *("stdbuf -o0 {}", "taskset 3 {}", "command {}", "exec {}", "builtin {}", "ionice -c 3 {}", "echo x | xargs {}"),
-    *("echo x | xargs -I@ {} @", "echo red | xargs env {}", "find . -name a -exec {} \\;", "find . -exec {} {{}} +"),
+    *("echo x | xargs -I@ {} @", "echo tac | xargs env {}", "find . -name a -exec {} \\;", "find . -exec {} {{}} +"),
     *(
         'bash -c "{}"',
         "bash -c '{}'",
@@ -115,9 +115,9 @@ _WRAPPED = (
         "export X=$({})",
         "x+=1 {}",
     ),
-    *("select i in 1; do {}; break; done < /dev/null", "if {}\nthen green\nelif blue\nthen red\nelse white\nfi"),
+    *("select i in 1; do {}; break; done < /dev/null", "if {}\nthen uniq\nelif comm\nthen tac\nelse paste\nfi"),
     *("awk 'BEGIN{{}}' && {}", "set -- {}", "printf %s {}", "read x <<< '{}'; $x", "mapfile -t a <<< '{}'", "\\{}"),
-    *("(({}))", "$(({}))", "echo ${{!X}} {}", "{} | while read l; do red; done", "{{ {}\n}} > f", "nice nice env {}"),
+    *("(({}))", "$(({}))", "echo ${{!X}} {}", "{} | while read l; do tac; done", "{{ {}\n}} > f", "nice nice env {}"),
     *(
         "sed -n 1p f {}",
         "setarch x86_64 {}",
@@ -127,10 +127,10 @@ _WRAPPED = (
         "flock f {}",
         "flock f -c '{}'",
     ),
-    *("for X in 'a[$(red)]'; do {}; done", "x='a[$(red)]'; [[ $x -eq 1 ]]; {}", "RANDOM='a[$(red)]'; {}", "let {}"),
+    *("for X in 'a[$(tac)]'; do {}; done", "x='a[$(tac)]'; [[ $x -eq 1 ]]; {}", "RANDOM='a[$(tac)]'; {}", "let {}"),
 )
 _PIECES = (
-    *("x", "-e", "-c", "--", "A=1", "+=", "'red'", "$X", "${Y:-", "${X#", "}", "x=(red green)", "function f", "f()"),
+    *("x", "-e", "-c", "--", "A=1", "+=", "'tac'", "$X", "${Y:-", "${X#", "}", "x=(tac uniq)", "function f", "f()"),
     *(
         ";",
         "|",
@@ -206,7 +206,7 @@ _PIECES = (
     ),
     *(
         "in",
-        "{red,green}",
+        "{tac,uniq}",
         "a[0]=",
         "$[",
         "@(",

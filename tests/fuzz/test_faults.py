@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import random
 import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
+import msgspec
 import pytest
+from postgres_server import needs_own_server
 
-from . import cancels, power, signals
+from proctor.policies.stream.events import Event, RunCompleted, RunStarted, ToolCallStarted
+from proctor.supervisor import RunInfo
+
+from . import cancels, chaos, load, power, signals
+from .ledger import Share
 
 
 def test_a_log_that_is_cut_off_loses_nothing_that_fits_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +71,53 @@ def test_a_run_that_a_signal_left_behind_would_be_found() -> None:
     assert signals._wrong(left, signal.SIGTERM, ["cancelled"], ends=True) == ["exit code -15, runs ['cancelled'], "]
     assert signals._wrong(left, signal.SIGTERM, [], ends=True) == []
     assert signals._wrong(left, signal.SIGKILL, ["running"], ends=False)[0] == "runs are ['running']"
+
+
+@pytest.mark.parametrize(
+    "run", [chaos.on_sqlite, pytest.param(chaos.on_postgres, marks=needs_own_server)], ids=["sqlite", "postgres"]
+)
+def test_trouble_breaks_no_record(run: Callable[[int, int], Share], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some seconds of it; the long run makes trouble for minutes."""
+    monkeypatch.setattr(chaos, "SECONDS", 12.0)
+    share = run(1, 0)
+
+    assert share.found == []
+    assert share.counts["calls that ran"] > 0
+
+
+def test_what_trouble_breaks_would_be_found() -> None:
+    """Each thing that must not be in a record, in what the workers said of it, or in what a follower saw."""
+    ids: dict[str, Any] = {"session_id": "s0", "run_id": "r0"}
+    begun, call = RunStarted(seq=1, **ids), ToolCallStarted(seq=2, tool_call_id="c0", tool_name="read", **ids)
+    again, end = msgspec.structs.replace(call, seq=3), RunCompleted(seq=4, **ids)
+    run = RunInfo(run_id="r0", session_id="s0", status="completed", provider="fake")
+    lines = ["ack s0 4 r0 run_completed", "ran r0 c0"]
+
+    def wrong(*events: Event, lines_of: Sequence[str] = (), seen: Sequence[Event] = ()) -> list[str]:
+        return list(chaos.wrong([run], {"s0": list(events)}, lines_of, seen))
+
+    whole = (begun, call, msgspec.structs.replace(end, seq=3))
+    ended_twice = msgspec.structs.replace(end, seq=5)
+    most = [msgspec.structs.replace(call, seq=n + 2, tool_call_id=f"c{n}") for n in range(13)]
+    assert wrong(*whole, lines_of=["ack s0 3 r0 run_completed", "ran r0 c0"], seen=whole) == []
+    assert wrong(begun, call, again, end) == ["run r0 has calls twice: ['c0']"]
+    assert "its last event is tool_call_started" in wrong(begun, call)[0]
+    assert "has the ends ['run_completed', 'run_completed']" in wrong(begun, call, again, end, ended_twice)[0]
+    assert wrong(begun, call, end)[0] == "session s0 has a gap"
+    assert wrong(*whole, lines_of=lines) == ["acknowledged events are lost: ['s0 4 r0 run_completed']"]
+    assert wrong(*whole, lines_of=["ran r0 c0"] * 2) == ["calls ran twice: [('r0', 'c0')]"]
+    assert wrong(*whole, lines_of=["ran r0 c1"]) == ["calls ran unrecorded: [('r0', 'c1')]"]
+    assert wrong(*whole, seen=[begun, begun]) == ["a follower saw twice: ['s0 1 r0 run_started']"]
+    assert wrong(*whole, seen=[end]) == ["a follower saw what is not there: ['s0 4 r0 run_completed']"]
+    assert wrong(begun, *most, msgspec.structs.replace(end, seq=15)) == ["t0 has 13 of 12 calls"]
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["asyncio", "trio"])
+def test_many_sessions_leave_nothing_behind(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of them, with all that goes on beside; the long run starts 2,000."""
+    monkeypatch.setattr(load, "SESSIONS", 60)
+    share = load.load(1, number)
+
+    assert share.found == []
+    assert share.counts["sessions"] == 60
+    assert min(share.counts[each] for each in ("answers", "events followed", "page requests")) > 0

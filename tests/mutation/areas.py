@@ -25,8 +25,21 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "limits": ("policies/monitor/usage/*.py", "policies/monitor/clocks.py", "policies/monitor/answers/decisions.py"),
     "rules": ("policies/rules/**/*.py",),
+    "guardian": ("adapters/kit/processes/guardian.py",),
+    "hook": ("adapters/claude_hook/knock.py", "adapters/claude_hook/resident.py", "adapters/claude_hook/__main__.py"),
+    "fleet": ("adapters/cluster/worker.py", "adapters/cluster/queue.py", "adapters/cluster/starts.py"),
 }
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
+
+OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
+    "guardian": ("tests/adapters/kit/test_processes.py", "tests/attacks/test_process_trees.py"),
+    "hook": (
+        *("tests/adapters/claude_hook/test_deciding.py", "tests/adapters/claude_hook/test_hostile.py"),
+        *("tests/adapters/claude_hook/test_client_that_died.py", "tests/attacks/test_hook_processes.py"),
+    ),
+    "fleet": ("tests/adapters/cluster/test_worker.py", "tests/adapters/cluster/test_workers_that_die.py"),
+}
+"""Areas whose modules run in processes that the tests start, and those tests: such a process imports the mutant."""
 
 TESTS: Final = (
     *("tests/policies", "tests/supervisor", "tests/faults", "tests/adapters/kit/test_gate.py"),

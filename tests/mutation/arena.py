@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from proctor.adapters.kit.processes.guarded import guarded
+from proctor.adapters.kit.processes import guardian
 
 from .areas import ROOT
 
 FOLDERS: Final = ("policies", "supervisor", "adapters")
 CONTAINED: Final = ("unshare", "-rpf", "--mount-proc", "--kill-child")
+_GUARDIAN: Final = (sys.executable, "-I", "-S", guardian.__file__, str(guardian.NO_PIPE), str(resource.RLIM_INFINITY))
+"""Ends with us what it starts, which is not marked as a run's."""
 _NOT_NEEDED: Final = ("cacheprovider", "langsmith_plugin", "xdist")
 _PYTEST: Final = ("-m", "pytest", "-q", "-x", "--tb=no", "-rN", "-o", "addopts=--import-mode=importlib")
 
@@ -33,7 +38,8 @@ class Arena:
         ignored = shutil.ignore_patterns("__pycache__")
         for name in FOLDERS:
             shutil.copytree(ROOT / name, self._package / name, ignore=ignored)
-        shutil.copy(ROOT / "adapters" / "package" / "__init__.py", self._package)
+        shutil.copy(ROOT / ".package" / "proctor" / "__init__.py", self._package)
+        self._python = _environment(folder)
         temporary = folder / "tmp"
         temporary.mkdir()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -54,9 +60,9 @@ class Arena:
         """
         environment = self._environment | env
         plugins = [f"-pno:{name}" for name in _NOT_NEEDED]
-        inner = [*CONTAINED, sys.executable, *_PYTEST, *plugins, *arguments]
+        inner = [*CONTAINED, str(self._python), *_PYTEST, *plugins, *arguments]
         return subprocess.Popen(
-            guarded(inner, cwd=ROOT, env=environment),
+            [*_GUARDIAN, *inner],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -79,6 +85,17 @@ class Arena:
         finally:
             path.write_bytes(kept)
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def _environment(folder: Path) -> Path:
+    """The Python of a virtual environment that has the copy and our packages: a process that heeds no variables, as
+    those of the hook, imports the copy too.
+    """
+    venv.create(folder / "venv", symlinks=True)
+    site_packages = folder / "venv" / sysconfig.get_path("purelib", vars={"base": ""}).lstrip("/")
+    (site_packages / "a_copy.pth").write_text(f"{folder}\n")
+    (site_packages / "b_packages.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")))
+    return folder / "venv" / "bin" / "python"
 
 
 def can_contain() -> bool:

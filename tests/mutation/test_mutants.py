@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.areas import AREAS, QUICK, ROOT, area_of_modules, modules_of
+from tests.mutation.areas import AREAS, OWN_PROCESSES, QUICK, ROOT, area_of_modules, modules_of
 from tests.mutation.arena import CONTAINED, Arena, can_contain
 from tests.mutation.mutants import mutants
 from tests.mutation.patching import changed_code, functions_below, put
@@ -123,6 +123,23 @@ def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(tmp
     assert (noticed.fate, noticed.by) == ("killed", TESTS_OF_PRICES[0])
     assert (harmless.fate, at_import.fate) == ("survived", "killed")
     assert failing == []
+
+
+@needs_namespaces
+def test_a_mutant_of_what_runs_in_a_process_of_its_own_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that the test starts imports it, also one that heeds no variables."""
+    name, test = "adapters/kit/processes/guardian.py", "tests/adapters/agents/test_shell.py"
+    monkeypatch.setitem(OWN_PROCESSES, "guardian", (test,))
+    made = {(each.was, each.now): each for each in mutants(name, (ROOT / name).read_text())}
+    trials = Trials(Arena(tmp_path), None, tests=TESTS_OF_PRICES)
+    try:
+        answer = trials.answer(made["if __name__ == '__main__'", "pass"])
+    finally:
+        trials.close()
+
+    assert (answer.fate, answer.by.partition("::")[0]) == ("killed", test)
 
 
 @needs_namespaces

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from .areas import QUICK, ROOT, area_of_modules
+from .areas import OWN_PROCESSES, QUICK, ROOT, area_of_modules
 from .arena import FOLDERS, Arena
 from .mutants import Mutant
 from .reach import LOOKED_AT, RECORD, Reach
@@ -37,9 +37,10 @@ class Trials:
     ) -> None:
         self._arena = arena
         self._reach = reach
-        self._tests = tests
+        self._tests = tuple(tests)
         self._seconds = seconds
-        self._server: _Served | None = None
+        self._servers: dict[tuple[str, ...], _Served] = {}
+        """By the tests that each has collected."""
         self._noticed: Counter[tuple[str, str]] = Counter()
         """By module or function, and test."""
 
@@ -50,9 +51,13 @@ class Trials:
 
     def answer(self, mutant: Mutant) -> Answer:
         """What becomes of it."""
-        self._serving()  # from the product as it is
+        area = area_of_modules()[mutant.file]
+        serving = self._serving(area)  # from the product as it is
         with self._arena.edited(mutant.file, mutant.text()):
-            answer = self._warm(mutant)
+            if area in OWN_PROCESSES:
+                answer = serving.answer(Order("", "", "", {})) or Answer("killed", "import")
+            else:
+                answer = self._warm(mutant)
             if answer.fate == "cold":
                 answer = self._cold(mutant)
         if answer.fate == "killed":
@@ -61,7 +66,8 @@ class Trials:
 
     def failing(self, tests: Iterable[str]) -> list[str]:
         """Those of the tests that fail, or take too long, where no mutant is."""
-        left = dict.fromkeys(tests, 60.0)
+        own = {file for files in OWN_PROCESSES.values() for file in files}
+        left = {test: 60.0 for test in tests if test.partition("::")[0] not in own}
         found = []
         while left:
             answer = self._ask(Order("", "", "", left))
@@ -72,16 +78,18 @@ class Trials:
         return found
 
     def close(self) -> None:
-        """End the server."""
-        if self._server is not None:
-            self._server.close()
+        """End the servers."""
+        for server in self._servers.values():
+            server.close()
 
-    def _serving(self) -> _Served:
-        if self._server is None:
-            self._server = _Served(self._arena, self._tests)
-            if self._server.answer(Order("", "", "", {"": 1.0})) is None:
+    def _serving(self, area: str = "") -> _Served:
+        """The server of an area's own tests, or of all others."""
+        tests = OWN_PROCESSES.get(area, self._tests)
+        if tests not in self._servers:
+            self._servers[tests] = _Served(self._arena, tests)
+            if self._servers[tests].answer(Order("", "", "", {"": 1.0})) is None:
                 raise RuntimeError("the tests could not be collected")
-        return self._server
+        return self._servers[tests]
 
     def _ask(self, order: Order) -> Answer:
         answer = self._serving().answer(order)

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import CompiledPolicy, Monitor, Policy, PolicyError, RunContext, ToolCall, compile_policy
+from proctor.policies import (
+    CompiledPolicy,
+    Monitor,
+    Policy,
+    PolicyError,
+    RunContext,
+    ToolCall,
+    compile_policy,
+    parse_policies,
+)
 from proctor.policies.rules import Check
 from proctor.policies.rules.evidence.check_context import CheckContext, PastCall, Refuse
 from proctor.policies.rules.machine import BOUND
@@ -191,3 +200,69 @@ def test_a_session_too_long_to_tell_is_refused() -> None:
         assert ask(monitor, "find", str(n)).action == "allow"
 
     assert ask(monitor, "pay", "last").action == "deny"
+
+
+@pytest.mark.parametrize("action", ["cancel", "halt", "deny", "warn", "request_approval", None])
+def test_a_validators_refusal_has_its_own_action_and_texts(action: Any) -> None:
+    """As a check's has; without an action of its own it has the net's."""
+    [policy] = parse_policies({"version": 1, "name": "p", "nets": ["limit a to 3 per session"]})
+    refuse = Refuse(action=action, reason="audit:late", tell_model="Come back tomorrow.")
+    monitor = compile_policy(policy, validators={"limit a to 3 per session": lambda *_: refuse}).monitor()
+
+    decision = monitor.propose(ToolCall(id="c", name="a"))
+
+    wanted = "cancel" if action == "halt" else action or "cancel"
+    assert decision.action == wanted
+    (violation,) = decision.violations
+    assert (violation.action, violation.reason) == (wanted, "audit:late")
+    if wanted in ("deny", "cancel"):
+        assert decision.tell_model == "Come back tomorrow."
+
+
+def _narrowed(narrows: Any) -> Monitor:
+    return started(lambda call: True, "deploy", narrows=narrows)
+
+
+def test_a_check_takes_part_in_narrowing() -> None:
+    """It is told of the calls so far, hides the tools it is about and no other, and its judgement stays its own."""
+
+    def once(tool: str, context: CheckContext) -> bool:
+        return tool not in [past.name for past in context.calls]
+
+    monitor = _narrowed(once)
+    before = monitor.narrow(["deploy", "test"])
+    monitor.propose(ToolCall(id="c", name="deploy"))
+
+    assert before == ["deploy", "test"]
+    assert monitor.narrow(["deploy", "test"]) == ["test"]
+    assert monitor.propose(ToolCall(id="d", name="deploy")).action == "allow"
+
+
+def _raises(tool: str, context: CheckContext) -> bool:
+    raise SystemExit(1)
+
+
+@pytest.mark.parametrize(
+    ("narrows", "shown"),
+    [
+        (lambda tool, context: False, False),
+        (lambda tool, context: True, True),
+        (lambda tool, context: None, True),
+        (lambda tool, context: 0, True),
+        (lambda tool: False, True),
+        (_raises, True),
+    ],
+)
+def test_only_a_clear_no_hides_a_tool(narrows: Any, shown: bool) -> None:
+    """A tool that could be called is not hidden by a mistake."""
+    assert ("deploy" in _narrowed(narrows).narrow(["deploy"])) is shown
+
+
+def test_narrows_is_asked_at_once() -> None:
+    """An `async def` is an error where the policy is made."""
+
+    async def later(tool: str, context: CheckContext) -> bool:
+        return False
+
+    with pytest.raises(PolicyError, match="without `async`"):
+        _narrowed(later)

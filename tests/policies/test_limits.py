@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from proctor.policies import decode_event, encode_event
 from proctor.policies.stream import events as ev
 
 START = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -132,6 +134,21 @@ def test_turns_of_a_second_run_that_counts_from_one_again_go_on(drive: Any) -> N
     session.see(ev.RunStarted(run_id="r2"))
 
     assert [session.ask("a", turn=n) for n in (1, 2, 3)] == ["allow", "allow", "cancel"]
+
+
+def test_responses_over_in_a_second_run_are_counted_from_its_own_first(drive: Any) -> None:
+    """What is offered after a response has ended goes by the run's number of responses, not the session's."""
+    session = drive({"limits": {"max_turns": 2}, "on_violation": "deny"})
+    session.see(ev.RunStarted(run_id="r1"))
+    session.see(ev.TurnCompleted(turn=1))
+    session.see(ev.TurnCompleted(turn=2))
+    session.see(ev.RunStarted(run_id="r2"))
+    offered = []
+    for turn in (1, 2):
+        session.see(ev.TurnCompleted(turn=turn))
+        offered.append(session.visible("a"))
+
+    assert offered == [["a"], []]
 
 
 SPENDING = ["max_total_tokens", "max_cost_usd", "max_turns", "max_duration_ms", "max_idle_ms"]
@@ -381,3 +398,39 @@ def test_a_limit_that_is_exceeded_violates_no_rule_that_is_called_like_it(drive:
         session.monitor.tick(ev.at_ms(START) + 2)
 
     assert {report.status for report in session.end().rules.values()} == {"not_exercised"}
+
+
+@pytest.mark.parametrize("limit", ["max_total_tokens", "max_input_tokens"])
+@pytest.mark.parametrize("scope", ["delta", "cumulative"])
+@pytest.mark.parametrize("kind", ["cache_read_tokens", "cache_write_tokens"])
+def test_cached_tokens_count_where_they_are_reported_beside_the_input(
+    drive: Any, limit: str, scope: str, kind: str
+) -> None:
+    """An event made in Python, and one read from a record."""
+    counts: dict[str, Any] = {"scope": scope, "input_tokens": 10, kind: 500_000}
+    for event in (usage(**counts), decode_event(json.dumps({"type": "token_usage_updated", **counts}))):
+        session = drive({"limits": {limit: 1000}})
+        (found,) = session.see(event)
+
+        assert (found.kind, found.details["used"]) == (limit, 500_010)
+
+
+def test_reasoning_counts_where_it_is_reported_beside_the_output(drive: Any) -> None:
+    """As cached input does."""
+    session = drive({"limits": {"max_output_tokens": 1000}})
+
+    (found,) = session.see(usage(output_tokens=10, reasoning_tokens=5000))
+
+    assert found.details["used"] == 5010
+
+
+@pytest.mark.parametrize("scope", ["delta", "cumulative"])
+def test_cached_tokens_among_the_input_count_once(drive: Any, scope: str) -> None:
+    """The shape that an adapter converts to; it stays as it is when it is written and read again."""
+    report = usage(scope=scope, input_tokens=900, cache_read_tokens=600, cache_write_tokens=300)
+    session = drive({"limits": {"max_total_tokens": 900}})
+
+    assert session.see(report) == []
+    assert decode_event(encode_event(report)) == report
+    beside = usage(scope=scope, input_tokens=10, cache_read_tokens=500_000)
+    assert decode_event(encode_event(beside)) == beside

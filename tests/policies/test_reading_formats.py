@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies.errors import PolicyError, Problem
+from proctor.policies.policy import Limit, Policy
 from proctor.policies.reading import parse_policies
 
 
@@ -197,3 +198,48 @@ def test_problems_in_json_have_their_line_and_column() -> None:
         parse_policies(text)
 
     assert [(p.line, p.column) for p in caught.value.problems] == [(3, 36), (4, 27)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: x\ntool_rules: [{deny: [ *_x ]}]\n", "put a name that begins with `*` in quotes: `'*_x'`"),
+        ("name: x\ntool_rules:\n  - deny:\n    - *\n", "put a name that begins with `*` in quotes"),
+        ("name: x\nlimits:\n\tmax_turns: 3\n", "a tab stands where only spaces may"),
+        ('{"name": "x", // why\n "limits": {"max_turns": 3}}', "JSON: it has no comments"),
+        ('/* why */ {"name": "x"}', "JSON: it has no comments"),
+        ("name: x\nlimits: [{max_turns: 3}, {max_turns: 4}]\n", "the limit `max_turns` is given twice"),
+        ("name: x\nlimits: [3]\n", "expected a mapping, got the number 3"),
+        ("name: x\nrationale: y\n", "did you mean `description`?"),
+        ("transitions: [{name: t}]\nname: n\n", "`places` is missing"),
+        (
+            "name: x\nrules: [{type: precondition, tool: t, requires: [{user_said: 'a\\Bb'}]}]\n",
+            "does not mean the same",
+        ),
+    ],
+)
+def test_what_is_easily_written_wrong_has_an_error_that_helps(text: str, words: str) -> None:
+    """One that says what to write."""
+    with pytest.raises(PolicyError) as raised:
+        parse_policies(text)
+
+    assert words in str(raised.value)
+
+
+def test_limits_may_be_a_list_and_their_digits_in_groups() -> None:
+    """Text that looks so stays text."""
+    (policy,) = parse_policies(
+        "name: x\nlimits: [{max_total_tokens: 8_000}, {max_duration: 2m}]\nmetadata: {a: 8_000}\n"
+    )
+
+    assert policy.limits is not None
+    assert (policy.limits.max_total_tokens, policy.limits.max_duration_ms) == (8000, 120_000)
+    assert policy.metadata == {"a": "8_000"}
+
+
+def test_a_word_that_is_none_of_a_field_is_refused_at_construction() -> None:
+    """Whichever record it is."""
+    with pytest.raises(PolicyError, match="use one of `cancel`"):
+        Policy(name="x", on_violation="explode")  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="use one of `run`"):
+        Limit(max=1, scope="week")  # type: ignore[arg-type]

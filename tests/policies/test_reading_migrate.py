@@ -120,3 +120,39 @@ def test_what_cannot_be_read_cannot_be_migrated() -> None:
     """The problems are those of reading it."""
     with pytest.raises(PolicyError, match=r"old\.yaml:2:1: unknown key `limit`"):
         migrate("name: p\nlimit: 3\n", file="old.yaml")
+
+
+STANDARD = """\
+version: 1
+name: x
+# money
+budgets:   # ours
+  - name: day   # by UTC
+    # dollars
+    max_cost_usd: 5   # five
+    window: day
+  - {name: hours, max_duration_ms: 5000}
+"""
+
+
+def test_standard_budgets_come_back_byte_for_byte() -> None:
+    """Only a duration with a unit is rewritten."""
+    assert migrate(STANDARD) == STANDARD
+    assert "max_duration_ms: 60000" in migrate(STANDARD.replace("max_duration_ms: 5000", "max_duration: 1m"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("budgets: [{name: d, max_duration: 5m, max_cost_usd: 3}]", "gives `max_cost_usd` and `max_duration`"),
+        ("budgets: [{name: d, max_cost_usd: 3, max_idle: 5m}]", "unknown key `max_idle` at"),
+        ("limits: {max_idel: 5m}", "did you mean `max_idle`?"),
+    ],
+)
+def test_errors_name_the_keys_that_are_written(line: str, words: str) -> None:
+    """Not those in milliseconds that they stand for."""
+    with pytest.raises(PolicyError) as raised:
+        parse_policies(f"name: x\n{line}\n")
+
+    assert words in str(raised.value)
+    assert "_ms`" not in str(raised.value)

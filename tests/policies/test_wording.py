@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
-from proctor.policies import ToolCall, compile_policy, parse_policies
+from proctor.policies import ToolCall, compile_policy, decode_event, parse_policies
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.wording import condition_words
 from proctor.policies.stack.limits import figure
@@ -91,7 +92,7 @@ def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, messag
     compiled = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **policy})[0])
     decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input=call))
 
-    assert [violation.message for violation in decision.violations] == [message]
+    assert [violation.details["actual"] for violation in decision.violations] == [message]
     assert decision.tell_model == tell_model
 
 
@@ -117,7 +118,7 @@ def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, messag
         ({"type": "forbidden_sequence", "sequence": ["x", "z"]}, "`z` would complete x -> z; expected never x -> z"),
         (
             "require human-approval before z",
-            "nobody has approved `z`; expected a person's approval, which transition `",
+            "transition `ask` of net `require human-approval before z` asks a person to approve `z`; expected a ",
         ),
         ("block z", "net `block z` does not let `z` through as it stands (no token); expected an enabled transition"),
     ],
@@ -129,7 +130,7 @@ def test_what_was_found_can_be_read_by_itself(rule: Any, message: str) -> None:
     monitor.propose(ToolCall(id="1", name="x", turn=1))
     (violation,) = monitor.propose(ToolCall(id="2", name="z", turn=1)).violations
 
-    assert f"{violation.message}; expected {violation.details['expected']}".startswith(message)
+    assert f"{violation.details['actual']}; expected {violation.details['expected']}".startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_what_was_owed_can_be_read_by_itself(rule: Any, message: str) -> None:
     monitor.propose(ToolCall(id="1", name="x", turn=1))
     (violation,) = monitor.finish().violations
 
-    assert f"{violation.message}; expected {violation.details['expected']}".startswith(message)
+    assert f"{violation.details['actual']}; expected {violation.details['expected']}".startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -226,3 +227,52 @@ def test_a_value_without_a_call_says_that_no_call_came_before() -> None:
     (violation,) = monitor.propose(ToolCall(id="2", name="z", input={"of": "b"}, turn=2)).violations
 
     assert violation.message.startswith("no call came before")
+
+
+def test_a_message_has_the_position_the_values_and_what_the_author_says() -> None:
+    """A condition that stands in the sentence is not said twice; the model is told none of it."""
+    policy = {
+        "name": "p",
+        "on_violation": "deny",
+        "limits": {"max_tool_calls": {"max": 2, "description": "One is enough."}},
+        "tool_rules": [
+            {
+                "deny": [{"tool": "bash", "where": [{"path": "$.command", "contains": "rm"}]}],
+                "description": "Nothing is removed.",
+            }
+        ],
+        "rules": [
+            {"id": "order", "type": "before", "first": "test", "then": "deploy", "description": "Tests come first."},
+            {"id": "never", "type": "never_after", "trigger": "read", "forbidden": "deploy"},
+            {
+                "id": "paid",
+                "type": "precondition",
+                "tool": "ship",
+                "requires": [
+                    {"prior": "pay", "output": [{"path": "$.ok", "equals": True}, {"path": "$.by", "in": ["a"]}]}
+                ],
+            },
+        ],
+    }
+    monitor = compile_policy(parse_policies(policy)[0]).monitor()
+    for id, name in (("1", "read"), ("2", "pay")):
+        call = {"run_id": "r", "session_id": "s", "tool_call_id": id, "tool_name": name}
+        for event in (
+            {"type": "tool_call_started", "tool_input": {}},
+            {"type": "tool_call_completed", "tool_output": {"ok": False}},
+        ):
+            assert not monitor.observe(decode_event(json.dumps({**call, **event}).encode()))
+
+    def messages(id: str, name: str, **input: Any) -> dict[str, str]:
+        decision = monitor.propose(ToolCall(id=id, name=name, input=input))
+        assert not any("first" in (each.tell_model or "") for each in decision.violations)
+        return {violation.rule: violation.message for violation in decision.violations}
+
+    deploy = messages("3", "deploy")
+    assert deploy["order"] == "`deploy` was requested, but `test` never completed (call 3): Tests come first."
+    assert deploy["never"] == "`deploy` was requested after `read` (call 3)"
+    assert deploy["max_tool_calls"].endswith(": One is enough.")
+    removed = messages("4", "bash", command="rm x")["deny-1"]
+    assert removed == "`bash` was requested, and `$.command` contains `rm` (got `rm x`): Nothing is removed."
+    paid = messages("5", "ship")["paid"]
+    assert '(call 3; `$.ok` is `true`, got `false`; `$.by` is one of `["a"]`, got no value)' in paid

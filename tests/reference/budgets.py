@@ -30,8 +30,8 @@ class Ref:
         self.over: set[str] = set()
 
     def counts(self, run: str) -> bool:
-        """Whether what a run holds counts."""
-        return run not in self.over and self.owner[run] not in self.gone
+        """Whether what a run that has started holds counts: until it is over, though its owner is gone."""
+        return run not in self.over
 
     def in_window(self, window: str, at_ms: int) -> bool:
         """Whether what was used then counts now; what was used later than now does."""

@@ -108,10 +108,12 @@ class Supervised(Twins):
         if step.approval == "granted":
             self._observe(granted, [])
             call.approved = True
+            self.unanswered.pop(call.id, None)
             self._follow(self._propose(call, fields), call, fields, replace(first_step, approval="left"))
             return
         self.seen[step.approval] += 1
         call.approved, call.shown = False, frozenset()  # and what somebody agreed to before is over with it
+        self._unapproved(call)
         self._observe((ev.ToolApprovalExpired if step.approval == "expired" else ev.ToolApprovalDenied)(**held), [])
         if step.reuse:  # an answer that comes after the other
             self._observe(granted, [])
@@ -125,6 +127,7 @@ class Supervised(Twins):
 
     def _refuse(self, call: Call) -> None:
         denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.tool, decision="deny")
+        self._unapproved(call)
         if not self._refused(call):
             call.denied = self.world.tick()
             call.approved = False

@@ -81,6 +81,7 @@ class Twins:
         self.variant = variant
         self.record: list[Event] = []
         self.violated: set[str] = set()
+        self.unanswered: dict[str, set[str]] = {}
         self.turn = 0
         self.run = 0
         self.base = self.offset = self.first_clock = 0
@@ -111,9 +112,14 @@ class Twins:
         owed = [clause.id for clause in self.engine.clauses if complete and self.engine.owes(clause, self.world)]
 
         assert [violation.rule for violation in report.violations] == owed
-        assert statuses == {
+        open = set().union(*self.unanswered.values())
+        expected = {
             clause.id: self.engine.status(clause, self.world, self.violated, complete=complete)
             for clause in self.engine.clauses
+        }
+        assert statuses == {
+            id: ("violated" if complete else "pending") if id in open and status != "violated" else status
+            for id, status in expected.items()
         }
 
     def _again(self) -> None:
@@ -137,14 +143,23 @@ class Twins:
 
         assert sorted(violation.rule for violation in found) == sorted(expected), event
 
-    def _violate(self, found: Sequence[Violation]) -> None:
-        self.violated |= {violation.rule for violation in found}
+    def _violate(self, found: Sequence[Violation], held: Call | None = None) -> None:
+        """A rule that asks for a person is violated once nobody approves."""
+        asking = {violation.rule for violation in found if held and violation.action == "request_approval"}
+        self.violated |= {violation.rule for violation in found} - asking
+        if held:
+            self.unanswered[held.id] = self.unanswered.get(held.id, set()) | asking
         for violation in found:
             self.record.append(violated(violation))
+
+    def _unapproved(self, call: Call) -> None:
+        self.violated |= self.unanswered.pop(call.id, set())
 
     def _begin_run(self) -> None:
         self.run, self.over = self.run + 1, None
         self.base, self.first_clock = self.turn, self.world.clock
+        for call in self.world.calls:
+            self._unapproved(call)
         self._observe(ev.RunStarted(run_id=f"r{self.run}"), [])
 
     def _run(self, step: Step) -> None:
@@ -189,6 +204,7 @@ class Twins:
             if step.approval == "granted":
                 self._observe(ev.ToolApprovalGranted(**held, input_digest=input_digest(call.input)), [])
                 call.approved = True
+                self.unanswered.pop(call.id, None)
                 action = self._propose(call, fields)
         self.seen[action] += 1
         if action in ("allow", "warn"):
@@ -197,6 +213,7 @@ class Twins:
             self._end_of(call, step)
         elif action in ("deny", "cancel") or step.approval == "denied":
             call.denied = self.world.tick()
+            self._unapproved(call)
             denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.tool, decision="deny")
             self._observe(denied, self.engine.tripped_now(self.world))
 
@@ -206,7 +223,7 @@ class Twins:
         expected = self._expected(call)
         self.asking = {id for id, answer in expected if answer == "request_approval"}
         found = [(violation.rule, violation.action) for violation in decision.violations]
-        self._violate(decision.violations)
+        self._violate(decision.violations, call if decision.action == "request_approval" else None)
         self.seen["objected" if found else "agreed"] += 1
 
         assert found == expected, call

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 import trio.testing
 from anyio.lowlevel import checkpoint
@@ -20,9 +21,10 @@ from proctor.policies.stream.events import (
     ToolApprovalRequested,
     ToolCallDenied,
 )
-from proctor.supervisor import ApprovalAnswer, MemoryStore, Supervisor, run_once
-from proctor.supervisor.control.approvals import answer, pending
+from proctor.supervisor import ApprovalAnswer, ApprovalError, MemoryStore, Supervisor, run_once
+from proctor.supervisor.control.approvals import answer, pending, taken_up
 from proctor.supervisor.machine.events.past import Past
+from proctor.supervisor.ports.facts import StoredApproval
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -46,7 +48,7 @@ async def test_where_nobody_can_answer_the_call_is_refused_at_once(asking: Polic
     (finding,) = [line for line in result.policy.metadata["findings"] if "nobody can answer" in line]
 
     assert [call.name for call in adapter.ran] == ["read"]
-    assert of_type(result.events, ToolApprovalRequested) == []
+    assert len(of_type(result.events, ToolApprovalRequested)) == 1
     assert [event.decision for event in of_type(result.events, ToolCallDenied)] == ["approval_unanswerable"]
     assert [v.enforcement for v in result.policy.violations] == ["prevented"]
     assert "pass an `approver`" in finding
@@ -83,15 +85,15 @@ async def test_somebody_who_has_the_store_can_answer(asking: Policy) -> None:
             result = await run_once(adapter, "go", policies=[asking], store=store)
 
     assert [call.name for call in adapter.ran] == ["bash"]
-    assert [v.enforcement for v in result.policy.violations] == ["observed"]
+    assert result.policy.violations == ()
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("granted", "enforcement"), [(True, "observed"), (False, "prevented")])
+@pytest.mark.parametrize(("granted", "came_to"), [(True, []), (False, ["prevented"])])
 async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(
-    granted: bool, enforcement: str, asking: Policy
+    granted: bool, came_to: list[str], asking: Policy
 ) -> None:
-    """Once, on the record as in the result: of an approved call it was only observed."""
+    """Once, on the record as in the result; an approved call has what was asked for, and violates nothing."""
     store = MemoryStore()
     result = await run_once(
         FakeAdapter([Ask(name="bash")]), "go", policies=[asking], store=store, approver=FakeApprover(granted)
@@ -99,8 +101,10 @@ async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(
     recorded = [event.enforcement for event in of_type(result.events, PolicyViolated)]
     (request,) = of_type(result.events, ToolApprovalRequested)
 
-    assert recorded == [v.enforcement for v in result.policy.violations] == [enforcement]
-    assert [v["rule"] for v in request.violations] == [v.rule for v in result.policy.violations]
+    assert recorded == [v.enforcement for v in result.policy.violations] == came_to
+    assert result.policy.action == "request_approval"
+    assert [rule.status for rule in result.policy.rules.values()] == ["held" if granted else "violated"]
+    assert len(request.violations) == 1
 
 
 @pytest.mark.anyio
@@ -198,3 +202,32 @@ async def test_approvals_are_listed_oldest_first(asking: Policy, autojump_clock:
         await supervisor.cancel_all()
 
     assert (here, stored) == ([1, 2], [1, 2])
+
+
+class Unrecorded(MemoryStore):
+    """Its owners are lost before they act on an answer."""
+
+    async def approval(self, approval_id: str) -> StoredApproval | None:
+        approval = await super().approval(approval_id)
+        return None if approval is None else msgspec.structs.replace(approval, recorded=False)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(
+    recorded: bool, asking: Policy
+) -> None:
+    """Whoever looks late finds the answer recorded and nobody owning the run; unrecorded, nobody will act on it."""
+    store = MemoryStore() if recorded else Unrecorded()
+    adapter = FakeAdapter([Ask(name="bash")])
+    result = await run_once(adapter, "go", policies=[asking], store=store, approver=FakeApprover(True))
+    (request,) = of_type(result.events, ToolApprovalRequested)
+    approval = await store.approval(request.approval_id)
+    assert approval is not None
+    late = msgspec.structs.replace(approval, recorded=False)
+    with anyio.fail_after(PATIENCE_S):
+        if recorded:
+            assert (await taken_up(store, late)).recorded
+        else:
+            with pytest.raises(ApprovalError, match="cannot be answered"):
+                await taken_up(store, late)

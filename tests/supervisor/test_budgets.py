@@ -329,3 +329,27 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() ->
     await reap(store)
 
     assert await left(store) == [(3, 0, 7)]
+
+
+async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:
+    """Its supervisor has looked for lost runs before that one was lost, and looks again before it starts the next."""
+    from proctor.policies.budget import BudgetClaim
+    from proctor.supervisor.ports.facts import Owner, RunInfo
+
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        first = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money())])
+        await first.wait()
+        owner = await store.register(Owner(owner_id="o"), lease_s=60)
+        await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
+        await store.append([RunStarted(run_id="r", session_id="s")], epoch=owner.epoch)
+        claim = BudgetClaim(budget="org/money", key="", counts="cost_usd", window="", max=10)
+        await store.reserve("r", [Draw(claim=claim, used=1, want=9)], epoch=owner.epoch)
+        there = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money(reserve=5))])
+        with pytest.raises(PolicyViolationError, match="9 reserved"):
+            await there.wait()
+        await store.release(owner.epoch)
+        gone = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money(reserve=5))])
+        await gone.wait()
+
+    assert await left(store) == [(1, 0, 9)]

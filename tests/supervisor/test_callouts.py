@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import structs
 
 from proctor.policies import Policy, PolicyError, RunContext, ToolCall, Usage, compile_policy
 from proctor.policies.rules import Check
@@ -13,6 +14,7 @@ from proctor.policies.rules.evidence.check_context import CheckContext, Refuse
 from proctor.policies.rules.nets.machine import NetState
 from proctor.policies.rules.nets.written import Transition
 from proctor.policies.stream.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
+from proctor.policies.stream.tools import Tool
 from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.api.handle import RunHandle
 from proctor.supervisor.store.memory.store import MemoryStore
@@ -108,6 +110,7 @@ async def test_nets_join_and_leave_a_running_run() -> None:
     """From the next call on; a net that left keeps its state for when it comes back."""
     line = "limit push to 1 per session"
     statuses: list[str] = []
+    resolved: list[dict[str, str]] = []
     handles: list[RunHandle] = []
 
     async def meanwhile(call: ToolCall) -> None:
@@ -117,6 +120,7 @@ async def test_nets_join_and_leave_a_running_run() -> None:
         else:
             handle.add_net(line)
         statuses.append(handle.status())
+        resolved.append(handle.resolve("push"))
 
     calls = ("1", "push"), ("join", "wait"), ("2", "push"), ("3", "push"), ("leave", "wait"), ("4", "push")
     adapter = FakeAdapter(steps(*((id, name, {}) for id, name in (*calls, ("back", "wait"), ("5", "push")))))
@@ -140,6 +144,7 @@ async def test_nets_join_and_leave_a_running_run() -> None:
         ("net_joined", line),
     ]
     assert folded.status() == statuses[-1]
+    assert resolved == [{line: "gated"}, {}, {line: "blocked"}]
     assert statuses == [
         f"{line}: budget: 1; now: push",
         f"{line}: no token; not now: push; not active",
@@ -215,3 +220,23 @@ async def test_what_an_asynchronous_check_raised_is_in_the_record() -> None:
     result = await run_once(FakeAdapter([Ask(name="x")]), "go", policies=[policy])
 
     assert ["no database" in violation.message for violation in result.policy.violations] == [True]
+
+
+async def test_mappers_go_with_a_run() -> None:
+    """Calls are governed under the names they give, also where every name has to be one of the agent's tools."""
+    policy = Policy(name="p", on_violation="deny", enforcement="required", nets=["limit erase to 1 per session"])
+
+    def erases(call: Any) -> str | None:
+        return "erase" if call.name == "delete" else None
+
+    def fails(call: Any) -> None:
+        raise ValueError(call.name)
+
+    tools = (Tool(name="backup"), Tool(name="delete"))
+    ran = []
+    for mapper in (erases, fails):
+        adapter = FakeAdapter(CLEANING, capabilities=structs.replace(FakeAdapter().capabilities, tools=tools))
+        await run_once(adapter, "go", policies=[policy], mappers={"limit erase to 1 per session": mapper})
+        ran.append([call.id for call in adapter.ran])
+
+    assert ran == [["1", "2"], []]

@@ -157,7 +157,7 @@ async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_cloc
 async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """What it has already is read back and handed over."""
+    """What it has already it answers for when it is asked again."""
     store = ScriptedStore("stores and is silent")
     run = Written(store)
     async with trio.open_nursery() as tasks:
@@ -167,7 +167,7 @@ async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
     assert run.journal.owes
     await run.journal.settle()
 
-    assert len(store.appends) == 1
+    assert len(store.appends) == 2
     assert run.types() == BEGUN
     assert [event.type async for event in store.read("s")] == BEGUN
 
@@ -183,13 +183,13 @@ async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.t
         error = await run.journal.drained(2)
         took = trio.current_time() - began
         owes = run.journal.owes
-        with pytest.raises(StoreError, match="has not answered for 5 seconds"):
+        with pytest.raises(StoreError, match="has not answered for 45 seconds"):
             await run.journal.retry()
         retried = trio.current_time() - began - took
         tasks.cancel_scope.cancel()
 
     assert str(error) == "the store has not answered for 2 seconds"
-    assert (took, retried, owes) == (2, ANSWER_S, False)
+    assert (took, retried, owes) == (2, ANSWER_S, True)
     assert len(store.appends) == 1
 
 
@@ -233,13 +233,13 @@ async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
 
 
 async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockClock) -> None:
-    """It has five seconds."""
+    """It has as long as a store may take."""
     run = Written(ScriptedStore(FULL, "is silent"))
     await run.journal.flush()
     run.ends()
     began = trio.current_time()
 
-    with pytest.raises(StoreError, match="has not answered for 5 seconds"):
+    with pytest.raises(StoreError, match="has not answered for 45 seconds"):
         await run.journal.retry()
     assert trio.current_time() - began == ANSWER_S
 
@@ -294,7 +294,7 @@ async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None
 
 
 @pytest.mark.parametrize("holds", ["less", "more"])
-async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
+async def test_a_store_that_has_all_of_it_and_more_stores_nothing(
     holds: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Somebody else has ended the run since: that is not taken for what is owed."""
@@ -308,7 +308,7 @@ async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
     await MemoryStore.append(store, later if holds == "more" else [])
     await run.journal.settle()
 
-    assert (len(store.appends), run.journal.owes, run.types()) == (1, False, BEGUN)
+    assert (len(store.appends), run.journal.owes, run.types()) == (2, False, BEGUN)
 
 
 async def test_what_nobody_writes_yet_is_waited_for() -> None:

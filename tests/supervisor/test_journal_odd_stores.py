@@ -16,6 +16,7 @@ from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, Run
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.ports.orders import Cancel, Instruction
 from proctor.supervisor.run.journal import ANSWER_S
+from proctor.supervisor.run.recorder import HURRY_S
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -62,7 +63,7 @@ async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
             await handle.wait()
         took = trio.current_time() - began
 
-    assert took == pytest.approx(2 * ANSWER_S)
+    assert took == pytest.approx(HURRY_S + ANSWER_S)
     assert adapter.rungs == ["interrupt"] * until
     assert adapter.closed == len(adapter.launches) == until
     assert raised.value.partial.status == "cancelled"
@@ -76,7 +77,7 @@ async def test_a_deadline_is_kept_though_the_store_is_silent(autojump_clock: tri
     with pytest.raises(PolicyViolationError) as raised:
         await run_once(adapter, "go", policies=[policy], store=store)
 
-    assert trio.current_time() == pytest.approx(60 + 2 * ANSWER_S, abs=0.1)
+    assert trio.current_time() == pytest.approx(60 + HURRY_S + ANSWER_S, abs=0.1)
     assert adapter.ran == []
     assert isinstance(raised.value.__cause__, StoreError)
 
@@ -90,7 +91,7 @@ async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(
         await run_once(FakeAdapter(output="all"), "go", policies=[permissive], store=Silent(1))
 
     assert (raised.value.partial.status, raised.value.partial.output) == ("completed", "all")
-    assert trio.current_time() == pytest.approx(2 * ANSWER_S)
+    assert trio.current_time() == pytest.approx(HURRY_S + ANSWER_S)
 
 
 @pytest.mark.trio
@@ -103,7 +104,7 @@ async def test_a_store_that_answers_late_has_the_whole_record_once(
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         await trio.testing.wait_all_tasks_blocked()
         await handle.cancel()
-        await trio.sleep(1.5 * ANSWER_S)
+        await trio.sleep(HURRY_S + 0.9 * ANSWER_S)
         ended_before = adapter.closed
         store.answers.set()
         result = await handle.wait()
@@ -127,7 +128,7 @@ async def test_a_store_that_recovers_before_the_client_ends_has_the_end_too(
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         await trio.testing.wait_all_tasks_blocked()
         await handle.cancel()
-        await trio.sleep(1.1 * ANSWER_S)
+        await trio.sleep(1.1 * HURRY_S)
         store.answers.set()
         result = await handle.wait()
     stored = await store.record()
@@ -260,3 +261,36 @@ async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(
     assert isinstance(end, RunCancelled)
     assert len(adapter.rungs) == 2
     assert [rung["rung"] for rung in end.evidence["rungs"]] == adapter.rungs
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("stores", [True, False])
+async def test_an_end_that_a_store_was_long_silent_about_is_settled_when_it_comes_back(
+    stores: bool, permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Whether it stored what it never answered or not: one end, no unit twice, and the run is over in its list."""
+
+    class ComesBack(MemoryStore):
+        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
+            if 0 < trio.current_time() < 300:
+                if stores:
+                    await super().append(events, **owned)
+                await trio.sleep_forever()
+            return await super().append(events, **owned)
+
+    store = ComesBack()
+    async with Supervisor(store) as supervisor:
+        adapter = FakeAdapter([MessageReceived(content="x"), Pause(), MessageReceived(content="y")])
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        await trio.sleep(1)
+        await handle.cancel()
+        with pytest.raises(StoreError, match="has not answered"):
+            await handle.wait()
+        await trio.sleep(600)
+        (run,) = await store.runs()
+    recorded = [event async for event in store.read(run.session_id)]
+
+    assert run.status == "cancelled"
+    assert [type(event) for event in recorded if isinstance(event, TERMINAL)] == [RunCancelled]
+    assert [isinstance(event, MessageReceived) for event in recorded].count(True) == 1
+    assert isinstance(recorded[-1], RunCancelled)

@@ -241,7 +241,7 @@ class OwnPolicyError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("kind", "notes"), [(OwnPolicyError, ["policy: warn, 1 violations"]), (ClosedError, None)], ids=str
+    ("kind", "notes"), [(OwnPolicyError, ["policy: warn, 1 violation"]), (ClosedError, None)], ids=str
 )
 async def test_an_error_that_takes_no_report_is_raised_all_the_same(
     kind: type[Exception], notes: list[str] | None, denying: Callable[..., Policy]
@@ -251,15 +251,6 @@ async def test_an_error_that_takes_no_report_is_raised_all_the_same(
 
     assert isinstance(raised, kind)
     assert getattr(raised, "__notes__", None) == notes
-
-
-async def test_policies_beats_policy(denying: Callable[..., Policy], permissive: Policy) -> None:
-    """When both are given, only `policies` holds."""
-    adapter = FakeAdapter([BASH])
-    result = await run_once(adapter, "go", policies=[permissive], policy=denying("cancel"))
-
-    assert result.status == "completed"
-    assert [call.name for call in adapter.ran] == ["bash"]
 
 
 async def test_a_silent_provider_is_ended_by_its_user(permissive: Policy) -> None:

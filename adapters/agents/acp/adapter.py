@@ -18,7 +18,7 @@ from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
 from ...kit.launch_options import policy_parts
 from ...kit.processes.client import start_client
-from ...kit.processes.environment import home_of
+from ...kit.processes.environment import home_of, shell_of
 from ...kit.processes.remains import end_remains
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
@@ -97,6 +97,7 @@ class AcpAdapter:
             model=self._model,
             workspace=str(self._folder()),
             home=home_of(self._environment()),
+            shell=shell_of(self._environment()),
             **offering(TOOLS, None),
         )
 

@@ -17,7 +17,7 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
 from ...kit.processes.client import start_client
-from ...kit.processes.environment import home_of
+from ...kit.processes.environment import home_of, shell_of
 from ...kit.processes.remains import end_remains
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
@@ -81,6 +81,7 @@ class AmpAdapter:
             compiles=COMPILES,
             workspace=str(self._folder()),
             home=home_of(self._environment()),
+            shell=shell_of(self._environment()),
             **offering(TOOLS, None),
         )
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from proctor.policies.stream.events import ErrorOccurred, Event
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import ErrorOccurred, Event, ToolCallDenied, ToolCallRequested
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 
@@ -94,7 +95,12 @@ class AmpSession:
             shown = line[:200].decode("utf-8", "replace")
             self._stream.post(ErrorOccurred(code="bad_line", message=f"amp wrote `{shown}`, which is not a record"))
             return
-        await self._gate.report(self._translation.events(record))
+        judged: set[str] = set()
+        for event in self._translation.events(record):
+            if isinstance(event, ToolCallRequested) and await self._gate.attempted(_as_asked(event)):
+                judged.add(event.tool_call_id)
+            elif not (isinstance(event, ToolCallDenied) and event.tool_call_id in judged):
+                await self._gate.report([event])
 
     def _speaks(self) -> None:
         self._silent = False
@@ -114,3 +120,14 @@ class AmpSession:
     async def _ended(self) -> None:
         self._ending = True
         self._stream.close()
+
+
+def _as_asked(event: ToolCallRequested) -> ToolCall:
+    """A call that the client refused by a rule of ours, as the gate is asked about it."""
+    return ToolCall(
+        id=event.tool_call_id,
+        name=event.tool_name,
+        input=event.tool_input,
+        turn=event.turn,
+        parent_tool_call_id=event.parent_tool_call_id,
+    )

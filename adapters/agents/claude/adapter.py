@@ -15,7 +15,7 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
-from ...kit.processes.environment import home_of
+from ...kit.processes.environment import home_of, shell_of
 from ...kit.processes.remains import end_remains
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
@@ -83,6 +83,7 @@ class ClaudeAdapter:
             model=self._own.get("model"),
             workspace=os.path.abspath(self._own.get("cwd") or os.curdir),
             home=home_of({**os.environ, **self._own.get("env", {})}),
+            shell=shell_of(os.environ),
             **offering(TOOLS, [at_the_gate(name) for name in tools or ()] if named else None),
         )
 
@@ -119,7 +120,7 @@ class ClaudeAdapter:
         from .launching import below_guardian
         from .session import ClaudeSession
 
-        with below_guardian(self._own) as own:
+        with below_guardian(self._own, launch.mark) as own:
             session = ClaudeSession(own, launch)
             async with helpers() as tasks:
                 await tasks.start(session.run)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
 
 
@@ -20,6 +21,10 @@ class ClaudeCall(msgspec.Struct, kw_only=True):
     proposed: bool = False
     allowed: bool = False
 
+    def as_asked(self, call_id: str) -> ToolCall:
+        """The call as the gate is asked about it."""
+        return ToolCall(id=call_id, name=self.name, input=self.input, turn=self.turn, parent_tool_call_id=self.parent)
+
 
 class CallBook:
     """The calls of one session that are not over, by id, and the sub-agents by the call that started them.
@@ -32,6 +37,7 @@ class CallBook:
         self._turns: dict[str, int] = {}
         self._agents: dict[str, str] = {}
         self._refusals: dict[str, list[str]] = {}
+        self._unasked: dict[str, ToolCall] = {}
 
     def mentioned(self, call_id: str, name: str, *, turn: int, parent: str | None) -> ClaudeCall:
         """Note a call the model asked for; a sub-agent's belongs to the turn of the call that started it."""
@@ -87,11 +93,17 @@ class CallBook:
             return
         call = self._calls.pop(call_id, None) or ClaudeCall()
         if failed:
+            if call.name and not call.proposed:
+                self._unasked[call_id] = call.as_asked(call_id)
             yield ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=content)
             return
         if not call.allowed:
             yield started(call_id, call)
         yield ToolCallCompleted(tool_call_id=call_id, tool_name=call.name, tool_output=content)
+
+    def take_unasked(self, call_id: str) -> ToolCall | None:
+        """A call that failed although the gate was never asked about it: the client refused it by itself."""
+        return self._unasked.pop(call_id, None)
 
     def _is_refusal(self, call_id: str, content: Any) -> bool:
         """Whether a failure is the gate's own refusal come back; several calls may have had one id."""

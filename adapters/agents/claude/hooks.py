@@ -71,7 +71,7 @@ class Hooks:
             return PermissionResultAllow()
         if call is not None:
             call.allowed = False
-            refused = self._gate.not_run(self._proposal(str(context.tool_use_id), call), REWRITTEN)
+            refused = self._gate.not_run(call.as_asked(str(context.tool_use_id)), REWRITTEN)
             self._calls.refused(str(context.tool_use_id), refused.tell_model or "")
         return PermissionResultDeny(message=tell_model_default(name))
 
@@ -96,9 +96,6 @@ class Hooks:
         else:
             self._calls.refused(call_id, answer.tell_model or "")
         return answer
-
-    def _proposal(self, call_id: str, call: ClaudeCall) -> ToolCall:
-        return ToolCall(id=call_id, name=call.name, input=call.input, turn=call.turn, parent_tool_call_id=call.parent)
 
     def _output(self, answer: GateAnswer) -> dict[str, Any]:
         output: dict[str, Any] = {"hookEventName": "PreToolUse"}

@@ -36,13 +36,13 @@ def check_options(own: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def below_guardian(own: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def below_guardian(own: Mapping[str, Any], mark: str) -> Iterator[dict[str, Any]]:
     """The caller's options, with a client below a guardian: what it starts cannot leave its tree (Linux)."""
     client = own.get("cli_path") or _bundled_client()
     if client is None:
         yield dict(own)  # the SDK looks for one elsewhere
         return
-    with guarded_program(str(client)) as program:
+    with guarded_program(str(client), mark) as program:
         yield {**own, "cli_path": program}
 
 

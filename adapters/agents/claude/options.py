@@ -6,6 +6,7 @@ gate. So does a limit whose action is weaker than cancel: the client knows no ot
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ from .names import KNOWN, at_the_gate, is_spellable, resolve
 
 COMPILES: Final = ("allow", "deny", "max_cost_usd", "max_output_tokens", "max_turns")
 MAX_OUTPUT: Final = "CLAUDE_CODE_MAX_OUTPUT_TOKENS"
+"""The most a response may have; the client caps it at what the model can do."""
+USUAL_OUTPUT: Final = 32_000
+"""Beyond this the option could raise what the client asks of a model by itself."""
 HOOK_MARGIN_S: Final = 60.0
 LONGEST_HOOK_S: Final = 2_000_000.0
 """The client's timers count milliseconds in 32 bits."""
@@ -123,12 +127,22 @@ class _Compiled:
             self.options["max_turns"] = _lower(int(maximum), self.own.get("max_turns"))
         elif name == "max_cost_usd":
             self.options["max_budget_usd"] = _lower(maximum, self.own.get("max_budget_usd"))
-        elif name == "max_output_tokens" and maximum >= 1:
-            given = dict(self.own.get("env", {})).get(MAX_OUTPUT)
-            cap = _lower(int(maximum), int(given) if given and given.isdecimal() else None)
-            self.options["env"] = {MAX_OUTPUT: str(cap)}
+        elif name == "max_output_tokens":
+            return self._cap_output(maximum)
+        elif name == "max_total_tokens":
+            self._cap_output(maximum)  # no response may be longer; what is read counts too, and is the gate's
+            return False
         else:
             return False
+        return True
+
+    def _cap_output(self, maximum: float) -> bool:
+        """Let no response be longer than `maximum`; whether the option says so. It only ever lowers the cap."""
+        given = {**os.environ, **(self.own.get("env") or {}), **self.options.get("env", {})}.get(MAX_OUTPUT, "")
+        own = int(given) if given.isdecimal() else 0
+        if maximum < 1 or (not own and maximum > USUAL_OUTPUT):
+            return False
+        self.options["env"] = {MAX_OUTPUT: str(min(int(maximum), own or USUAL_OUTPUT))}
         return True
 
 

@@ -33,8 +33,15 @@ class Wire:
                 f"claude-agent-sdk {__version__} cannot be supervised; pip install 'proctor[claude]' brings "
                 "a version that can"
             )
+        self._process = process
         self.output_ended = _output_ended(process)
         _drop_what_comes_too_late(transport, process)
+
+    @property
+    def returncode(self) -> int | None:
+        """What the client's process, or its guardian, ended with; None while it runs."""
+        code: int | None = self._process.returncode
+        return code
 
     def records(self) -> AsyncGenerator[dict[str, Any]]:
         """Every record of the session, in order; close it when done."""

@@ -14,7 +14,7 @@ import psutil
 from anyio.abc import TaskStatus
 from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
 
-from proctor.policies.stream.events import ErrorOccurred, Event, MessageStreamed
+from proctor.policies.stream.events import ErrorOccurred, Event, MessageStreamed, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapters import Launch, Rung
 
@@ -22,7 +22,7 @@ from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
 from ...kit.log import run_logger
 from ...kit.processes.environment import bash_for_commands
-from ...kit.processes.guarded import GUARDS
+from ...kit.processes.guarded import GUARDS, guardian_killed
 from ...kit.processes.process_tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.processes.trace_context import trace_environment
 from ...kit.tasks import helpers
@@ -97,8 +97,11 @@ class ClaudeSession:
             try:
                 await self._release.wait()
             finally:
+                killed = guardian_killed(wire.returncode)
                 await self._shut_down()
             tasks.cancel_scope.cancel()
+        if killed is not None:
+            raise killed
 
     async def _connect(self) -> Wire:
         try:
@@ -154,9 +157,15 @@ class ClaudeSession:
         return ProviderError(f"the Claude Code client {what}", details={"stderr": list(self._stderr)})
 
     async def _take(self, record: dict[str, Any]) -> None:
-        await self._gate.report(event for event in self._translator.events(record) if self._tells(event))
+        events = [event for event in self._translator.events(record) if self._tells(event)]
+        await self._gate.report([event for event in events if not await self._attempted(event)])
         self._usage_due.set()
         self._wake()
+
+    async def _attempted(self, event: Event) -> bool:
+        """Whether the client refused a call without asking, and the policy refuses it, too."""
+        refused = self._calls.take_unasked(event.tool_call_id) if isinstance(event, ToolCallFailed) else None
+        return refused is not None and await self._gate.attempted(refused)
 
     def _tells(self, event: Event) -> bool:
         """Whether an event says something: a bare sign of life does so now and then."""

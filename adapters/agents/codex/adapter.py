@@ -15,7 +15,7 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
-from ...kit.processes.environment import home_of
+from ...kit.processes.environment import home_of, shell_of
 from ...kit.processes.remains import end_remains
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
@@ -96,6 +96,7 @@ class CodexAdapter:
             model=self._model,
             workspace=str(self._folder()),
             home=home_of(self._environment()),
+            shell=shell_of(self._environment()),
             **offering(TOOLS, None),
         )
 

@@ -18,6 +18,7 @@ from proctor.supervisor.ports.adapters import GateAnswer, Launch
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
 from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
+from ...traces.codex.rollout import call_input, call_name
 from .items import CodexItem, leaves, tool_input, tool_name
 from .rollout import Rollouts, RunningCalls
 from .sandboxing import Bounds
@@ -163,6 +164,18 @@ class ClientRequests:
             case "item/permissions/requestApproval":
                 return NO_PERMISSIONS
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+
+    async def attempts(self) -> None:
+        """Judge the calls of tools that the client was started without: it only records that it told its model so."""
+        for thread in self._rollouts.threads():
+            rollout = await self._rollouts.of(thread)
+            await rollout.read()
+            for call_id, item in rollout.take_unsupported().items():
+                turn, parent = self._translation.place(thread)
+                name, written = call_name(item), call_input(item)
+                await self._gate.attempted(
+                    ToolCall(id=call_id, name=name, input=written, turn=turn, parent_tool_call_id=parent)
+                )
 
     async def _command(self, params: dict[str, Any], thread: str) -> CodexProposal | None:
         written: dict[str, Any] | None = {}

@@ -24,6 +24,8 @@ from .translation import CodexTranslation
 
 _TRIES: Final = 400
 _PAUSE_S: Final = 0.025
+_UNSUPPORTED: Final = "unsupported call"
+"""How the model is told that the client has no such tool."""
 
 
 class _Line(msgspec.Struct):
@@ -45,6 +47,8 @@ class Rollout:
         self._calls: dict[str, str] = {}
         self._outputs: dict[str, str] = {}
         self._open: set[str] = set()
+        self._items: dict[str, dict[str, Any]] = {}
+        self._unsupported: dict[str, dict[str, Any]] = {}
         self.shared: set[str] = set()
         self.usage: dict[str, Any] = {}
 
@@ -68,6 +72,11 @@ class Rollout:
     def take_outputs(self) -> dict[str, str]:
         """What the model was told about its calls, by call id: what was read and not taken yet."""
         taken, self._outputs = self._outputs, {}
+        return taken
+
+    def take_unsupported(self) -> dict[str, dict[str, Any]]:
+        """The calls of tools that the client does not have, by call id: what was read and not taken yet."""
+        taken, self._unsupported = self._unsupported, {}
         return taken
 
     def _read_on(self, path: Path) -> None:
@@ -98,10 +107,14 @@ class Rollout:
             if call_id in self._open:
                 self.shared.add(call_id)
             self._open.add(call_id)
+            self._items[call_id] = item
         if kind == "function_call":
             self._calls[call_id] = str(item.get("arguments"))
         elif kind in ("function_call_output", "custom_tool_call_output"):
             self._open.discard(call_id)
+            called = self._items.pop(call_id, None)
+            if called is not None and str(item.get("output")).startswith(_UNSUPPORTED):
+                self._unsupported[call_id] = called
         if kind == "function_call_output":
             self._calls.pop(call_id, None)  # it is not asked about any more
             self._outputs[call_id] = str(item.get("output"))

@@ -173,6 +173,7 @@ class CodexSession:
         if method in _CALLS_DONE:
             await self._calls.look_up()
         if method == "turn/completed":
+            await self._questions.attempts()
             if params.get("threadId") == self._translation.threads.own:
                 self._end_of_turn(params.get("turn") or {})
             return
@@ -180,6 +181,9 @@ class CodexSession:
         if self._translation.turn_id:
             self._turn.begins()
         self._calls.changed()
+        if method in _CALLS_DONE:
+            self._tasks.start_soon(self._rollouts.of, str(params.get("threadId") or self._translation.threads.own))
+            await self._questions.attempts()
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Something the client asks; what is not known is refused."""

@@ -100,7 +100,7 @@ class CodexTranslation:
                 yield self._error(params, thread)
             case _:
                 if not method.startswith(_QUIET):
-                    yield Unrecognized(raw={"type": f"codex/{method}", **params})
+                    yield Unrecognized(raw={**params, "type": f"codex/{method}"})
 
     def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
         """What the client's own record of a thread says of the response going on and the client did not.

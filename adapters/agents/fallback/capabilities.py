@@ -35,6 +35,7 @@ def weakest(each: Sequence[Capabilities]) -> Capabilities:
         model=_same([one.model for one in each]),
         workspace=_same([one.workspace for one in each]),
         home=_same([one.home for one in each]),
+        shell=_same([one.shell for one in each]),
     )
 
 
@@ -67,4 +68,6 @@ def _both(one: Tool, other: Tool) -> Tool:
         inputs=inputs,
         synonyms=tuple(dict.fromkeys((*one.synonyms, *other.synonyms))),
         takes=tuple(dict.fromkeys((*one.takes, *other.takes))),
+        unclear=tuple(dict.fromkeys((*one.unclear, *other.unclear))),
+        inferred=one.inferred or other.inferred,
     )

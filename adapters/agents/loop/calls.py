@@ -9,6 +9,7 @@ from typing import Any
 
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed
+from proctor.policies.values.foreign import named_error
 
 from ...kit.event_stream import EventStream
 from ...kit.values.jsonable import plain
@@ -98,4 +99,4 @@ def _error_text(error: BaseException | str) -> str:
         return error
     if not isinstance(error, Exception):
         return "ended before it was done"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return named_error(error)

@@ -22,6 +22,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapters import Launch
+from proctor.supervisor.run.foreign.isolation import tool_error
 
 from ...kit.event_stream import EventStream
 from ...kit.task_provider import TaskProvider
@@ -130,9 +131,10 @@ class LoopGate:
         with self.calls.inside(call.id):
             try:
                 result = await act(given)
-            except BaseException as error:
+            except BaseException as raised:
+                error = tool_error(raised)
                 self.calls.failed(call.id, error)
-                raise
+                raise error  # noqa: B904 - it is what was raised, or has that as its cause
         await self.calls.completed(call.id, result)
         await checkpoint()
         return result
@@ -238,3 +240,8 @@ class LoopGate:
         async with self._beginning:  # siblings wait until the turn they belong to was told
             if not self._turn:
                 await self.turn()
+
+
+def is_forced(choice: Any) -> bool:
+    """Whether a `tool_choice` makes the model call a tool; providers refuse one that names a tool not offered."""
+    return choice not in (None, "auto", "none")

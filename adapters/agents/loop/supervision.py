@@ -64,7 +64,7 @@ async def supervise(
     `gate.output` is the run's output; `gate.supervisor` answers approvals.
 
     Args:
-        policies: the policies, merged left to right.
+        policies: the policies, merged left to right; `()` for a run under no policy.
         policy: one policy, instead of `policies`.
         prompt: the block's task, for the record.
         store: where the run is recorded; by default in memory.

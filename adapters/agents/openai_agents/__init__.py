@@ -8,6 +8,7 @@ ROOMS = (
     "adapter",  # OpenAIAgentsAdapter
     "session",  # one running agent
     "runs",  # the SDK's runner, for runs inside a supervised one
+    "narrowing",  # models that are shown only what could be called
     "reporting",  # the hooks that report a run
     "guard",  # what asks the gate before a tool runs
     "gated_agents",  # agents whose tools ask first

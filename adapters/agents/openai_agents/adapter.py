@@ -39,7 +39,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
     Args:
         agent: the agent, or its name as `module:name`; it is not changed.
         run_config: the caller's RunConfig; tracing is switched off.
-        narrow: offer the model only the tools that it could call now.
+        narrow: offer the model only the tools that it could call now; an attempt at another is refused as any is.
         stream: report text as it is written; the model must be able to stream.
         run_options: anything else for `Runner.run`, such as `context`, `hooks` or `session`.
     """
@@ -50,7 +50,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
     limits = LIMITS
 
     def __init__(
-        self, agent: Any, *, run_config: Any = None, narrow: bool = False, stream: bool = False, **run_options: Any
+        self, agent: Any, *, run_config: Any = None, narrow: bool = True, stream: bool = False, **run_options: Any
     ) -> None:
         super().__init__(agent, narrow=narrow, stream=stream)
         if not hasattr(self._agent, "tools") or not hasattr(self._agent, "handoffs"):

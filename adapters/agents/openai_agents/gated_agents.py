@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from agents import Agent, CustomTool, FunctionTool, Handoff, RunContextWrapper, ToolInputGuardrail
 from agents.tool import Tool
 
 from proctor.policies.stream import tools as portable
+from proctor.supervisor.run.foreign.isolation import tool_error
 
 from ...kit.tool_names.frameworks import OPENAI_AGENTS, own_tools
 from ...kit.values.jsonable import plain
@@ -33,16 +34,16 @@ class GatedAgents:
         guard_of: makes what asks the gate.
         hold: asks the gate for what the caller's own code does.
         failed: is told, in the tool's task, of an exception that the SDK turns into a result.
-        offered: whether the model is shown a tool of this name.
+        narrowed: makes the model that an agent has be shown only what could be called.
     """
 
     def __init__(
-        self, guard_of: GuardOf, hold: Hold, failed: OnFailure, offered: Callable[[str], bool] | None
+        self, guard_of: GuardOf, hold: Hold, failed: OnFailure, narrowed: Callable[[Any], Any] | None
     ) -> None:
         self._guard_of = guard_of
         self._hold = hold
         self._failed = failed
-        self._offered = offered
+        self._narrowed = narrowed
         self._copies: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
 
     def of(self, agent: Agent[Any]) -> Agent[Any]:
@@ -50,6 +51,8 @@ class GatedAgents:
         if id(agent) not in self._copies:
             made = agent.clone(tools=[self.gated(tool) for tool in agent.tools], handoffs=[])
             made.__class__ = _asking(type(made), self)
+            if self._narrowed is not None:
+                made.model = self._narrowed(agent.model)
             self._copies[id(agent)] = (agent, made)
             self._copies[id(made)] = (made, made)
             made.handoffs = [self._handoff(target) for target in agent.handoffs]
@@ -63,7 +66,7 @@ class GatedAgents:
         if any(guard.name == NAME for guard in tool.tool_input_guardrails or ()):
             return tool
         changes: dict[str, Any] = {
-            "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)]
+            "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)],
         }
         if tool.timeout_seconds is not None:
             changes["timeout_error_function"] = self._telling(tool.timeout_error_function or _timed_out)
@@ -71,9 +74,9 @@ class GatedAgents:
         own = getattr(tool, "_failure_error_function", None)
         if own is not None and not getattr(tool, "_use_default_failure_error_function", True):
             changes["_failure_error_function"] = self._telling(own)
-        if self._offered is not None:
-            changes["is_enabled"] = _also(tool.is_enabled, self._offered, tool.name)
-        return changed(tool, changes)
+        made = changed(tool, changes)
+        # the copy's own: that of the original would answer errors with the original's functions
+        return changed(made, {"on_invoke_tool": _contained(made.on_invoke_tool)})
 
     def _handoff(self, target: Any) -> Any:
         if isinstance(target, Agent):
@@ -111,6 +114,18 @@ class GatedAgents:
             return await text if inspect.isawaitable(text) else text
 
         return tell
+
+
+def _contained(invoke: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Runs a tool; the SDK does so in a task of its own."""
+
+    async def contained(*args: Any) -> Any:
+        try:
+            return await invoke(*args)
+        except BaseException as raised:
+            raise tool_error(raised)  # noqa: B904 - it is what was raised, or has that as its cause
+
+    return contained
 
 
 def _asking(kind: type[Agent[Any]], gated: GatedAgents) -> type[Agent[Any]]:
@@ -168,15 +183,3 @@ def _known_target(target: Handoff[Any, Any]) -> Any:
 
 def _timed_out(context: Any, error: Exception) -> str:
     return f"Tool '{context.tool_name}' timed out."
-
-
-def _also(enabled: Any, offered: Callable[[str], bool], name: str) -> Callable[..., Any]:
-    async def both(context: RunContextWrapper[Any], agent: Any) -> bool:
-        if not offered(name):
-            return False
-        if not callable(enabled):
-            return bool(enabled)
-        given = enabled(context, agent)
-        return bool(await given if inspect.isawaitable(given) else given)
-
-    return both

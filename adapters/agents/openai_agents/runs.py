@@ -16,6 +16,7 @@ from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_
 from ..loop import LoopGate
 from .gated_agents import GatedAgents
 from .guard import ToolGuard
+from .narrowing import Narrowing
 from .reporting import Reporting, TellingFormatter
 
 
@@ -32,9 +33,9 @@ class SupervisedRun:
         self._gate = gate
         self._model_of = model_of
         self._guard = ToolGuard(gate)
-        self._gated_agents = GatedAgents(
-            self._guard.of, self._guard.hold, self._guard.failed, self._offered if narrows else None
-        )
+        self._narrowing = Narrowing(gate) if narrows else None
+        narrowed = self._narrowing.model if self._narrowing else None
+        self._gated_agents = GatedAgents(self._guard.of, self._guard.hold, self._guard.failed, narrowed)
 
     def taken_over(self, agent: Agent[Any], options: dict[str, Any]) -> Agent[Any]:
         """The gated copy of an agent; `options` are changed so that its run is reported here."""
@@ -50,10 +51,11 @@ class SupervisedRun:
         if isinstance(config.tool_error_formatter, TellingFormatter):
             return config
         formatter = TellingFormatter(self._guard, config.tool_error_formatter)
-        return replace(config, tracing_disabled=True, tool_error_formatter=formatter)
-
-    def _offered(self, name: str) -> bool:
-        return bool(self._gate.narrow([name]))
+        config = replace(config, tracing_disabled=True, tool_error_formatter=formatter)
+        if self._narrowing is None:
+            return config
+        model, provider = self._narrowing.model(config.model), self._narrowing.provider(config.model_provider)
+        return replace(config, model=model, model_provider=provider)
 
 
 supervised: ContextVar[SupervisedRun | None] = ContextVar("proctor_supervised_run", default=None)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import SkipToolExecution
 from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import RunContext, ToolDefinition
+
+from proctor.supervisor.run.foreign.isolation import tool_error
 
 from ..loop import ToolRefused
 from ..loop.inputs import with_objects
+from ..loop.loop_gate import is_forced
 from .meter import Meter
 from .responses import events_of
 
@@ -22,7 +26,7 @@ class GateCapability(AbstractCapability[Any]):
     """Asks the gate before each call, after every other capability could change the input."""
 
     meter: Meter
-    narrows: bool = False
+    narrows: bool
 
     def get_ordering(self) -> CapabilityOrdering:
         """Innermost: what is judged is what runs."""
@@ -32,7 +36,7 @@ class GateCapability(AbstractCapability[Any]):
         """A response is about to be asked for."""
         await self.meter.settle(ctx.usage)
         await self.meter.gate.turn()
-        return request_context
+        return self._narrowed(request_context) if self.narrows else request_context
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
@@ -45,12 +49,17 @@ class GateCapability(AbstractCapability[Any]):
             await gate.report(event)
         return response
 
-    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """The tools to offer."""
-        if not self.narrows:
-            return tool_defs
-        callable_now = set(self.meter.gate.narrow([tool.name for tool in tool_defs]))
-        return [tool for tool in tool_defs if tool.name in callable_now]
+    def _narrowed(self, request: ModelRequestContext) -> ModelRequestContext:
+        """The request without the tools that could not be called now.
+
+        The agent keeps them: an attempt at one is put to the gate like any other call.
+        """
+        if is_forced((request.model_settings or {}).get("tool_choice")):
+            return request
+        offered = request.model_request_parameters
+        callable_now = set(self.meter.gate.narrow([tool.name for tool in offered.function_tools]))
+        kept = [tool for tool in offered.function_tools if tool.name in callable_now]
+        return replace(request, model_request_parameters=replace(offered, function_tools=kept))
 
     async def before_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
@@ -82,9 +91,10 @@ class GateCapability(AbstractCapability[Any]):
             except SkipToolExecution as skipped:
                 await calls.completed(call.tool_call_id, skipped.result)
                 raise
-            except BaseException as error:
+            except BaseException as raised:
+                error = tool_error(raised)
                 calls.failed(call.tool_call_id, error)
-                raise
+                raise error  # noqa: B904 - it is what was raised, or has that as its cause
         await self.meter.settle(ctx.usage)
         await calls.completed(call.tool_call_id, result)
         return result

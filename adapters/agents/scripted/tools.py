@@ -12,7 +12,9 @@ from typing import Any, TypeAlias
 import anyio.to_thread
 import msgspec
 
+from proctor.policies.values.foreign import named_error
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.run.foreign.isolation import tool_error
 
 from ...kit.processes.commands import Subprocesses
 
@@ -74,8 +76,11 @@ class Toolbox:
             return await output if isinstance(output, Awaitable) else output
         except ToolFailedError:
             raise
-        except Exception as error:
-            raise ToolFailedError(f"{type(error).__name__}: {error}") from error
+        except BaseException as raised:
+            error = tool_error(raised)
+            if not isinstance(error, Exception):
+                raise
+            raise ToolFailedError(named_error(error)) from raised
 
     async def _bash(self, command: str, timeout_s: float | None = None) -> dict[str, Any]:
         given = self._timeout_s if timeout_s is None else min(float(timeout_s), self._timeout_s)

@@ -62,6 +62,7 @@ class ShellAdapter:
             compiles=(f"allow {DYNAMIC}",),
             workspace=str(self._cwd.absolute()),
             home=home_of(os.environ if self._env is None else self._env),
+            shell="bash",
         )
 
     async def prepare(self) -> None:
@@ -73,8 +74,9 @@ class ShellAdapter:
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """Commands that are known only when they run are refused unless an allow list names `dynamic`."""
-        admits = _admits_dynamic(policy)
-        return options_for(policy, {"dynamic": admits}, (f"allow {DYNAMIC}",) if admits else ())
+        named = sorted(_named(policy))
+        admits = DYNAMIC in named
+        return options_for(policy, {"dynamic": admits, "named": named}, (f"allow {DYNAMIC}",) if admits else ())
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
@@ -82,13 +84,14 @@ class ShellAdapter:
         commands = Subprocesses(launch.mark)
         stream = EventStream()
         admits = launch.options.options.get("dynamic") is True
-        agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits)
+        named = launch.options.options.get("named") or ()
+        agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits, named=named)
         run = partial(agent.run, cwd=self._cwd, env=self._env, timeout_s=self._timeout_s)
         async with at_work(TaskProvider(stream, launch, commands), run) as provider:
             yield provider
 
 
-def _admits_dynamic(policy: Policy) -> bool:
-    """Whether an allow list of the stack names `dynamic` itself; a wildcard does not."""
-    rules = [rule for member in members_of(policy) for rule in member.tool_rules]
-    return any(isinstance(rule, Allow) and DYNAMIC in rule.tools for rule in rules)
+def _named(policy: Policy) -> set[str]:
+    """What allow lists of the stack name itself; a wildcard names nothing."""
+    rules = [rule for member in members_of(policy) for rule in member.tool_rules if isinstance(rule, Allow)]
+    return {tool for rule in rules for tool in rule.tools if isinstance(tool, str)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +45,25 @@ class ShellAgent:
         commands: runs the line.
         gate: asked for the line and for each part.
         admits_dynamic: whether commands that are known only when they run are proposed to the gate.
+        named: programs that allow lists name, whose words need not be known.
     """
 
     def __init__(
-        self, line: str, stream: EventStream, commands: Subprocesses, gate: Gate, *, admits_dynamic: bool
+        self,
+        line: str,
+        stream: EventStream,
+        commands: Subprocesses,
+        gate: Gate,
+        *,
+        admits_dynamic: bool,
+        named: Collection[str] = (),
     ) -> None:
         self._line = line
         self._stream = stream
         self._commands = commands
         self._gate = gate
         self._admits_dynamic = admits_dynamic
+        self._named = named
         self._allowed: list[ToolCall] = []
 
     async def run(self, *, cwd: Path, env: Mapping[str, str] | None, timeout_s: float | None) -> None:
@@ -78,6 +87,7 @@ class ShellAgent:
 
     def _calls(self, parts: list[LinePart]) -> list[ToolCall]:
         """The line as a call of `bash`, then its parts in the order of the text."""
+        parts = [part for part in parts if part.direction != "read" and not self._is_admitted(part)]
         unseen = [part.command for part in parts if part.name == DYNAMIC]
         if unseen and not self._admits_dynamic:
             raise UnjudgeableLineError(
@@ -90,6 +100,10 @@ class ShellAgent:
             tool_input = {"command": part.command, "argv": list(part.argv), "exact": part.exact, "line": self._line}
             calls.append(ToolCall(id=f"{LINE_ID}.{n}", name=part.name, input=tool_input, turn=1))
         return calls
+
+    def _is_admitted(self, part: LinePart) -> bool:
+        """Whether it is what a program may run that nobody knows, and that an allow list names."""
+        return part.among_words and part.argv[0].rpartition("/")[2] in self._named
 
     async def _ask(self, calls: list[ToolCall]) -> GateAnswer | None:
         """Propose one call after the other, up to the first that is refused, so that no person is asked in vain."""

@@ -10,6 +10,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.values.canonical import json_words
 
 GATING = "PreToolUse"
+SESSION_END = "SessionEnd"
 EVENTS = (
     "UserPromptSubmit",
     GATING,
@@ -17,7 +18,7 @@ EVENTS = (
     "PostToolUseFailure",
     "PostToolBatch",
     "Stop",
-    "SessionEnd",
+    SESSION_END,
     "ConfigChange",
 )
 """The hooks that are needed; a prompt that is not seen begins its run with its first call."""

@@ -4,6 +4,7 @@ ROOMS = (
     "board",  # the live board of `watch`
     "blocks",  # what blocks starts, in words and as data
     "prompt_approver",  # approvals asked for at the prompt
+    "asking",  # who asks for a person, and why
     "latest",  # the latest events of a store, and those that come
     "live",  # events as they come, then how the run ended
     "events",  # one event as a line

@@ -15,6 +15,8 @@ from proctor.policies.stack.limits import figure
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import rule_name
 
+from ..moments import dollars
+
 EventLine: TypeAlias = tuple[str, str, str]
 _LONGEST = 300
 _CALLS_KNOWN = 4096
@@ -83,7 +85,7 @@ def _violated(_: EventLines, event: ev.PolicyViolated) -> EventLine:
 
 
 def _used(_: EventLines, event: ev.TokenUsageUpdated) -> EventLine:
-    cost = f", ${event.cost_usd:g}" if event.cost_usd else ""
+    cost = f", {dollars(event.cost_usd)}" if event.cost_usd else ""
     used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
     return "tokens", "dim", f"{used} so far" if event.scope == "cumulative" else f"+ {used}"
 
@@ -101,10 +103,16 @@ def _approval_requested(_: EventLines, event: ev.ToolApprovalRequested) -> Event
         return "approval", "yellow", f"{call} ran without the one it needed: it could not be held"
     if event.held:
         left = _seconds(event.at, event.expires_at)
-        return "waits", "bold yellow", f"{call} waits {left} for a person: {how}"
+        return "waits", "bold yellow", f"{call} waits {left} for a person: {how}{_asked_by(event)}"
     if event.input_digest:
         return "approval", "yellow", f"{call} needs one before a later run: {how}"
     return "approval", "yellow", f"{event.violation_kind or 'what happened'} would have needed one"
+
+
+def _asked_by(event: ev.ToolApprovalRequested) -> str:
+    """The rules that ask, and what for."""
+    asking = (f"{rule_name(v['policy'], v['rule'])}: {v['message']}" for v in event.violations)
+    return "".join(f"; {words}" for words in asking)
 
 
 def _answered(event: ev.ApprovalEvent) -> str:

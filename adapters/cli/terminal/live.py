@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..moments import dollars
 from .output import console, say_hanging, say_json
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
     yield "run", result.run_id
     yield "session", result.session_id
     yield "ended", f"{result.status}{f': {printable(result.reason)}' if result.reason else ''}"
-    cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
+    cost = f", {dollars(result.cost_usd)}" if result.cost_usd else ""
     yield "usage", f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
     yield "calls", f"{sum(event.type == 'tool_call_started' for event in result.events)} ran"
     for name, value in policy_lines(result.policy):

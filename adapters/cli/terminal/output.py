@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import IO, TYPE_CHECKING, Any
@@ -65,6 +66,13 @@ def note(text: str) -> None:
     from proctor.adapters.kit.values.printable import printable_lines
 
     print(printable_lines(text), file=sys.stderr)
+
+
+class NoteHandler(logging.Handler):
+    """Log entries as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(self.format(record))
 
 
 class Progress:

@@ -10,6 +10,8 @@ from proctor.adapters.kit.values.login_name import login_name
 from proctor.adapters.kit.values.printable import encoded, printable
 from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
+from .asking import who_asks
+
 
 class PromptApprover:
     """Shows a held call with its whole input and waits for y or n; one question at a time.
@@ -46,5 +48,5 @@ def _show(request: ApprovalRequest) -> None:
     print(f"  {printable(request.call.name)} wants to run, and {printable(request.policy_name)} asks for a person")
     for key, value in request.call.input.items():
         print(f"    {printable(key)}: {encoded(value)}")
-    if request.reason:
-        print(f"  why: {printable(request.reason)}")
+    for rule, why in who_asks(request):
+        print(f"  asked by {rule}: {why}")

@@ -28,7 +28,7 @@ def expected(violation: ViolationRecord) -> str:
 
 def actual(violation: ViolationRecord) -> str:
     """What happened instead, in words."""
-    return str(violation.details.get("actual") or violation.message or "it did not")
+    return str(violation.message or violation.details.get("actual") or "it did not")
 
 
 def suggestion(violation: ViolationRecord) -> str:

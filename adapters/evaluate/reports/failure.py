@@ -47,6 +47,9 @@ def _report(
     append_field(text, "policy", f"{first.policy}, action {first.action}")
     append_field(text, "expected", expected(first))
     append_field(text, "actual", actual(first))
+    position = next((line.position for line in lines if line.id == first.tool_call_id), None)
+    if position is not None:
+        append_field(text, "at", f"call {position} of {len(lines)}")
     if len(violations) > 1:
         append_field(text, "violations", f"{len(violations)}; the first is described here")
     text.append("\n")

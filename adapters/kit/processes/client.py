@@ -18,7 +18,8 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 from ..wire.byte_lines import BROKEN
 from ..wire.output_pipe import OutputPipe
 from .environment import bash_for_commands
-from .guarded import guarded
+from .guarded import GUARDS, guarded, guardian_killed
+from .guardian import SIGNALLED
 from .process_tree import ProcessTree, marked_environment
 
 LEAVE_S: Final = 1.0
@@ -55,8 +56,9 @@ class ClientProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with; None while it runs."""
-        return self._process.returncode
+        """What it ended with, negative for a signal; None while it runs."""
+        code = self._process.returncode
+        return SIGNALLED - code if GUARDS and code is not None and code > SIGNALLED else code
 
     async def say(self, text: str) -> None:
         """Give it all its input at once, and nothing more."""
@@ -98,11 +100,17 @@ class ClientProcess:
     def gone(self, message: str) -> ProviderError:
         """The error for a client that has ended, with its last words."""
         words = "\n".join(self._last_words)
-        return ProviderError(message, details={"exit_code": self.exit_code, "stderr": words})
+        return self.guardian_killed() or ProviderError(
+            message, details={"exit_code": self.exit_code, "stderr": words}
+        )
 
     async def hang_up(self) -> None:
         """Close its input, at which a well-behaved client ends by itself."""
         await self.stdin.aclose()
+
+    def guardian_killed(self) -> ProviderError | None:
+        """The error for a client whose guardian was killed by somebody else."""
+        return guardian_killed(self._process.returncode)
 
     async def end(self) -> None:
         """End it and all it started, in bounded time, whatever happened before."""
@@ -141,11 +149,12 @@ async def start_client(
 
     Raises:
         ProviderUnavailableError: it cannot be started.
+        ProviderError: what it started has killed its guardian.
     """
     output = OutputPipe()
     try:
         process = await anyio.open_process(
-            guarded(command, cwd=cwd, env=env),
+            guarded(command, cwd=cwd, env=env, mark=mark),
             stdin=PIPE,
             stdout=output.write_end,
             stderr=PIPE,
@@ -167,3 +176,5 @@ async def start_client(
         yield client
     finally:
         await client.end()
+    if (killed := client.guardian_killed()) is not None:
+        raise killed

@@ -12,7 +12,9 @@ import anyio
 import anyio.abc
 import msgspec
 
-from .guarded import guarded
+from proctor.supervisor.errors import ProviderError
+
+from .guarded import guarded, guardian_killed
 from .process_tree import ProcessTree, marked_environment
 
 OUTPUT_LIMIT = 64 * 1024
@@ -50,6 +52,8 @@ class Subprocesses:
     def __init__(self, mark: str, *, output_limit: int = OUTPUT_LIMIT) -> None:
         self.tree = ProcessTree(mark=mark)
         self.started = 0
+        self.tampered: ProviderError | None = None
+        """The error where something has killed a guardian."""
         self._ended = 0
         self._guarded: list[_Started] = []
         self._mark = mark
@@ -65,14 +69,20 @@ class Subprocesses:
     ) -> CommandResult:
         """Run one command to its end; cancelled or timed out, it ends with all its processes.
 
-        What it leaves running in the background lives until `end`. Raises OSError when it cannot start.
+        What it leaves running in the background lives until `end`.
+
+        Raises:
+            OSError: it cannot start.
+            ProviderError: what an earlier command started has killed its guardian.
         """
         self.started += 1
         await self._let_go(ended_only=True)
+        if self.tampered is not None:
+            raise self.tampered
         marked = marked_environment(self._mark, env, call_id=str(self.started))
         with _Capture(self._limit) as out, _Capture(self._limit) as err, _Pipe() as status:
             process = await anyio.open_process(
-                guarded(argv, cwd=cwd, env=marked, status_fd=status.writer),
+                guarded(argv, cwd=cwd, env=marked, mark=self._mark, status_fd=status.writer),
                 stdin=subprocess.DEVNULL,
                 stdout=out.writer,
                 stderr=err.writer,
@@ -91,6 +101,9 @@ class Subprocesses:
             finally:
                 with anyio.CancelScope(shield=True):
                     await _end(started, own)
+            if started.tampered is not None:
+                self.tampered = started.tampered
+                await self.tree.kill()
             return CommandResult(
                 exit_code=await started.wait(),
                 stdout=out.text(),
@@ -112,6 +125,7 @@ class Subprocesses:
         for started in [s for s in self._guarded if not ended_only or s.process.returncode is not None]:
             self._guarded.remove(started)
             await started.close()
+            self.tampered = self.tampered or guardian_killed(started.process.returncode)
 
 
 class _Pipe:
@@ -144,6 +158,7 @@ class _Started:
     def __init__(self, process: anyio.abc.Process, status: int) -> None:
         self.process = process
         self.exit_code: int | None = None
+        self.tampered: ProviderError | None = None
         self._status = status
 
     async def wait(self) -> int:
@@ -152,6 +167,7 @@ class _Started:
             await anyio.wait_readable(self._status)
             status = os.read(self._status, 64)
             self.exit_code = int(status) if status else await self.process.wait()
+            self.tampered = None if status else guardian_killed(self.exit_code)
         return self.exit_code
 
     async def close(self) -> None:

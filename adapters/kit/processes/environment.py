@@ -13,6 +13,11 @@ def bash_for_commands(env: Mapping[str, str]) -> dict[str, str]:
     return {} if bash is None else {"SHELL": bash}
 
 
+def shell_of(env: Mapping[str, str]) -> str | None:
+    """The shell that a client runs commands with, where it is started with those variables."""
+    return "bash" if bash_for_commands(env) else None
+
+
 def home_of(env: Mapping[str, str]) -> str | None:
     """The absolute home directory of a process with this environment; None where that does not say."""
     home = env.get("HOME") or env.get("USERPROFILE")

@@ -1,14 +1,19 @@
 """A process between the supervisor and a client, so that nothing the client starts can leave its tree (Linux).
 
-Run as a program, with Python's isolated mode: `guardian.py STATUS_FD COMMAND...`. It makes itself the parent of
+Run as a program, with Python's isolated mode: `guardian.py STATUS_FD LIMIT COMMAND...`. It makes itself the parent of
 every orphan below it, whatever session or environment that has, and ends all that is left when its own parent is
 gone, when the command has ended, or (with a pipe for the command's status) when nobody holds the pipe any more.
+
+What it starts may kill it, as it is of the same user. It never ends by a signal itself, so whoever started it knows
+that it was killed; and LIMIT marks all it starts. That is a limit on locks, which Linux no longer uses: a process has
+it from its parent whatever else it leaves behind, and without privileges nobody can raise it again.
 
 It imports the standard library only, and little of it: it starts with every command.
 """
 
 import ctypes
 import os
+import resource
 import select
 import signal
 import sys
@@ -20,11 +25,18 @@ POLL_S = 0.25
 PAUSE_S = 0.002
 END_S = 10.0
 NO_PIPE = -1
+SIGNALLED = 128
+"""A command that was ended by a signal has this and the signal's number as its exit code."""
+RLIMIT_LOCKS = 10
 
 
-def main(status_fd: int, command: list[str]) -> int:
-    """Run the command and outlive it as long as it is needed; returns or repeats how it ended."""
+def main(status_fd: int, limit: int, command: list[str]) -> int:
+    """Run the command and outlive it as long as it is needed.
+
+    Returns how it ended, as a shell would, or 0 where the status went to the pipe.
+    """
     parent = os.getppid()
+    _set_limit(limit)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _ignore)
@@ -47,7 +59,10 @@ def main(status_fd: int, command: list[str]) -> int:
         if signal.SIGTERM in _sleep(waking) and status is None and status_fd == NO_PIPE:
             _send(child, signal.SIGTERM)  # a library that started us as its client asks the client to end
     end_descendants()
-    return _repeat(status) if status is not None else 1
+    if status is None:
+        return 1
+    code = os.waitstatus_to_exitcode(status)
+    return 0 if status_fd != NO_PIPE else code if code >= 0 else SIGNALLED - code
 
 
 def end_descendants() -> None:
@@ -151,16 +166,6 @@ def _sleep(waking: int) -> bytes:
     return os.read(waking, 4096) if select.select([waking], [], [], POLL_S)[0] else b""
 
 
-def _repeat(status: int) -> int:
-    """End as the command has ended."""
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return code
-    signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None
-    os.kill(os.getpid(), -code)
-    return 128 - code
-
-
 def _send_all(processes: dict[int, int], number: int) -> None:
     """Send a signal to processes and their groups: a group gets it at one moment, whoever is born in it then."""
     groups = set(processes.values()) - {0, os.getpgrp()}
@@ -175,6 +180,14 @@ def _send(target: int, number: int) -> None:
         return
 
 
+def _set_limit(limit: int) -> None:
+    """Mark this process and all it starts; below another guardian they keep that one's mark."""
+    try:
+        resource.setrlimit(RLIMIT_LOCKS, (limit, limit))
+    except (ValueError, OSError):
+        return
+
+
 def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
@@ -184,4 +197,4 @@ def _ignore(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

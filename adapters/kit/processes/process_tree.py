@@ -1,10 +1,11 @@
 """Ending a provider's processes for good: the part of the cancel ladder that all subprocess clients share.
 
-A tree is found by three marks, so that what left its process group, its session or its parents is still
+A tree is found by four marks, so that what left its process group, its session or its parents is still
 found: ancestry (remembered from every look, with creation times, so that a reused pid is never touched),
-the session its root leads, and the environment variable `PROCTOR_RUN` given at launch. On Linux the root is a
-guardian, whose children all orphans become (`guarded`), so that ancestry finds every one. Elsewhere what was
-never seen under its parents, left the root's session and cleared its environment is not found.
+the session its root leads, the environment variable `PROCTOR_RUN` given at launch, and on Linux a limit that its
+guardian sets. There the root is a guardian, whose children all orphans become (`guarded`), so that ancestry finds
+every one; where it was killed, the limit finds those that have not lowered it. Elsewhere what was never seen under
+its parents, left the root's session and cleared its environment is not found.
 
 Processes live on the real clock: waits here are real seconds, whatever clock the event loop runs on.
 """
@@ -26,7 +27,7 @@ import psutil
 from proctor.supervisor.ports.adapters import Rung
 from proctor.supervisor.ports.processes import run_of
 
-from .guarded import GUARDS
+from .guarded import GUARDS, has_limit, limit_of
 from .signals import POSIX, ask_to_end, is_guardian, kill, ourselves, runs, send, session_of
 from .trace_context import trace_environment
 
@@ -74,6 +75,7 @@ class ProcessTree:
 
     def __init__(self, pid: int | None = None, *, mark: str | None = None, call_id: str | None = None) -> None:
         self._marks = _marks(mark, call_id)
+        self._limit = None if mark is None or call_id is not None else limit_of(mark)
         self._roots: list[psutil.Process] = []
         self._processes: dict[psutil.Process, None] = {}
         self._limiter: anyio.CapacityLimiter | None = None
@@ -173,6 +175,8 @@ class ProcessTree:
 
     def _is_marked(self, process: psutil.Process, sessions: set[int]) -> bool:
         if sessions and session_of(process.pid) in sessions:
+            return True
+        if self._limit is not None and has_limit(process.pid, self._limit):
             return True
         if not self._marks:
             return False

@@ -12,6 +12,11 @@ from . import guardian
 
 POSIX: Final = os.name == "posix"
 """Whether this system has signals and sessions."""
+SHELLS: Final = frozenset(("ash", "bash", "dash", "fish", "sh", "zsh"))
+_ADOPTING: Final = frozenset(
+    ("catatonit", "docker-init", "dumb-init", "init", "launchd", "s6-svscan", "systemd", "tini")
+)
+"""Programs that processes whose parent has died belong to."""
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
@@ -40,6 +45,12 @@ def runs(process: psutil.Process) -> bool:
         return False
     except psutil.Error:
         return True
+
+
+def adopts(process: psutil.Process) -> bool:
+    """Whether it takes in processes whose parent has died. Raises psutil.Error."""
+    name = process.name()
+    return name in _ADOPTING or (process.pid == 1 and name in SHELLS)
 
 
 def is_guardian(process: psutil.Process) -> bool:

@@ -1,7 +1,8 @@
 """The tools of agents of frameworks: those that the framework brings, and the developer's own by name and parameters.
 
-A developer's tool goes by a portable name where it is called as such tools mostly are and takes what they take:
-`write_file(path, content)` is `write`; `write_file(text)` is only what it is called, as nobody could say which file.
+A developer's tool goes by a portable name where it is called as such tools mostly are: `write_file(path, content)` is
+`write`. If it takes what nobody understands (`directory`), or lacks what the act needs (`write_file(text)`), it is
+denied as `write`, and permitted only by its own name.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from proctor.policies.stream.tools import PORTABLE, Tool, tool
+from proctor.policies.stream.tools import HARMLESS, PORTABLE, Tool, needed, tool
 
 CALLED: Final[dict[str, str]] = {
     "bash": "bash bash_tool shell shell_tool run_shell_command execute_command run_command run_bash terminal",
@@ -41,11 +42,6 @@ PLACES: Final[dict[str, str]] = {
 
 _MANY: Final = ("paths", "urls", "queries")
 """Lists of such inputs. That of a command is left whole: nobody knows whether it is one or several."""
-
-
-def needed(act: str) -> tuple[str, ...]:
-    """The inputs without which a call could not be judged as an act."""
-    return PORTABLE[act] if act == "move" else PORTABLE[act][:1]
 
 
 Function: TypeAlias = tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], str]
@@ -88,11 +84,13 @@ PYDANTIC_AI: Final[tuple[Tool, ...]] = (
 
 
 def _usual(name: str, act: str) -> Tool:
-    """A tool of this name, whose calls are the act where they have an input that the act needs, else what they are
-    called.
-    """
-    places = {each: tuple(_places(PLACES[each].split())) for each in PORTABLE[act]}
-    return Tool(name=name, acts_where={name: ("$",), act: places[needed(act)[-1]]}, inputs=places)
+    """A tool of this name, each of whose calls is understood as far as its input is."""
+    return Tool(
+        name=name,
+        acts=(act,),
+        inputs={each: tuple(_places(PLACES[each].split())) for each in PORTABLE[act]},
+        inferred=True,
+    )
 
 
 def _places(names: Iterable[str], below: str = "$") -> Iterator[str]:
@@ -116,10 +114,17 @@ def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
     if act is None:
         return Tool(name=name, takes=takes)
     places = {each: tuple(place for place in PLACES[each].split() if place in takes) for each in PORTABLE[act]}
-    if not all(places[each] for each in needed(act)):
-        return Tool(name=name, takes=takes)
     inputs = {each: tuple(_places(found, below)) for each, found in places.items() if found}
-    return Tool(name=name, acts=(act,), inputs=inputs, takes=takes)
+    understood = {place for found in places.values() for place in found} | HARMLESS[act]
+    lacking = [each for each in needed(act) if not places[each]]
+    unclear = (*(each for each in takes if each not in understood), *lacking)
+    return Tool(name=name, acts=(act,), inputs=inputs, takes=takes, unclear=unclear)
+
+
+def parameters_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of what a schema of an object has; `additionalProperties` stands for any others that it allows."""
+    more = ("additionalProperties",) if schema.get("additionalProperties") else ()
+    return (*(schema.get("properties") or ()), *more)
 
 
 def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: Collection[str]) -> tuple[Tool, ...]:
@@ -134,7 +139,7 @@ def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: C
     """
     found: dict[str, Tool] = {}
     for name, schema, *below in functions:
-        one = own_tool(name, schema.get("properties") or (), *below)
+        one = own_tool(name, parameters_of(schema), *below)
         found[name] = both(found[name], one) if name in found else one
     for each in brought:
         if each.name not in found:
@@ -153,6 +158,8 @@ def both(one: Tool, other: Tool) -> Tool:
         acts_where={**one.acts_where, **other.acts_where},
         inputs={key: _union(one.inputs.get(key, ()), other.inputs.get(key, ())) for key in keys},
         takes=_union(one.takes, other.takes),
+        unclear=_union(one.unclear, other.unclear),
+        inferred=one.inferred or other.inferred,
     )
 
 

@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from proctor.policies.stream.tools import Tool
 from proctor.supervisor.errors import UsageError
 
-from .frameworks import MOSTLY, own_tool
+from .frameworks import MOSTLY, own_tool, parameters_of
 
 _USUAL = {each.name.casefold(): each for each in MOSTLY}
 _SCHEMAS = ("params_json_schema", "input_schema", "inputSchema", "parameters", "args")
@@ -40,7 +42,7 @@ def _given(tool: Any) -> Tool:
         return _of(name, [getattr(tool, key, None) for key in _SCHEMAS], tool)
     if callable(tool) and isinstance(called := getattr(tool, "__name__", None), str):
         parameters = inspect.signature(tool).parameters.values()
-        return own_tool(called, [each.name for each in parameters if each.kind is not each.VAR_KEYWORD])
+        return own_tool(called, [each.name for each in parameters])
     raise UsageError(f"`{str(tool)[:80]}` is not a tool: it has no name")
 
 
@@ -50,10 +52,10 @@ def _of(name: Any, schemas: Iterable[Any], tool: Any) -> Tool:
     schema = next((each for each in schemas if isinstance(each, Mapping)), None)
     if schema is None:
         return _named(name)
-    properties = schema.get("properties", () if schema.get("type") == "object" else schema)
-    return own_tool(name, properties)
+    written = "properties" in schema or schema.get("type") == "object"
+    return own_tool(name, parameters_of(schema) if written else schema)
 
 
 def _named(name: str) -> Tool:
     usual = _USUAL.get(name.casefold())
-    return Tool(name=name) if usual is None else Tool(name=name, acts_where=usual.acts_where, inputs=usual.inputs)
+    return Tool(name=name) if usual is None else msgspec.structs.replace(usual, name=name)

@@ -13,6 +13,8 @@ import anyio
 import anyio.abc
 import msgspec
 
+from proctor.policies.values.foreign import error_text
+
 from .byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
 
 METHOD_NOT_FOUND: Final = -32601
@@ -170,7 +172,7 @@ class Peer:
         except RpcError as error:
             answer: Params = {"error": {"code": error.code, "message": error.message}}
         except Exception as error:  # the other side must not wait for ever for an answer of ours
-            answer = {"error": {"code": INTERNAL_ERROR, "message": f"`{method}` failed: {error}"}}
+            answer = {"error": {"code": INTERNAL_ERROR, "message": f"`{method}` failed: {error_text(error)}"}}
         else:
             answer = {"result": result}
         try:

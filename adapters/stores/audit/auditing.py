@@ -11,7 +11,7 @@ from ..postgres import check_installed
 from ..store_names import is_url, shown
 from .heads import Heads
 from .listing import Lists
-from .orders import Orders
+from .orders import Orders, answers_in
 from .sources import AuditSource
 from .verifying import AuditFinding, Pruned, Verifier
 
@@ -59,7 +59,8 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     verifier = Verifier(anchor)
     if anchor is not None and anchor.store_id != source.store_id:
         verifier.find("integrity", "replaced", "this is another store than the one that was anchored")
-    lists = Lists()
+    given = list(source.orders)
+    lists = Lists(answers_in(given))
     for record in source.records:
         verifier.take(record)
         lists.take(record)
@@ -68,8 +69,11 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     for kind, name in source.planted:  # either could show, or keep, another record than is written
         verifier.find("integrity", "planted", f"the store has a {kind} `{name}`, which no version of proctor makes")
     lists.check(verifier, source.runs, source.approvals)
+    lists.check_sessions(verifier, source.sessions)
     orders = Orders(verifier, msgspec.UNSET if anchor is None else anchor.orders)
-    orders.check(source.orders, source.ordered, source.blocks)
+    orders.check(given, source.ordered, source.blocks)
+    for message in source.changed:
+        verifier.find("integrity", "list_changed", message)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     about = {finding.about for finding in verifier.findings}
     return AuditReport(

@@ -17,7 +17,18 @@ from ..postgres.connection.failures import store_error
 from ..postgres.schema import SCHEMA_VERSION, version_of
 from ..postgres.statements.rows import short_id
 from ..tables.queries import every_run, to_run
-from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, AuditSource, approvals_of, numbers_of, runs_of
+from .sources import (
+    APPROVALS,
+    BLOCKS,
+    ORDERS,
+    RECORDS,
+    SESSIONS,
+    AuditSource,
+    approvals_of,
+    changed,
+    numbers_of,
+    runs_of,
+)
 from .verifying import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
@@ -58,10 +69,12 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
                 records=_records(connection),
                 runs=runs_of(connection.rows(every_run(POSTGRES)), partial(to_run, POSTGRES)),
                 approvals=approvals_of(connection.execute(APPROVALS, binary=True)),
+                sessions=connection.execute(SESSIONS).fetchall(),
                 orders=connection.execute(ORDERS, binary=True),
                 ordered=0,  # the database numbers them by what is there
                 blocks=numbers_of(connection.execute(BLOCKS)),
                 planted=connection.execute(_PLANTED).fetchall(),
+                changed=list(changed(connection)),
             )
     except psycopg.Error as error:
         raise store_error(error, address.name) from error

@@ -16,7 +16,18 @@ from ..sqlite.file.descriptors import Connection, connect
 from ..sqlite.file.failures import store_error
 from ..sqlite.schema.tables import SCHEMA_VERSION, check_version
 from ..tables.queries import every_run, to_run
-from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, AuditSource, approvals_of, numbers_of, runs_of
+from .sources import (
+    APPROVALS,
+    BLOCKS,
+    ORDERS,
+    RECORDS,
+    SESSIONS,
+    AuditSource,
+    approvals_of,
+    changed,
+    numbers_of,
+    runs_of,
+)
 from .verifying import StoredRecord
 
 _BUSY_S = 10.0
@@ -40,10 +51,12 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
                 records=_records(connection),
                 runs=runs_of(connection.execute(every_run(connection.dialect)), partial(to_run, connection.dialect)),
                 approvals=approvals_of(connection.execute(APPROVALS)),
+                sessions=connection.execute(SESSIONS),
                 orders=((number, _bytes(data)) for number, data in connection.execute(ORDERS)),
                 ordered=_counted(connection, "instructions"),
                 blocks=numbers_of(connection.execute(BLOCKS)),
                 planted=connection.execute(_PLANTED),
+                changed=changed(connection),
             )
     except sqlite3.Error as error:
         raise store_error(error, path) from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -10,11 +12,24 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proctor.policies.stream.codec import decode_event
-from proctor.policies.stream.events import EVENT_TYPES, ApprovalEvent, Event, MessageSent, RunStarted
-from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo
+from proctor.policies.stream.events import (
+    EVENT_TYPES,
+    TERMINAL,
+    ApprovalEvent,
+    Event,
+    MessageSent,
+    RunStarted,
+    SessionEvent,
+    ToolApprovalRequested,
+)
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo, StoredApproval
+from proctor.supervisor.ports.orders import AnswerGiven
 from proctor.supervisor.redaction import Redactor
-from proctor.supervisor.store.approvals import asks, state_after
+from proctor.supervisor.store.admission import AFTER_THE_END, CALLS, CallsInFlight
+from proctor.supervisor.store.approvals import asks
 from proctor.supervisor.store.codec import status_after
+from proctor.supervisor.store.memory.approvals_and_orders import Desk
 from proctor.supervisor.store.tally import COUNTED, RunTally
 
 from .verifying import StoredRecord, Verifier
@@ -22,8 +37,10 @@ from .verifying import StoredRecord, Verifier
 _TYPES = {
     name
     for name, kind in EVENT_TYPES.items()
-    if kind in COUNTED or kind is MessageSent or issubclass(kind, ApprovalEvent)
+    if kind in COUNTED or kind in CALLS or kind is MessageSent or issubclass(kind, (ApprovalEvent, SessionEvent))
 }
+_ENDS = {name for name, kind in EVENT_TYPES.items() if kind in TERMINAL}
+_ANSWERS = {name for name, kind in EVENT_TYPES.items() if kind in AFTER_THE_END}
 _PLACEHOLDER = b"[redacted:"
 _OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
 """What a start adds to the metadata that the caller gave."""
@@ -38,35 +55,61 @@ class ListedApproval(NamedTuple):
 
     approval_id: str
     session_id: str
+    seq: int
+    run_id: str
     state: str
+    held: int
+    ran: int
     answer: bytes | None
-    recorded: bool
+    answered_at: str | None
+    recorded: int
 
 
 class _Run:
     """A run as its record tells it; `ended` is its status then. `given` is what fits what it was started with, by
-    name.
+    name. `flaws` are what no run does, each with its code and the seq of its record.
     """
 
-    __slots__ = ("ended", "first_seq", "given", "session_id", "tally")
+    __slots__ = ("_calls", "_late", "ended", "first_seq", "flaws", "given", "provider", "session_id", "tally")
 
     def __init__(self, session_id: str, first_seq: int) -> None:
         self.session_id = session_id
         self.first_seq = first_seq
         self.tally = RunTally()
         self.ended = ""
+        self.provider = ""
         self.given: dict[str, frozenset[bytes]] = {}
+        self.flaws: list[tuple[str, int, str]] = []
+        self._calls = CallsInFlight()
+        self._late = False
+
+    def note_late(self, record: StoredRecord) -> None:
+        """Note what comes after the end; the first of it, and each end."""
+        if record.type in _ENDS:
+            self.flaws.append(("ended_twice", record.seq, f"ends again, after it has {self.ended}"))
+        elif not self._late:
+            self._late = True
+            self.flaws.append(("after_the_end", record.seq, "has records after its end"))
 
     def take(self, event: Event) -> None:
+        if type(event) in CALLS:
+            try:
+                self._calls.observe(event)
+            except StoreError:
+                self.flaws.append(("started_twice", event.seq, f"starts call `{_call(event)}` again while it runs"))
         if isinstance(event, MessageSent):
             self.given.setdefault("prompt", self._fitting(event, event.content))
             return
         if isinstance(event, RunStarted):
+            self.provider = self.provider or event.provider
             self.given |= {name: self._fitting(event, value) for name, value in _metadata(event.metadata)}
         self.tally.take(event)
         status = status_after(event)
         if not self.ended and status not in GOING_ON:
             self.ended = status
+            for name, stated, counted in self.tally.off():
+                message = f"ends with `{stated:g}` of {name}; what was reported adds up to `{counted:g}`"
+                self.flaws.append(("adds_up", event.seq, message))
 
     def _fitting(self, event: Event, value: Any) -> frozenset[bytes]:
         """Digests of what the list may have: this, or what an export makes of it. None where it may have more than
@@ -78,31 +121,54 @@ class _Run:
 
 
 class Lists:
-    """What the lists must show, learnt from one record after another."""
+    """What the lists must show, learnt from one record after another, and from the answers that approvals took."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: Mapping[str, AnswerGiven]) -> None:
         self._runs: dict[str, _Run] = {}
-        self._approvals: dict[str, ApprovalEvent] = {}
+        self._answers = answers
+        self._desk = Desk()
+        self._requests: dict[str, ToolApprovalRequested] = {}
+        self._agents: dict[str, str] = {}
 
     def take(self, record: StoredRecord) -> None:
         """The next record; one that is not read says nothing, and is found elsewhere."""
         if record.run_id and record.run_id not in self._runs:
             self._runs[record.run_id] = _Run(record.session_id, record.seq)
+        run = self._runs.get(record.run_id)
+        if run is not None and run.ended and record.type not in _ANSWERS:
+            run.note_late(record)
         if record.type not in _TYPES:
             return
         try:
             event = msgspec.structs.replace(decode_event(record.data), seq=record.seq)
         except Exception:
             return
+        if isinstance(event, SessionEvent) and event.provider_session_id:
+            self._agents[event.session_id] = event.provider_session_id
         if isinstance(event, ApprovalEvent):
-            if asks(event) or event.approval_id in self._approvals:
-                self._approvals[event.approval_id] = event
+            self._asks(event)
         elif record.run_id:
+            if isinstance(event, TERMINAL):
+                self._desk.note(event)
             self._runs[record.run_id].take(event)
+
+    def _asks(self, event: ApprovalEvent) -> None:
+        """Let an approval follow from its events and the answer it took."""
+        new = asks(event) and event.approval_id not in self._requests
+        self._desk.note(event)
+        if asks(event) and new:
+            self._requests[event.approval_id] = event
+            order = self._answers.get(event.approval_id)
+            if order is not None and order.at is not None:
+                with suppress(StoreError):
+                    self._desk.answer(event.approval_id, order.answer, order.at, instruct=True)
 
     def check(self, verifier: Verifier, runs: Iterable[RunInfo | str], approvals: Iterable[ListedApproval]) -> None:
         """Find what a list shows otherwise than the record, and what it does not show."""
         gone = {one.session_id for one in verifier.pruned}
+        for run_id, read in self._runs.items():
+            for code, seq, message in read.flaws if read.session_id not in verifier.lacking else ():
+                verifier.find("integrity", code, f"run `{run_id}` {message}", session_id=read.session_id, seq=seq)
         left = set(self._runs)
         for run in runs:
             if isinstance(run, str):
@@ -119,9 +185,24 @@ class Lists:
         for run_id in sorted(left):
             place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
             verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
+        missing = {id for id, event in self._requests.items() if event.session_id not in gone | verifier.lacking}
         for approval in approvals:
+            missing.discard(approval.approval_id)
             if approval.session_id not in gone:
                 self._check_approval(verifier, approval)
+        for approval_id in sorted(missing):
+            place = {"session_id": self._requests[approval_id].session_id, "seq": self._requests[approval_id].seq}
+            message = f"approval `{approval_id}` is in the record and in no list"
+            verifier.find("integrity", "list_changed", message, **place)
+
+    def check_sessions(self, verifier: Verifier, sessions: Iterable[tuple[str, str | None]]) -> None:
+        """Find what the list of sessions has as the agent's own id otherwise than the record."""
+        gone = {one.session_id for one in verifier.pruned} | verifier.lacking
+        for session_id, listed in sessions:
+            own = self._agents.get(session_id)
+            if listed != own and session_id not in gone:
+                message = f"the agent's own id of the session is `{listed}` in the list; its record says `{own}`"
+                verifier.find("integrity", "list_changed", message, session_id=session_id, seq=0)
 
     def _check_run(self, verifier: Verifier, run: RunInfo) -> None:
         read = self._runs.get(run.run_id) or _Run(run.session_id, 0)
@@ -133,23 +214,45 @@ class Lists:
             return
         recorded = read.tally.applied(RunInfo(run_id=run.run_id, session_id=read.session_id))
         differs = [] if read.session_id in verifier.lacking else list(_differences(run, recorded, read.given))
+        if read.provider and run.provider != read.provider:
+            differs.append(f"has the provider `{run.provider}` in the list; its record says `{read.provider}`")
         if read.ended and read.ended != status:
             differs.insert(0, f"is listed as {run.status}; its record says {read.ended}")
         for message in differs:
             verifier.find("integrity", "list_changed", f"run `{run.run_id}` {message}", **place)
 
     def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:
-        event = self._approvals.get(approval.approval_id)
+        stored, event = self._desk.approval(approval.approval_id), self._requests.get(approval.approval_id)
         place = {"session_id": approval.session_id, "seq": 0 if event is None else event.seq}
-        state = "asked for nowhere" if event is None else state_after(event)
-        listed: tuple[str, str | None] = approval.state, _by(approval.answer)
-        if state == "requested":  # nobody has acted on it yet, or its run is over
-            fits = not approval.recorded or approval.state == "withdrawn"
-        else:
-            fits = event is not None and listed == (state, event.by)
-        if not fits:
-            message = f"approval `{approval.approval_id}` is listed as {approval.state}; its record says {state}"
+        name = f"approval `{approval.approval_id}`"
+        if stored is None or event is None:
+            message = f"{name} is listed as {approval.state}; its record says asked for nowhere"
             verifier.find("integrity", "list_changed", message, **place)
+            return
+        given = (event.session_id, event.seq, event.run_id, event.held, event.ran)
+        listed = (approval.session_id, approval.seq, approval.run_id, bool(approval.held), bool(approval.ran))
+        if listed != given:
+            verifier.find("integrity", "list_changed", f"{name} is listed for another request than its own", **place)
+        if approval.state != stored.state:
+            message = f"{name} is listed as {approval.state}; its record says {stored.state}"
+            verifier.find("integrity", "list_changed", message, **place)
+        elif not _answered_so(approval, stored):
+            message = f"{name} was answered otherwise than it is listed: by whom, what, or when"
+            verifier.find("integrity", "list_changed", message, **place)
+
+
+def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
+    """Whether a row has the answer that follows from the record. One that an older version migrated lacks the moment
+    at which it was withdrawn.
+    """
+    try:
+        answer = None if approval.answer is None else _answer(approval.answer)
+        at = None if approval.answered_at is None else datetime.fromisoformat(approval.answered_at)
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+    if approval.state == "withdrawn" and at is None:
+        return answer == stored.answer
+    return (answer, at, bool(approval.recorded)) == (stored.answer, stored.answered_at, stored.recorded)
 
 
 def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
@@ -189,6 +292,10 @@ def _metadata(metadata: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((f"metadata `{name}`", value) for name, value in metadata.items() if name not in _OURS)
 
 
+def _call(event: Event) -> str:
+    return str(getattr(event, "tool_call_id", ""))
+
+
 @cache
 def _exporting() -> Redactor:
     return Redactor()
@@ -196,10 +303,3 @@ def _exporting() -> Redactor:
 
 def _digest(value: Any) -> bytes:
     return sha256(_encode(value)).digest()
-
-
-def _by(answer: Any) -> str | None:
-    try:
-        return None if answer is None else _answer(answer).by
-    except msgspec.MsgspecError:
-        return ""

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import msgspec
 
-from proctor.supervisor.ports.orders import Block, Instruction, Lift
+from proctor.supervisor.ports.orders import AnswerGiven, Block, Instruction, Lift
 from proctor.supervisor.store import chain
 
 from .heads import OrdersHead
@@ -16,6 +16,19 @@ from .verifying import Verifier
 _ROOT = sha256(b"proctor orders").digest()
 _NUMBER_BYTES = 8
 _decode = msgspec.json.Decoder(Instruction).decode
+
+
+def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
+    """The answers that approvals took as orders, by approval."""
+    found: dict[str, AnswerGiven] = {}
+    for _number, data in orders:
+        try:
+            order = _decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            continue
+        if isinstance(order, AnswerGiven):
+            found.setdefault(order.approval_id, order)
+    return found
 
 
 class Orders:

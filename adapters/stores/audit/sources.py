@@ -9,23 +9,29 @@ import msgspec
 
 from proctor.supervisor.ports.facts import RunInfo
 
+from ..tables.asking import Tables
+from ..tables.budgets import unsealed
+from ..tables.seals import RUN, owner_row, row_digest, run_digest
 from .listing import ListedApproval
 from .verifying import StoredRecord
 
 RECORDS = "position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data"
 APPROVALS = (
-    "SELECT approval_id, coalesce(session_id, ''), state, answer, recorded"
-    " FROM approvals LEFT JOIN sessions ON key = session_key"
+    "SELECT approval_id, coalesce(session_id, ''), approvals.seq, run_id, state, held, ran, answer,"
+    " answered_at, recorded FROM approvals LEFT JOIN sessions ON key = session_key"
 )
 
 ORDERS = "SELECT number, data FROM instructions ORDER BY number"
 BLOCKS = "SELECT number FROM blocks"
+SESSIONS = "SELECT session_id, provider_session_id FROM sessions"
 
 
 class AuditSource(NamedTuple):
     """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
-    whose row cannot be read the id), its list of approvals, its orders, how many it ever had, which of them block
-    starts, and what it has that no version of this package makes.
+    whose row cannot be read the id), its list of approvals, the agent's own
+    ids of its sessions, its orders, how many it ever had, which of them block
+    starts, what it has that no version of this package makes, and which of its other rows are not as they were
+    written, in words.
     """
 
     store_id: str
@@ -33,10 +39,12 @@ class AuditSource(NamedTuple):
     records: Iterable[StoredRecord]
     runs: Iterable[RunInfo | str]
     approvals: Iterable[ListedApproval]
+    sessions: Iterable[tuple[str, str | None]]
     orders: Iterable[tuple[int, bytes]]
     ordered: int
     blocks: Iterable[int]
     planted: Iterable[tuple[str, str]]
+    changed: Iterable[str]
 
 
 def runs_of(rows: Iterable[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], RunInfo]) -> Iterator[RunInfo | str]:
@@ -50,7 +58,35 @@ def runs_of(rows: Iterable[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], R
 
 def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
     """The approvals of these rows."""
-    return (ListedApproval(id, session_id, state, answer, bool(done)) for id, session_id, state, answer, done in rows)
+    return (ListedApproval(*row) for row in rows)
+
+
+def changed(tables: Tables) -> Iterator[str]:
+    """What rows that no event tells of are not as they were written: runs as they were created, owners, budgets."""
+    columns = f"run_id, coalesce(session_id, ''), epoch, attempts, seal, {RUN}"
+    for run_id, session_id, epoch, attempts, digest, *row in tables.rows(
+        f"SELECT {columns} FROM runs LEFT JOIN sessions ON key = session_key WHERE seal IS NOT NULL"
+    ):
+        if not _fits(digest, lambda: run_digest(run_id, session_id, tuple(row), epoch, attempts)):  # noqa: B023
+            yield f"run `{run_id}` was created otherwise, or is another owner's, than the list has it"
+    for digest, *row in tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners WHERE seal IS NOT NULL"):
+        if not _fits(digest, lambda: row_digest("owner", *row)):  # noqa: B023
+            yield f"owner {row[0]} is another in the list than the one that registered, or its lease is"
+    for run_id, epoch in tables.rows(
+        "SELECT run_id, epoch FROM runs WHERE epoch != 0 AND epoch NOT IN (SELECT epoch FROM owners)"
+    ):
+        yield f"run `{run_id}` has an owner {epoch} that is not there"
+    try:
+        yield from unsealed(tables)
+    except (TypeError, ValueError):
+        yield "there are rows of budgets that cannot be read"
+
+
+def _fits(digest: Any, made: Callable[[], bytes]) -> bool:
+    try:
+        return bool(bytes(digest) == made())
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return False
 
 
 def numbers_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[int]:

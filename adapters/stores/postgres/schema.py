@@ -140,6 +140,19 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "how often owners took a run up to start it",
         ("ALTER TABLE runs ADD COLUMN attempts bigint NOT NULL DEFAULT 0",),
     ),
+    (
+        "which calls of a run are in flight",
+        ("ALTER TABLE runs ADD COLUMN calls_in_flight text NOT NULL DEFAULT ''",),
+    ),
+    (
+        "digests of what no event tells of",
+        (
+            "ALTER TABLE runs ADD COLUMN seal bytea",
+            "ALTER TABLE owners ADD COLUMN seal bytea",
+            "ALTER TABLE budgets ADD COLUMN seal bytea",
+            "CREATE TABLE seals (name text PRIMARY KEY, digest bytea NOT NULL)",
+        ),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

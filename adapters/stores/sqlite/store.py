@@ -65,7 +65,11 @@ class SQLiteStore(TableStore):
             max_bytes=max_bytes,
         )
         bell = Bell()
-        self._file = SQLiteWriter(connection, self.path, bell)
+        try:
+            self._file = SQLiteWriter(connection, self.path, bell)
+        except BaseException:
+            connection.close()
+            raise
         self._idle = Readers(self.path, busy_timeout_s=busy_timeout_s, check=self._file.check_process)
         super().__init__(self._file, self._idle, bell, lambda _: round(wall_clock() * 1000))
 

@@ -10,6 +10,7 @@ ROOMS = (
     "queries",  # what is asked of a store
     "recording",  # what one transaction writes
     "row_state",  # what a transaction knows of sessions and runs
+    "seals",  # digests of rows that no event tells of
     "owners",  # owners as rows, and whether each is still there
     "asking",  # how statements reach a database, and what each says in its own way
     "run_changes",  # what events change in the row of their run

@@ -41,6 +41,8 @@ class Dialect(NamedTuple):
     """The number of the latest instruction, 0 where there is none."""
     claim: str
     """The columns of a budget's claim."""
+    until_value: str
+    """The end of an owner's lease, exact."""
     in_log: str = "JOIN"
     """How the events of all sessions, in their order, are joined to their sessions."""
     lock: str = ""

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from proctor.policies.stream.events import EVENT_TYPES, Event, at_ms
+from proctor.policies.stream.events import EVENT_TYPES, TERMINAL, Event, at_ms
+from proctor.supervisor.store.admission import AFTER_THE_END, CALLS, unit_start
 from proctor.supervisor.store.codec import NEWS, lines_of, to_record
 from proctor.supervisor.store.tally import COUNTED, RunTally
 
@@ -20,10 +21,23 @@ _encode = msgspec.json.Encoder().encode
 
 class Part:
     """Events of one run, one after another: `news` are those that can change what is known of it, the first
-    among them; `tally` is what they change in its row.
+    among them; `tally` is what they change in its row. `calls` are those that start or end a call, `answers` says
+    that all may come after the run's end, and `behind` is an end that they come after in one append.
     """
 
-    __slots__ = ("columns", "encoded", "news", "records", "run_id", "seq", "session_id", "tally")
+    __slots__ = (
+        "answers",
+        "behind",
+        "calls",
+        "columns",
+        "encoded",
+        "news",
+        "records",
+        "run_id",
+        "seq",
+        "session_id",
+        "tally",
+    )
 
     def __init__(self, first: Event, seq: int) -> None:
         self.session_id = first.session_id
@@ -34,12 +48,18 @@ class Part:
         self.records: list[bytes] = []
         self.encoded = b""
         self.tally: RunTally | None = None
+        self.calls: list[Event] = []
+        self.answers = True
+        self.behind: Event | None = None
 
     def count(self, event: Event) -> None:
         """Count an event of `COUNTED`."""
-        if self.tally is None:
-            self.tally = RunTally()
-        self.tally.take(event)
+        self.tallied().take(event)
+
+    def tallied(self) -> RunTally:
+        """Its tally, made where there is none."""
+        self.tally = self.tally or RunTally()
+        return self.tally
 
 
 class Batch:
@@ -53,12 +73,14 @@ class Batch:
         StoreError: one of the events cannot be stored.
     """
 
-    __slots__ = ("events", "first_seq", "parts")
+    __slots__ = ("_ended", "events", "first_seq", "parts", "unit_start")
 
     def __init__(self, events: Sequence[Event], next_seq: Mapping[str, int] | None = None) -> None:
         self.events: list[Event] = []
         self.parts: list[Part] = []
         self.first_seq: dict[str, int] = {}
+        self.unit_start = unit_start(events) if events else 0
+        self._ended: dict[str, Event] = {}
         seqs = dict(next_seq or ())
         lines = lines_of(events)
         start = 0
@@ -84,6 +106,13 @@ class Batch:
             stamped, data = to_record(event, seq, lines[n])
             seq += 1
             kind = type(event)
+            if kind not in AFTER_THE_END:
+                part.answers = False
+                part.behind = part.behind or self._ended.get(run_id)
+            if kind in CALLS:
+                part.calls.append(stamped)
+            elif kind in TERMINAL and run_id:
+                self._ended[run_id] = event
             if kind in NEWS or not records:
                 part.news.append(stamped)
             if kind in COUNTED:
@@ -119,6 +148,12 @@ class Gathered:
         if part.tally is not None and part.run_id:
             before = self._tallies.get(part.run_id)
             self._tallies[part.run_id] = part.tally if before is None else before.then(part.tally)
+
+    def of_run(self, run_id: str, start: int) -> list[tuple[int, bytes]]:
+        """The seqs and records of a run that wait to be inserted, from a seq on."""
+        parts = [part for _, part, _ in self._parts if part.run_id == run_id]
+        rows = ((seq, data) for part in parts for seq, data in enumerate(part.records, part.seq))
+        return [row for row in rows if row[0] >= start]
 
     def clear(self) -> None:
         """Forget them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from proctor.policies.budget import BudgetClaim
@@ -14,6 +14,7 @@ from proctor.supervisor.store import refusals
 from .asking import Tables
 from .owners import find_owner, owner_columns, owner_of
 from .recording import Transaction
+from .seals import BUDGETS, Row, budget_row, part_row, share_row, summed
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time by which windows go, in ms since the epoch."""
@@ -22,13 +23,19 @@ _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counte
 _ADD = """INSERT INTO budget_parts VALUES (?, ?, ?)
     ON CONFLICT (counter, part) DO UPDATE SET used = budget_parts.used + excluded.used"""
 _DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part <
-    (SELECT part FROM budget_parts WHERE counter = ? ORDER BY part DESC LIMIT 1 OFFSET ?)"""
+    (SELECT part FROM budget_parts WHERE counter = ? ORDER BY part DESC LIMIT 1 OFFSET ?) RETURNING part, used"""
+_OF_RUN = "FROM budget_shares WHERE counter = ? AND run_id = ?"
+_ORPHANS = """SELECT (SELECT count(*) FROM budget_parts WHERE counter NOT IN (SELECT counter FROM budgets))
+    + (SELECT count(*) FROM budget_shares WHERE counter NOT IN (SELECT counter FROM budgets))"""
+_SEAL = "INSERT INTO seals VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET digest = excluded.digest"
 _SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (counter, run_id) DO UPDATE SET epoch = excluded.epoch, used = excluded.used, held = excluded.held"""
 
 
 class _Held(NamedTuple):
-    """What runs that go on have set aside, under the owner that is theirs and is there; `mine` is one run's."""
+    """What runs have set aside that go on, though their owner is gone, until somebody settles; a run that never
+    started holds something only as long as its owner is there. `mine` is one run's.
+    """
 
     all: float
     mine: float
@@ -52,7 +59,8 @@ def settle(recorder: Transaction, run_id: str, used: Mapping[str, float], epoch:
         claim = _claim(row)
         draw = Draw(claim=claim, used=used.get(claim.counts, 0.0))
         found.append(_draw(recorder, (run_id, epoch), draw, now, counter))
-        recorder.change("DELETE FROM budget_shares WHERE counter = ? AND run_id = ?", (counter, run_id))
+        gone = recorder.change(f"DELETE {_OF_RUN} RETURNING epoch, used, held", (counter, run_id))
+        _seal(recorder, counter, claim, removed=[share_row(_key(claim), run_id, *row) for row in gone])
     return found
 
 
@@ -100,10 +108,15 @@ def _counter(recorder: Transaction, claim: BudgetClaim) -> int:
     """The number of a budget's line, which says how much the last draw took it to be."""
     columns = recorder.dialect.claim
     key, _, most = columns.rpartition(", ")
+    named = " AND ".join(f"{name} = ?" for name in key.split(", "))
+    before = recorder.rows(f"SELECT {most} FROM budgets WHERE {named}", _key(claim))
     sql = f"""INSERT INTO budgets ({columns}) VALUES (?, ?, ?, ?, ?)
         ON CONFLICT ({key}) DO UPDATE SET {most} = excluded.{most} RETURNING counter"""
     values = (claim.budget, claim.key, claim.counts, claim.window, float(claim.max))
     [(counter,)] = recorder.change(sql, values)
+    if before != [(values[-1],)]:
+        changed = [budget_row(_key(claim), most) for (most,) in before]
+        _seal(recorder, counter, claim, added=[budget_row(_key(claim), claim.max)], removed=changed)
     return int(counter)
 
 
@@ -111,15 +124,23 @@ def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int
     run_id, epoch = whose
     window = window_at(draw.claim.window, now_ms)
     before, _ = _used(recorder, counter, window)
-    rows = recorder.rows("SELECT used FROM budget_shares WHERE counter = ? AND run_id = ?", (counter, run_id))
-    own = rows[0][0] if rows else 0.0
+    rows = recorder.rows(f"SELECT epoch, used, held {_OF_RUN}", (counter, run_id))
+    own = rows[0][1] if rows else 0.0
+    key = _key(draw.claim)
+    removed, added = [share_row(key, run_id, *row) for row in rows], []
     if amount := grown(draw.used, own):
+        of_part = "SELECT part, used FROM budget_parts WHERE counter = ? AND part = ?", (counter, window.part)
+        removed += [part_row(key, *row) for row in recorder.rows(*of_part)]
         recorder.change(_ADD, (counter, window.part, amount))
-        recorder.change(_DROP_OLDEST, (counter, counter, PARTS_KEPT - 1))
+        added += [part_row(key, *row) for row in recorder.rows(*of_part)]
+        oldest_parts = recorder.change(_DROP_OLDEST, (counter, counter, PARTS_KEPT - 1))
+        removed += [part_row(key, *row) for row in oldest_parts]
     used, oldest = _used(recorder, counter, window)
     was = _held(recorder, counter, run_id)
     held = set_aside(draw, used=used, others=was.all - was.mine)
-    recorder.change(_SHARE, (counter, run_id, epoch, float(max(own, draw.used)), float(held or 0.0)))
+    share = (epoch, float(max(own, draw.used)), float(held or 0.0))
+    recorder.change(_SHARE, (counter, run_id, *share))
+    _seal(recorder, counter, draw.claim, added=[*added, share_row(key, run_id, *share)], removed=removed)
     return Drawn(
         claim=draw.claim,
         granted=held is not None,
@@ -131,21 +152,72 @@ def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int
     )
 
 
+def _key(claim: BudgetClaim) -> tuple[str, str, str, str]:
+    return claim.budget, claim.key, claim.counts, claim.window
+
+
+def _seal(
+    recorder: Transaction, counter: int, claim: BudgetClaim, *, added: Sequence[Row] = (), removed: Sequence[Row] = ()
+) -> None:
+    """Have the seals of a budget and of all budgets follow from rows that came and went."""
+    [(before,)] = recorder.rows("SELECT seal FROM budgets WHERE counter = ?", (counter,))
+    if before is None:  # new, or from before budgets had seals
+        digest = summed(b"", added=sealed_rows(recorder, counter, claim))
+    else:
+        digest = summed(before, added=added, removed=removed)
+    recorder.change("UPDATE budgets SET seal = ? WHERE counter = ?", (digest, counter))
+    found = recorder.rows("SELECT digest FROM seals WHERE name = ?", (BUDGETS,))
+    whole = found[0][0] if found else b""
+    if before is not None:
+        whole = summed(whole, removed=[("seal", *_key(claim), before.hex())])
+    whole = summed(whole, added=[("seal", *_key(claim), digest.hex())])
+    recorder.change(_SEAL, (BUDGETS, whole))
+
+
+def sealed_rows(tables: Tables, counter: int, claim: BudgetClaim) -> list[Row]:
+    """All rows of a budget, as its seal is over them."""
+    key = _key(claim)
+    parts = tables.rows("SELECT part, used FROM budget_parts WHERE counter = ?", (counter,))
+    shares = tables.rows("SELECT run_id, epoch, used, held FROM budget_shares WHERE counter = ?", (counter,))
+    rows = [budget_row(key, claim.max)]
+    return [*rows, *(part_row(key, *row) for row in parts), *(share_row(key, *row) for row in shares)]
+
+
+def unsealed(tables: Tables) -> Iterator[str]:
+    """What rows of budgets are not as they were written, in words."""
+    whole = b""
+    for counter, digest, *row in tables.rows(f"SELECT counter, seal, {tables.dialect.claim} FROM budgets"):
+        claim = _claim(row)
+        if digest is None:
+            continue
+        whole = summed(whole, added=[("seal", *_key(claim), bytes(digest).hex())])
+        if summed(b"", added=sealed_rows(tables, counter, claim)) != bytes(digest):
+            key = f" of `{claim.key}`" if claim.key else ""
+            yield f"budget `{claim.budget}`{key} has rows that were changed, or lacks some"
+    found = tables.rows("SELECT digest FROM seals WHERE name = ?", (BUDGETS,))
+    if whole != (bytes(found[0][0]) if found else b""):
+        yield "the list of budgets was changed, or lacks some"
+    orphans = tables.rows(_ORPHANS)
+    if orphans != [(0,)]:
+        yield "there are rows of budgets that are not there"
+
+
 def _used(tables: Tables, counter: int, window: Window) -> tuple[float, int | None]:
     [(used, oldest)] = tables.rows(_USED, (counter, window.since))
     return round(used, DIGITS), oldest
 
 
 def _held(tables: Tables, counter: int, run_id: str) -> _Held:
-    sql = f"""SELECT sum(held), count(*), sum(CASE WHEN budget_shares.run_id = ? THEN held ELSE 0 END),
+    sql = f"""SELECT sum(held), count(*), sum(CASE WHEN budget_shares.run_id = ? THEN held ELSE 0 END), status,
         {owner_columns(tables.dialect)}
-        FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id AND runs.epoch = budget_shares.epoch
-        JOIN owners ON owners.epoch = runs.epoch WHERE counter = ?
-            AND runs.status IN ('created', 'running') GROUP BY owners.epoch"""
+        FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id
+        JOIN owners ON owners.epoch = runs.epoch WHERE counter = ? AND budget_shares.epoch != 0
+            AND (status = 'running' OR status = 'created' AND runs.epoch = budget_shares.epoch)
+        GROUP BY status, owners.epoch"""
     all, mine, runs = 0.0, 0.0, 0
-    for held, count, own, *row in tables.rows(sql, (run_id, counter)):
+    for held, count, own, status, *row in tables.rows(sql, (run_id, counter)):
         owner = owner_of(tables.dialect, tuple(row))
-        if owner is not None and not owner.gone:
+        if status == "running" or (owner is not None and not owner.gone):
             all, mine, runs = all + held, mine + own, runs + count
     return _Held(round(all, DIGITS), round(mine, DIGITS), runs)
 

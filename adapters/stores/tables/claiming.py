@@ -13,6 +13,7 @@ from . import queries
 from .asking import CLAIMED
 from .owners import find_owner, owner_columns, owner_of
 from .recording import Transaction
+from .seals import RUN, owner_row, row_digest, run_digest
 
 _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""
@@ -25,6 +26,7 @@ def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
         VALUES (?, ?, ?, ?, ?, {recorder.dialect.lease_end}) RETURNING epoch"""
     row = (owner.owner_id, owner.host, owner.machine, owner.pid, owner.started, recorder.dialect.lease(lease_s))
     [(epoch,)] = recorder.change(sql, row)
+    _seal(recorder, epoch)
     return replace(owner, epoch=epoch, after=recorder.last_instruction, gone=False)
 
 
@@ -35,12 +37,19 @@ def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
     sql = f"UPDATE owners SET until = {end} WHERE epoch = ? AND until IS NOT NULL RETURNING epoch"
     if not recorder.change(sql, (recorder.dialect.lease(lease_s), epoch)):
         raise refusals.no_owner(epoch)
+    _seal(recorder, epoch)
 
 
 def release(recorder: Transaction, epoch: int) -> None:
     """The owner leaves."""
     recorder.hold()
-    recorder.write("UPDATE owners SET until = NULL WHERE epoch = ?", (epoch,))
+    if recorder.change("UPDATE owners SET until = NULL WHERE epoch = ? RETURNING epoch", (epoch,)):
+        _seal(recorder, epoch)
+
+
+def _seal(recorder: Transaction, epoch: int) -> None:
+    [row] = recorder.rows(f"SELECT {owner_row(recorder.dialect)} FROM owners WHERE epoch = ?", (epoch,))
+    recorder.change("UPDATE owners SET seal = ? WHERE epoch = ? RETURNING epoch", (row_digest("owner", *row), epoch))
 
 
 def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
@@ -66,8 +75,7 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
         raise refusals.started(run_id)
     attempts = run.attempts_with(epoch, lost=lost)
     owner = _take_session(recorder, run_id, run.session_id, epoch)
-    sql = "UPDATE runs SET epoch = ?, attempts = ? WHERE run_id = ?"
-    recorder.write(sql, (epoch, attempts, run_id), runs=[run_id])
+    _give(recorder, run_id, run.session_id, epoch, attempts)
     return replace(run, owner=owner, status="running" if run.status == "lost" else run.status, attempts=attempts)
 
 
@@ -85,12 +93,19 @@ def _take_session(recorder: Transaction, run_id: str, session_id: str, epoch: in
     owner = find_owner(recorder, epoch)
     if owner is None or owner.gone:
         raise refusals.no_owner(epoch)
-    columns = f"SELECT runs.number, run_id, status, {owner_columns(recorder.dialect)}"
+    columns = f"SELECT runs.attempts, run_id, status, {owner_columns(recorder.dialect)}"
     others: list[Any] = recorder.rows(f"{columns} {_OTHERS}", (session_id, run_id))
-    for _number, other, status, *row in others:
+    for _, other, status, *row in others:
         its = owner_of(recorder.dialect, tuple(row))
         if its is not None and (not its.gone or status == "running"):
             raise refusals.session_busy(session_id, other, its)
-    for number, other, *_ in others:
-        recorder.write("UPDATE runs SET epoch = 0 WHERE number = ?", (number,), runs=[other])
+    for attempts, other, *_ in others:
+        _give(recorder, other, session_id, 0, attempts)
     return owner
+
+
+def _give(recorder: Transaction, run_id: str, session_id: str, epoch: int, attempts: int) -> None:
+    [row] = recorder.rows(f"SELECT {RUN} FROM runs WHERE run_id = ?", (run_id,))
+    digest = run_digest(run_id, session_id, tuple(row), epoch, attempts)
+    sql = "UPDATE runs SET epoch = ?, attempts = ?, seal = ? WHERE run_id = ?"
+    recorder.write(sql, (epoch, attempts, digest, run_id), runs=[run_id])

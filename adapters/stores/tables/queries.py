@@ -133,9 +133,9 @@ def newest_runs(
 
 def lost_runs(tables: Tables) -> list[RunInfo]:
     """The claimed runs that are not over and whose owner is gone, oldest first."""
-    rows = tables.rows(f"{_select(tables.dialect)} WHERE runs.{CLAIMED} ORDER BY number")
-    runs = (to_run(tables.dialect, row) for row in rows)
-    return [run for run in runs if run.owner is not None and run.owner.gone]
+    gone, *values = tables.dialect.among("runs.epoch", gone_owners(tables))
+    rows = tables.rows(f"{_select(tables.dialect)} WHERE runs.{CLAIMED} AND {gone} ORDER BY number", values)
+    return [to_run(tables.dialect, row) for row in rows]
 
 
 def _conditions(tables: Tables, session_id: str | None, before: str | None, where: RunFilter) -> Iterator[Condition]:

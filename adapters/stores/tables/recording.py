@@ -10,10 +10,12 @@ import msgspec
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.facts import ApprovalAnswer, RunInfo
+from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo
 from proctor.supervisor.ports.orders import Instruction
 from proctor.supervisor.store import refusals
+from proctor.supervisor.store.admission import CallsInFlight, stored_before
 from proctor.supervisor.store.approvals import asks, state_after
+from proctor.supervisor.store.codec import from_record, status_after
 
 from .asking import WAITING, Dialect
 from .batch import Batch, Gathered
@@ -75,14 +77,22 @@ class Transaction(ABC):
 
     def append(self, batch: Batch, *, look_up: bool, epoch: int = 0) -> list[Event]:
         """Gather the rows of events; returns the events as they will be stored. `look_up` finds those that are
-        stored already; without it a repeated event_id breaks the commit. Raises StoreError, having gathered none, for
-        events of a run that `epoch` has not claimed.
+        stored already; without it a repeated event_id breaks the commit. A unit of a run that is stored already is
+        not stored again. Raises StoreError, having gathered none, for events of a run that `epoch` has not claimed,
+        or that does not admit them.
         """
         for part in batch.parts:
             owner = self._epoch(part.run_id) if part.run_id else epoch
             if owner != epoch:
                 raise refusals.fenced(part.run_id, find_owner(self, owner))
-        return self._append_new(batch.events) if look_up else self._append(batch)
+        if batch.unit_start and batch.unit_start <= self._session(batch.events[0].session_id).last_seq:
+            return self._append_rest(batch, epoch)
+        if not look_up:
+            try:
+                return self._append(batch)
+            except StoreError:  # what is not admitted may be stored already
+                pass
+        return self._append_new(batch.events)
 
     def check_new(self, run: RunInfo) -> None:
         """Raises StoreError for a run that has no ids, or whose id is taken."""
@@ -97,7 +107,7 @@ class Transaction(ABC):
             self._insert_run(run, epoch)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
-        self._runs[run.run_id] = (run.status, run.provider, epoch)
+        self._runs[run.run_id] = (run.status, run.provider, epoch, "")
 
     @abstractmethod
     def _session(self, session_id: str) -> KnownSession:
@@ -127,14 +137,44 @@ class Transaction(ABC):
         run = self._run(run_id)
         return 0 if run is None else run[2]
 
+    def _append_rest(self, batch: Batch, epoch: int) -> list[Event]:
+        """Append what of a unit is not stored yet; returns all as they are stored."""
+        first = batch.events[0]
+        sql = "SELECT seq, data FROM events WHERE session_key = ? AND seq >= ? AND run_id = ? ORDER BY seq"
+        rows = self.rows(sql, (self._session(first.session_id).key, batch.unit_start, first.run_id))
+        rows += self._rows.of_run(first.run_id, batch.unit_start)
+        records = (from_record(data, session_id=first.session_id, seq=seq) for seq, data in rows)
+        again = stored_before(batch.events, records, epoch=epoch)
+        fresh = [event for event, stored in zip(batch.events, again, strict=True) if stored is None]
+        new = iter(self._append_new(fresh) if fresh else ())
+        return [stored or next(new) for stored in again]
+
+    def _admit(self, batch: Batch) -> None:
+        """Raises StoreError for what comes after a run's end, and for a second start of a call."""
+        calls: dict[str, CallsInFlight] = {}
+        for part in batch.parts:
+            run = self._run(part.run_id) if part.run_id else None
+            if run is not None and run[0] not in GOING_ON and not part.answers:
+                raise refusals.run_over(part.run_id, run[0])
+            if part.behind is not None:
+                raise refusals.run_over(part.run_id, status_after(part.behind))
+            if part.calls and part.run_id:
+                in_flight = calls.setdefault(part.run_id, CallsInFlight("" if run is None else run[3]))
+                for event in part.calls:
+                    in_flight.observe(event)
+                part.tallied().in_flight = in_flight.text
+
     def _append(self, batch: Batch) -> list[Event]:
         next_seq = {id: self._session(id).next_seq(id, batch.events) for id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
+        self._admit(batch)
         for part in batch.parts:
             session = self._session(part.session_id)
             for event in part.news:
                 self._note(event, session)
+            if part.tally is not None and part.tally.in_flight is not None:
+                self._runs[part.run_id] = (*self._runs[part.run_id][:3], part.tally.in_flight)
             self._rows.add(session.key, part, session.link(part.seq, part.records))
         return batch.events
 

@@ -14,8 +14,8 @@ from proctor.supervisor.store.codec import status_after
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
 """What a row of a run has of it in every database, see `run_columns`."""
-KnownRun: TypeAlias = tuple[str, str, int]
-"""Of a run: its status, its provider, and the epoch of the owner that has claimed it."""
+KnownRun: TypeAlias = tuple[str, str, int, str]
+"""Of a run: its status, its provider, the epoch of the owner that has claimed it, and its calls in flight."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -60,13 +60,13 @@ class KnownSession:
 
 def run_after(run: KnownRun, event: Event) -> KnownRun | None:
     """What an event makes of a run; None where it changes nothing, as of a run that is over."""
-    status, provider, epoch = run
+    status, provider, epoch, in_flight = run
     if status not in GOING_ON:
         return None
     status_now = status_after(event)
     if status_now == status and (provider or not event.provider):
         return None
-    return status_now, provider or event.provider, epoch
+    return status_now, provider or event.provider, epoch, in_flight
 
 
 def run_columns(run: RunInfo) -> tuple[Any, ...]:

@@ -39,6 +39,10 @@ def _totals(template: str) -> str:
     return ", ".join(template.format(name=name, first=first, second=second) for name, first, second in places)
 
 
+def _in_flight(tally: RunTally) -> tuple[Any, ...] | None:
+    return None if tally.in_flight is None else (tally.in_flight,)
+
+
 FIGURED: tuple[Change, ...] = (
     Change("calls = calls + {1}, violations = violations + {2}", "TRUE", _counts),
     Change(_totals("{name} = {{greater}}({name} + {first}, {second})"), _OPEN, _usage),
@@ -49,4 +53,5 @@ FIGURED: tuple[Change, ...] = (
         _end,
     ),
 )
+IN_FLIGHT = Change("calls_in_flight = {1}", "TRUE", _in_flight)
 """Of nothing but figures."""

@@ -13,7 +13,9 @@ _HEADER = re.compile(
     r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?Output:(?:\n|$)"
 )
 _FAILED = ("exec_command failed", "exec command rejected", "patch rejected", "aborted by user")
-_REFUSED = re.compile(r"exec_command failed[^\n]*\bRejected\(|(?:exec command|patch) rejected by user")
+_REFUSED = re.compile(
+    r"exec_command failed[^\n]*\bRejected\(|(?:exec command|patch) rejected by user|unsupported call\b"
+)
 
 
 class CodexOutput:
@@ -38,8 +40,8 @@ class CodexOutput:
 
     @property
     def refused(self) -> bool:
-        """Whether a person refused the call, so that it never ran. A command's own output cannot say so:
-        the client writes its header before that.
+        """Whether the call never ran, as a person refused it or the client has no such tool. A command's own output
+        cannot say so: the client writes its header before that.
         """
         return self._status is None and _REFUSED.match(self._text) is not None
 

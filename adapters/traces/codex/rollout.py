@@ -139,7 +139,7 @@ class _Reader:
 
     def _call(self, line: _Line) -> None:
         self._respond(line)
-        call_id, name = _call_id(line), _name(line.payload)
+        call_id, name = _call_id(line), call_name(line.payload)
         self._names[call_id] = name
         output = self._outputs.get(call_id)
         kind = ToolCallRequested if output is not None and output.refused else ToolCallStarted
@@ -149,7 +149,7 @@ class _Reader:
             tool_call_id=call_id,
             tool_name=name,
             turn=self.log.turn,
-            tool_input=_input(line.payload),
+            tool_input=call_input(line.payload),
         )
         if line.payload.get("type") == "web_search_call" and line.payload.get("status") != "failed":
             self.log.add(ToolCallCompleted, at=line.timestamp, tool_call_id=call_id, tool_name=name)
@@ -217,7 +217,7 @@ def _call_id(line: _Line) -> str:
     return str(line.payload.get("call_id") or line.payload.get("id") or "")
 
 
-def _name(payload: dict[str, Any]) -> str:
+def call_name(payload: dict[str, Any]) -> str:
     """The tool's name; one that lives in a namespace is written `mcp__server__tool`, as the model sees it."""
     name = str(payload.get("name") or str(payload["type"]).removesuffix("_call"))
     if name in _COMMANDS:
@@ -226,11 +226,12 @@ def _name(payload: dict[str, Any]) -> str:
     return f"{str(namespace).removesuffix('__')}__{name}" if namespace else name
 
 
-def _input(payload: dict[str, Any]) -> dict[str, Any]:
+def call_input(payload: dict[str, Any]) -> dict[str, Any]:
+    """A call's input, as the client says it live."""
     recorded = _recorded_input(payload)
-    if _name(payload) == "apply_patch" and isinstance(patch := recorded.get("input"), str):
+    if call_name(payload) == "apply_patch" and isinstance(patch := recorded.get("input"), str):
         return {"changes": changes_of(patch)} if changes_of(patch) else recorded
-    if _name(payload) != "shell":
+    if call_name(payload) != "shell":
         return recorded
     command = recorded.get("cmd", recorded.get("command"))
     words = [str(word) for word in command] if isinstance(command, list) else None

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Receive, Scope, Send
@@ -138,6 +139,7 @@ class _Stream(EventSourceResponse):
 async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGenerator[ServerSentEvent]:
     async with subscription as events:
         async for event in events:
+            await anyio.lowlevel.checkpoint()  # a long past neither keeps others waiting nor outlasts its client
             if not types or event.type in types:
                 data = encode_event(event).decode()
                 yield ServerSentEvent(data=data, id=str(events.cursor), event=event.type, sep="\n")

@@ -136,7 +136,9 @@ export class Card {
 function why(approval) {
   const rules = approval.violations.map((each) => each.rule).join(", ");
   const by = approval.policy ? `${approval.policy}${rules ? `: ${rules}` : ""}` : "a policy";
-  return [h("strong", {}, `Asked by ${by}.`), " ", sentence(approval.reason)];
+  const messages = approval.violations.map((each) => each.message);
+  const own = messages.includes(approval.reason) ? [] : [approval.reason];
+  return [h("strong", {}, `Asked by ${by}.`), " ", sentence([...messages, ...own].filter(Boolean).join("; "))];
 }
 
 function about(approval) {

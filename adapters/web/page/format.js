@@ -23,7 +23,10 @@ export function duration(ms) {
 }
 
 export function usd(value) {
-  return `$${value >= 1 ? value.toFixed(2) : Number(value.toPrecision(2))}`;
+  if (value >= 1 || !value) return `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
+  const places = value >= 0.001 ? 4 : 1 - Math.floor(Math.log10(value));
+  const [whole, part] = value.toFixed(places).split(".");
+  return `$${whole}.${part.replace(/0+$/, "").padEnd(2, "0")}`;
 }
 
 /** An amount of a limit, in its unit. */

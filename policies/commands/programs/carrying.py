@@ -19,6 +19,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         cluster: whether the first word is a cluster without a dash.
         alone: whether letters stand first behind their dash only.
         words: a regular expression of other words.
+        harmless: a regular expression of the options that carry nothing; empty where every other one does.
     """
 
     letters: str = ""
@@ -26,16 +27,20 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     cluster: bool = False
     alone: bool = False
     words: str = "(?!)"
+    harmless: str = ""
 
 
 CARRYING = {
     **dict.fromkeys(
         ("tar", "gtar", "bsdtar"),
         Carries(
-            letters="IF",
+            letters="IFT",
             long="--to-command --use-compress-program --checkpoint-action --rsh-command --rmt-command"
             " --info-script --new-volume-script",
             cluster=True,
+            harmless=r"-[cxtruAdvzjJafCkmpPhlOSXUWonsbgVKNGiHZ0-9]+(=?[\w./-]*)|--(create|extract|list|append|update|file|gzip"
+            r"|bzip2|xz|zstd|verbose|directory|exclude|exclude-vcs|strip-components|keep-old-files|overwrite|no-same-owner"
+            r"|wildcards|transform|warning|owner|group|mode|mtime|sort|numeric-owner|preserve-permissions|help|version)(=.*)?",
         ),
     ),
     "rsync": Carries(letters="eM", long="--rsh --rsync-path --remote-option"),
@@ -54,12 +59,39 @@ CARRYING = {
     "pidstat": Carries(letters="e"),
     **dict.fromkeys(
         ("gcc", "g++", "cc", "c++", "clang", "clang++"),
-        Carries(letters="B", alone=True, long="-wrapper -specs -fplugin -fuse-ld --specs"),
+        Carries(
+            long="-wrapper -specs -fplugin -fuse-ld --specs",
+            words="@.*",
+            harmless=r"-[cgSEPOowsvIDULlWMix].*|-(Wall|pthread|pipe|static|shared|rdynamic|ansi|pedantic)|-[fm][\w=.+-]*"
+            r"|-std=.*|-(dumpversion|dumpmachine|print-[\w-]+)|--(version|help)",
+        ),
     ),
-    "go": Carries(long="-exec -toolexec -vettool --exec --toolexec --vettool"),
+    "go": Carries(
+        long="-exec -toolexec -vettool -ldflags -extld -gccgoflags -compiler -modfile -overlay"
+        " --exec --toolexec --vettool --ldflags --gccgoflags --compiler --overlay",
+        words="tool|generate",
+    ),
+    "curl": Carries(letters="K", long="--config --engine"),
+    "dpkg": Carries(
+        letters="D", long="--pre-invoke --post-invoke --status-logger --admindir --instdir --root --debug"
+    ),
+    "gpg": Carries(harmless="--(version|help|list-keys|verify|list-secret-keys)|-k|-K"),
+    "mypy": Carries(long="--python-executable --custom-typeshed-dir"),
+    "nm": Carries(long="--plugin"),
+    "pip": Carries(long="--editor --python"),
+    "pylint": Carries(long="--init-hook --load-plugins"),
+    **dict.fromkeys(("pyright", "basedpyright"), Carries(long="--pythonpath")),
+    "clang-tidy": Carries(long="--load -load --plugins -plugins"),
     "cargo": Carries(long="--config"),
     "cmake": Carries(letters="EPC", alone=True, words=r"-D\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND).*"),
-    "npm": Carries(letters="c", long="--call --script-shell --node-options --shell"),
+    "npm": Carries(
+        letters="c",
+        long="--call",
+        harmless=r"-[DSgsfwyEO]|--(save|save-(dev|exact|optional|peer|prod)|global|prefix|silent|verbose|no-audit|no-fund|force"
+        r"|legacy-peer-deps|dry-run|omit|include|production|workspaces?|if-present|tag|access|json|depth|all|yes"
+        r"|prefer-offline|offline|ignore-scripts|loglevel|quiet|no-save|no-package-lock|package-lock-only|fix|audit-level"
+        r"|version|help)(=.*)?",
+    ),
     **dict.fromkeys(("apt", "apt-get", "aptitude"), Carries(letters="oc", long="--option --config-file")),
     **dict.fromkeys(("ack", "ag", "bat", "batcat"), Carries(long="--pager")),
     "ssh-keygen": Carries(letters="D"),
@@ -78,7 +110,11 @@ def carries(options: Carries, arguments: Sequence[Word]) -> bool:
                 return True
         elif word.text == "--":
             return False
-        elif _is_carrying(options, f"-{word.text.removeprefix('-')}" if is_cluster else word.text):
+        elif _is_carrying(options, f"-{word.text.removeprefix('-')}" if is_cluster else word.text) or (
+            options.harmless
+            and word.text.startswith("-")
+            and not re.fullmatch(options.harmless, word.text, re.DOTALL)
+        ):
             return True
     return False
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from ..words import Word
 
-_AWK_RUNS = re.compile(r"system|\||getline|@")
+_AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
 _ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|[^/\\\n])*/[IM]*|\+[0-9]+)"
 _SED_COMMAND = re.compile(
     rf"[ \t]*(?:{_ADDRESS}(?:[ \t]*,[ \t]*{_ADDRESS})?)?[ \t]*!?[ \t]*"
-    r"(?:\{|(?:[pdqQ=nNhHgGxDPlF}]|[qQ][ \t]*[0-9]+|[aic][ \t]*\\?\n?[^\n\\]*(?=\n|\Z)|[bt:][ \t]*\w*|#[^\n]*"
+    r"(?:\{|(?:[pdqQ=nNhHgGxDPlF}]|[qQ][ \t]*[0-9]+|[aic][ \t]*(?:\\\n"
+    r"|\\?[ \t]*(?=[^ \t\n\\]))[^\n\\]*(?=\n|\Z)|[bt:][ \t]*\w*|#[^\n]*"
     r"|s([/|,#:@!%_])(?:\\.|(?!\1)[^\\\n])*\1(?:\\.|(?!\1)[^\\\n])*\1[gpiIM0-9]*"
     r"|y/(?:\\.|[^/\\\n])*/(?:\\.|[^/\\\n])*/)?[ \t]*(?:[;\n]|\Z|(?=\})))",
     re.DOTALL,

@@ -18,8 +18,15 @@ _PLAIN = split("""
     diff-tree for-each-ref format-patch fsck gc init log ls-files ls-tree merge merge-base mv notes reflog
     remote reset restore rev-list rev-parse revert rm shortlog show show-ref sparse-checkout stash status
     switch symbolic-ref tag update-index update-ref version worktree write-tree --version --help help
+    cherry check-attr count-objects name-rev range-diff rev-list show-branch verify-commit verify-tag whatchanged
+    diff-index diff-files hash-object merge-tree prune repack pack-refs read-tree commit-tree mktree
 """)
-_PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff")
+_PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff --output")
+_WITH_UNSEEN = split("""
+    add blame branch cat-file check-ignore checkout cherry-pick clean commit describe for-each-ref merge merge-base mv
+    notes reflog reset restore rev-parse revert rm stash status switch tag update-ref rev-list ls-files ls-tree
+""")
+"""Verbs no option of which carries anything."""
 _CARRYING = {
     "push": Carries(long="--receive-pack --exec"),
     **dict.fromkeys(("fetch", "pull", "ls-remote"), Carries(long="--upload-pack --exec")),
@@ -51,8 +58,8 @@ def git(arguments: Sequence[Word]) -> list[Nested]:
     if verb in ("bisect", "submodule") and not (words and words[0].text in _PLACES):
         return UNKNOWN
     if verb in _PLAIN:
-        seen = [word for word in words if word.text is not None]
-        return UNKNOWN if carries(_PLAIN_BUT_FOR, seen) else []
+        read = [word for word in words if word.text is not None] if verb in _WITH_UNSEEN else words
+        return UNKNOWN if carries(_PLAIN_BUT_FOR, read) else []
     return UNKNOWN if verb not in _CARRYING or carries(_CARRYING[verb], words) else []
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 
 import msgspec
 
-from ..words import Word
+from ..words import Word, split
 from .wrappers import UNKNOWN, Nested
 
 
@@ -20,9 +21,9 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     tells: tuple[str, ...] = ("--version", "-v", "--help", "-h")
 
 
-INTERPRETERS = (
+_INTERPRETERS = (
     (
-        re.compile(r"(python|pypy)[\d.]*"),
+        re.compile(r"(python|pypy)w?(-?\d[\w.-]*|-dbg)?"),
         Interpreter(
             alone="-B -E -I -O -OO -P -S -b -d -q -s -u",
             taking="-W -X",
@@ -31,14 +32,26 @@ INTERPRETERS = (
         ),
     ),
     (
-        re.compile(r"node(js)?|tsx|ts-node"),
+        re.compile(r"node(js)?(-?\d[\w.]*)?|tsx|ts-node"),
         Interpreter(alone="--test --watch --check --no-warnings --trace-warnings"),
     ),
-    (re.compile(r"perl[\d.]*"), Interpreter(alone="-w -t -T")),
-    (re.compile(r"ruby[\d.]*"), Interpreter(alone="-w")),
-    (re.compile(r"php[\d.]*"), Interpreter(alone="-l -n")),
+    (re.compile(r"perl(-?\d[\w.-]*)?"), Interpreter(alone="-w -t -T")),
+    (re.compile(r"ruby(-?\d[\w.-]*)?"), Interpreter(alone="-w")),
+    (re.compile(r"php(-?\d[\w.-]*|-cli)?"), Interpreter(alone="-l -n")),
 )
-_CODE_MODULES = ("timeit", "pdb", "cProfile", "profile", "trace", "runpy", "code", "IPython", "ptpython", "bpython")
+_MODULES = split("""
+    py_compile compileall json.tool unittest unittest.__main__ venv http.server zipfile tarfile gzip
+    ensurepip tabnanny tokenize pydoc calendar base64 site sysconfig platform pip json
+""")
+"""Of Python's own modules, those that run nothing which their words or input name."""
+_CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
+_ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*", re.DOTALL)
+"""Files that may be what an interpreter is fed."""
+
+
+def interpreter_of(name: str) -> Interpreter | None:
+    """How the interpreter of this name is read; None where it is none."""
+    return next((interpreter for pattern, interpreter in _INTERPRETERS if pattern.fullmatch(name)), None)
 
 
 def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nested]:
@@ -49,7 +62,7 @@ def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nes
     while rest:
         word = rest.pop(0)
         if word.text is None:
-            return UNKNOWN if word.could_be_option() or not word.single else []
+            return UNKNOWN
         if interpreter.module and word.text == interpreter.module:
             return _module(rest)
         if word.text in interpreter.taking.split():
@@ -59,11 +72,14 @@ def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nes
             if word.text not in interpreter.alone.split():
                 return UNKNOWN
         else:
-            return [] if word.text else UNKNOWN
+            return UNKNOWN if not word.text or _ON_INPUT.fullmatch(word.text) else []
     return UNKNOWN
 
 
 def _module(rest: Sequence[Word]) -> list[Nested]:
-    if not rest or rest[0].text is None or rest[0].text in _CODE_MODULES:
+    if not rest or rest[0].text is None:
         return UNKNOWN
-    return [Nested(words=tuple(rest))]
+    module = rest[0].text
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        return [Nested(words=tuple(rest))] if module in _MODULES else UNKNOWN
+    return UNKNOWN if module.partition(".")[0] in _CODE_MODULES else [Nested(words=tuple(rest))]

@@ -12,17 +12,20 @@ from typing import TypeAlias
 import msgspec
 
 from ..cursor import Shell
-from ..variables import steers
+from ..variables import steers_programs
 from ..words import UNSEEN, Word
 
 
 class Nested(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command runs: the words of another command, a command line, or something unseen (`unknown`: why)."""
+    """What a command runs: the words of another command, a command line, or something unseen (`unknown`: why). It is
+    `among_words` where it is one of the command's own words, and what follows it.
+    """
 
     words: tuple[Word, ...] = ()
     line: str | None = None
     shell: Shell = "sh"
     unknown: str | None = None
+    among_words: bool = False
 
 
 Reader: TypeAlias = Callable[[Sequence[Word]], list[Nested]]
@@ -114,7 +117,7 @@ def behind(prefix: Prefix, arguments: Sequence[Word]) -> list[Nested]:
                 placeholder = (rest[1].text or "") if consumed == 2 else text[2:]
             del rest[:consumed]
         elif prefix.assigns and (assigned := _ASSIGNMENT.fullmatch(text)) is not None:
-            if steers(assigned[1], assigned[2]):
+            if steers_programs(assigned[1], assigned[2]):
                 return [Nested(unknown=f"`{assigned[1]}` is set")]
             rest.pop(0)
             options = False

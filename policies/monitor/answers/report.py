@@ -50,7 +50,8 @@ def settle(on: SessionState, *, complete: bool) -> Report:
         if finding is not None and complete:
             violation = of_rule(on.program.name, rule, finding, None, on.session)
             violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
-        status = _status(on, rule, owes=finding is not None, complete=complete)
+        owes = finding is not None or on.awaits_person(rule)
+        status = _status(on, rule, owes=owes, complete=complete)
         rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)
     return Report(rules=rules, violations=tuple(violations))
 

@@ -22,7 +22,7 @@ from ...rules.evidence.check import CheckMachine
 from ...rules.evidence.provenance import ProvenanceMachine
 from ...rules.keyed import Keyed
 from ...rules.machine import Machine
-from ...rules.nets.machine import NetMachine, OnResults, Validators
+from ...rules.nets.machine import Mappers, NetMachine, OnResults, Validators
 from ...rules.nets.shorthand import NetLine, net_of
 from ...rules.nets.written import Net
 from ...rules.record import Rule
@@ -148,22 +148,26 @@ class Program:
         return Program(self.policy, rules, self.limits, self.budgets, self.tools)
 
 
-def program_of(policy: Policy, tools: Iterable[Tool], validators: Validators, on_results: OnResults) -> Program:
+def program_of(
+    policy: Policy, tools: Iterable[Tool], validators: Validators, on_results: OnResults, mappers: Mappers
+) -> Program:
     """The program of a policy or a merged stack. Raises PolicyError, naming every problem."""
     stack = checked_stack(policy)
-    _check_attached(stack, [*validators.items(), *on_results.items()])
-    rules = tuple(_machines(stack, validators, on_results))
+    _check_attached(stack, [*validators.items(), *on_results.items(), *mappers.items()])
+    rules = tuple(_machines(stack, validators, on_results, mappers))
     rejects = stack.unpriced == "reject"
     limits = LimitJudge(effective_limits(stack), reject_unpriced=rejects)
     budgets = BudgetJudge(effective_budgets(stack), reject_unpriced=rejects)
     return Program(stack, rules, limits, budgets, ToolTable(tools))
 
 
-def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[CompiledRule]:
+def _machines(
+    stack: Policy, validators: Validators, on_results: OnResults, mappers: Mappers
+) -> Iterator[CompiledRule]:
     for number, clause in enumerate(clauses_of(stack)):
         record = clause.record
         if isinstance(record, Net):
-            hooks = validators.get(record.name), on_results.get(record.name)
+            hooks = validators.get(record.name), on_results.get(record.name), mappers.get(record.name)
             machine: Machine = NetMachine(record, clause.scope, *hooks)
         else:
             machine = _machine_of(clause.id, record, clause.scope)
@@ -175,16 +179,16 @@ def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> No
     nets = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
     if unknown := sorted({name for name, _ in attached} - nets):
         names = ", ".join(f"`{name}`" for name in unknown)
-        raise PolicyError(f"no net is called {names}, and a validator or result hook is attached to it")
+        raise PolicyError(f"no net is called {names}, and a validator, result hook or mapper is attached to it")
     _check_hooks(attached)
 
 
 def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
-    """Raise PolicyError for a validator or result hook, given with its net's name, that nobody could call."""
+    """Raise PolicyError for a validator, result hook or mapper, given with its net's name, that nobody could call."""
     for name, hook in attached:
         if not callable(hook) or inspect.iscoroutinefunction(hook):
             kind = "an `async` function" if callable(hook) else f"a value of type `{type(hook).__name__}`"
-            raise PolicyError(f"the validator or result hook of `{name}` is {kind}, not a plain function")
+            raise PolicyError(f"the validator, result hook or mapper of `{name}` is {kind}, not a plain function")
 
 
 def _machine_of(id: str, clause: Rule | Allow | Deny, scope: NameScope) -> Machine:

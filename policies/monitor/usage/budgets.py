@@ -18,7 +18,7 @@ from ...language.facts import NoCall
 from ...language.predicates import compile_when
 from ...policy import Policy, members_of
 from ...rules.machine import Finding
-from ...stack.budgets import BudgetEntry
+from ...stack.budgets import BudgetEntry, strictest
 from ...stack.limits import figure
 from ...stream.calls import STRICTNESS, RunContext
 from ...stream.events import BudgetReserved
@@ -75,13 +75,12 @@ class BudgetJudge:
         return max(found, key=lambda entry: STRICTNESS[entry.action], default=None)
 
     def claims(self, context: RunContext) -> tuple[BudgetClaim, ...]:
-        """What a run with this context draws on, each share once: the tightest."""
-        found: dict[tuple[str, ...], BudgetClaim] = {}
+        """What a run with this context draws on, each share once: of its entries the strictest in every field."""
+        found: dict[tuple[str, str], BudgetEntry] = {}
         for entry, key in self._shares(context):
-            same = (entry.id, key, entry.counts, entry.window)
-            if same not in found or entry.budget.max < found[same].max:
-                found[same] = _claim(entry, key)
-        return tuple(found.values())
+            same = (entry.id, key)
+            found[same] = strictest(found[same], entry) if same in found else entry
+        return tuple(_claim(entry, key) for (_, key), entry in found.items())
 
     def passed_on(self, stack: Policy, context: RunContext) -> tuple[Policy, ...]:
         """The budgets that a run with this context draws on, and the prices it counts by: as policies for the runs

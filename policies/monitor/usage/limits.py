@@ -158,7 +158,7 @@ class LimitJudge:
         found: list[Exceeded] = []
         if state.exceeded:
             refusing = [number for number in state.exceeded if self.entries[number].action != "warn"]
-            found = [Exceeded(n, self._finding(n, self._used[n](state, meter))) for n in refusing]
+            found = [Exceeded(n, self._refusal(n, self._used[n](state, meter), meter)) for n in refusing]
         for number in self._ahead:
             would = self._used[number](state, meter)
             would += 1 if number in self._calls else max(0, turn - state.turns)
@@ -169,6 +169,11 @@ class LimitJudge:
         if len(found) > 1:
             found.sort(key=lambda each: each.number)
         return found
+
+    def _refusal(self, number: int, used: float, meter: TokenMeter) -> Finding:
+        """Why a limit refuses later calls: it is used up, or what was used has no price."""
+        rejected = bool(meter.unpriced) and number in self._rejecting and used <= self._most[number]
+        return self._finding(number, used, meter if rejected else None)
 
     def closed(self, state: LimitState, meter: TokenMeter) -> bool:
         """Whether every call to come would be refused: of this response, until it is over, and of the next."""

@@ -55,15 +55,15 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         delta = self._delta(event)
         cost = self._cost(event, self._unpaid(event), prices)
         for name in _COUNTS:
-            grown = getattr(delta, name)
+            grown = delta[name]
             for usage in (self.run, self.session, self.reported):
                 setattr(usage, name, getattr(usage, name) + grown)
         for usage in (self.run, self.session, self.reported):
             usage.cost_usd += cost
 
-    def _delta(self, event: TokenUsageUpdated) -> TokenUsageUpdated:
+    def _delta(self, event: TokenUsageUpdated) -> dict[str, int]:
         if event.scope == "delta":
-            return event
+            return {name: getattr(event, name) for name in _COUNTS}
         if self.fresh:
             self.fresh = False
             total = event.input_tokens + event.output_tokens
@@ -71,8 +71,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
                 # Lower than the thread was: this client counts each run from zero.
                 self.reported = msgspec.structs.replace(self.run)
                 self.paid = _kinds(self.run)
-        grown = {name: max(0, getattr(event, name) - getattr(self.reported, name)) for name in _COUNTS}
-        return msgspec.structs.replace(event, **grown)
+        return {name: max(0, getattr(event, name) - getattr(self.reported, name)) for name in _COUNTS}
 
     def _cost(self, event: TokenUsageUpdated, unpaid: tuple[int, ...], prices: PriceBook | None) -> float:
         if event.cost_usd is not None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from ...values.globs import glob_regex
+from ..work import Work
 
 MAX_STATES = 4_000
 """How many states of the product are looked at before the walk is given up."""
@@ -18,7 +19,7 @@ _FRESH = ("xzqjkvwyu", "7905318246", "-.~+")
 _TRIES = 400
 
 
-def overlaps(globs: Sequence[str], taken: frozenset[str]) -> tuple[list[str], bool]:
+def overlaps(globs: Sequence[str], taken: frozenset[str], work: Work) -> tuple[list[str], bool]:
     """A name for each set of globs that a name not in `taken` matches, the empty set included.
 
     Returns the names, and whether that is all of them.
@@ -31,10 +32,12 @@ def overlaps(globs: Sequence[str], taken: frozenset[str]) -> tuple[list[str], bo
     queue = deque([(start, "")])
     while queue and len(seen) <= MAX_STATES:
         state, text = queue.popleft()
+        work.spend(len(globs))
         accepted = tuple(a.accepts(at) for a, at in zip(automata, state, strict=True))
-        if accepted not in found and (name := _untaken(text, accepted, automata, alphabet, taken)):
+        if accepted not in found and (name := _untaken(text, accepted, automata, alphabet, taken, work)):
             found[accepted] = name
         for char in _telling(automata, state, alphabet):
+            work.spend(len(globs))
             after = tuple(a.step(at, char) for a, at in zip(automata, state, strict=True))
             if after not in seen:
                 seen.add(after)
@@ -61,6 +64,7 @@ def _untaken(
     automata: Sequence[_Glob],
     alphabet: tuple[str, ...],
     taken: frozenset[str],
+    work: Work,
 ) -> str:
     """The text, or the first variant of it, that is a new name and is accepted likewise; empty if none is."""
     tries = 0
@@ -68,6 +72,7 @@ def _untaken(
     while queue and tries < _TRIES:
         tries += 1
         name = queue.popleft()
+        work.spend(len(name) * len(automata) + 1)
         alike = name == text or accepted == tuple(a.matches(name) for a in automata)
         if name and alike and name not in taken:
             return name

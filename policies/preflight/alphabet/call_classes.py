@@ -16,6 +16,7 @@ from ...language.selectors import NameScope, Selector, ToolWhere, VirtualName
 from ...policy import Policy, members_of, virtual_tools_of
 from ...rules.wording import items_of
 from ...stack.clauses import Clause
+from ..work import Work
 from .names import NameUniverse
 
 Facet: TypeAlias = VirtualName | bytes
@@ -39,8 +40,9 @@ class NameReach(NamedTuple):
 class Kinds:
     """The kinds of calls that the clauses of a stack tell apart."""
 
-    def __init__(self, policy: Policy, clauses: tuple[Clause, ...]) -> None:
-        self.names = NameUniverse(_patterns(policy, clauses))
+    def __init__(self, policy: Policy, clauses: tuple[Clause, ...], work: Work | None = None) -> None:
+        self.work = work or Work()
+        self.names = NameUniverse(_patterns(policy, clauses), self.work)
         self._reaches: dict[tuple[Any, ...], tuple[NameReach, ...]] = {}
         self._kept: list[Any] = []
         self.all = self._all(clauses)
@@ -54,7 +56,9 @@ class Kinds:
         for clause in clauses:
             for selector in clause.roles.all():
                 for reach in self.reaches(selector, clause.scope):
+                    self.work.spend()
                     if reach.facets:
+                        self.work.spend(len(reach.names))
                         found.update(dict.fromkeys(CallClass(name, reach.facets) for name in sorted(reach.names)))
         return tuple(found)
 
@@ -84,13 +88,16 @@ class Kinds:
         if own and matched:
             yield NameReach(matched, where)
         for virtual in virtual_names:
+            self.work.spend()
             if virtual.name.casefold() in matched:
+                self.work.spend(len(self.names.all))
                 of = frozenset(name for name in self.names.all if virtual.of_tool(name))
                 yield NameReach(of, where | {virtual})
 
     def meeting(self, reaches: tuple[NameReach, ...]) -> frozenset[CallClass]:
         """The kinds of which every call is meant."""
         if reaches not in self._met:
+            self.work.spend(sum(len(self._named[name]) for reach in reaches for name in reach.names))
             self._met[reaches] = frozenset(
                 kind
                 for reach in reaches
@@ -106,7 +113,9 @@ class Kinds:
 
     def within(self, kind: CallClass) -> Sequence[CallClass]:
         """The kinds to which every call of a kind belongs, itself included."""
-        return [other for other in self._named[kind.name] if other.facets <= kind.facets]
+        named = self._named[kind.name]
+        self.work.spend(len(named))
+        return [other for other in named if other.facets <= kind.facets]
 
     def named(self, name: str) -> Sequence[CallClass]:
         """The kinds of a name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...values.globs import is_plain, matcher
+from ..work import Work
 from .automata import overlaps
 
 ANY_OTHER = "any other tool"
@@ -21,7 +22,8 @@ class NameUniverse:
     `complete` is False where there are too many overlaps to list: then a glob may match more than is known.
     """
 
-    def __init__(self, patterns: Iterable[str]) -> None:
+    def __init__(self, patterns: Iterable[str], work: Work | None = None) -> None:
+        self._work = work or Work()
         self._written: dict[str, str] = {}
         given = dict.fromkeys(patterns)
         for pattern in given:
@@ -29,7 +31,7 @@ class NameUniverse:
                 self._written.setdefault(pattern.casefold(), pattern)
         self.plain = frozenset(self._written)
         self.globs = tuple(dict.fromkeys(p.casefold() for p in given if not is_plain(p)))
-        samples, self.complete = overlaps(self.globs, taken=self.plain)
+        samples, self.complete = overlaps(self.globs, taken=self.plain, work=self._work)
         self.all = (*self._written, *samples)
         self._matching: dict[str, frozenset[str]] = {}
 
@@ -40,6 +42,7 @@ class NameUniverse:
             if pattern not in self._matching:
                 matches = matcher([pattern])
                 plain = is_plain(pattern)
+                self._work.spend(1 if plain else len(self.all))
                 names = {pattern.casefold()} & self.plain if plain else filter(matches, self.all)
                 self._matching[pattern] = frozenset(names)
             found |= self._matching[pattern]

@@ -3,7 +3,8 @@
 ROOMS = (
     "adapter",  # calls that the adapter does not hold
     "allow_lists",  # allow lists that admit nothing, and entries of them that are denied
-    "evasions",  # rules that hold less than they seem to
+    "evasions",  # rules that a call in between evades
+    "surprises",  # rules that hold less than they seem to
     "limits",  # limits and budgets of zero, costs without a price, and attempts to loosen what is locked
     "never_satisfied",  # rules that want a tool called which can never be called
     "never_callable",  # tools that no clause denies and that the clauses together never let through

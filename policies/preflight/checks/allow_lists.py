@@ -78,7 +78,7 @@ def _denials(kinds: Kinds, systems: Sequence[System]) -> Denials:
     """The names that clauses deny; allow lists aside."""
     found: list[tuple[Clause, frozenset[str]]] = []
     for system in systems:
-        if system.clause.binds and not system.clause.roles.admits:
+        if system.clause.binds and not system.is_allow_list:
             barred = frozenset(kind.name for kind in system.barred(kinds) if not kind.facets)
             if barred:
                 found.append((system.clause, barred))
@@ -88,10 +88,13 @@ def _denials(kinds: Kinds, systems: Sequence[System]) -> Denials:
 def _denied_entries(clause: Clause, denials: Denials, kinds: Kinds) -> Iterator[PreflightFinding]:
     """Entries of which the same or an earlier policy denies every name."""
     earlier = [(other, denied) for other, denied in denials if other.member <= clause.member]
+    all_denied = frozenset().union(*(denied for _, denied in earlier))
     for entry in _tools(clause):
         names = _names(clause, kinds, entry)
-        if not names or not names <= frozenset().union(*(denied for _, denied in earlier)):
+        kinds.work.spend(1 + len(names))
+        if not names or not names <= all_denied:
             continue
+        kinds.work.spend(len(earlier))
         by = [other for other, denied in earlier if denied & names]
         yield finding(
             "denied_allow_entry",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...monitor.usage.prices import PriceBook
-from ...policy import Limits, Policy
+from ...policy import Limits, Policy, members_of
 from ...stack.budgets import BudgetEntry, effective_budgets
 from ...stack.limits import LimitEntry, effective_limits, figure
 from ...stack.locks import loosened
 from ...stack.price_tables import price_tables
 from ...stream.calls import Capabilities
 from ..findings import PreflightFinding, finding
+from ..work import Work
 
 KEPT_AT_ZERO = ("max_tool_calls", "max_cost_usd")
 """A run that only talks, and one that is free; without tokens, turns or time there is no run."""
@@ -39,7 +40,7 @@ UNGATED_BUDGET = "ends the runs that draw on it, as this adapter cannot hold eve
 UNGATED = "has later calls refused where they are held, and ends the run where one is not"
 
 
-def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
+def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work) -> Iterator[PreflightFinding]:
     """What is wrong with the limits of a stack."""
     limits = effective_limits(policy)
     for entry in limits:
@@ -51,7 +52,8 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterato
                 suggestion="give it a number above 0, or leave it out",
             )
     yield from _budgets(policy, capabilities)
-    yield from _loosened(policy)
+    yield from _loosened(policy, work)
+    yield from _approvers(policy)
     if capabilities is not None:
         for entry in limits:
             yield _effect(entry, capabilities)
@@ -76,9 +78,9 @@ def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
     return finding("limit_effect", about, f"{limit}, once reached, {does}{before}{late}")
 
 
-def _loosened(policy: Policy) -> Iterator[PreflightFinding]:
+def _loosened(policy: Policy, work: Work) -> Iterator[PreflightFinding]:
     """What would loosen a locked policy, and has no effect."""
-    for attempt in loosened(policy):
+    for attempt in loosened(policy, work.spend):
         limit = attempt.name in Limits.__struct_fields__
         yield finding(
             "loosened_limit" if limit else "loosened",
@@ -86,6 +88,22 @@ def _loosened(policy: Policy) -> Iterator[PreflightFinding]:
             f"`{attempt.name}: {attempt.given}` has no effect: `{attempt.locked_policy}` is locked"
             f"{' at' if limit else ', and there it is'} {attempt.holds}",
             suggestion=f"stay at or below {attempt.holds}" if limit else "",
+        )
+
+
+def _approvers(policy: Policy) -> Iterator[PreflightFinding]:
+    """Approvers of several policies, who have nobody in common: each call that is to be approved is refused."""
+    given = [
+        (m.name, m.approval.approvers) for m in members_of(policy) if m.approval and m.approval.approvers is not None
+    ]
+    if given and policy.approval is not None and not policy.approval.approvers:
+        shown = tuple(f"{name}: {', '.join(who) or 'nobody'}" for name, who in given)
+        yield finding(
+            "no_approver",
+            (given[-1][0], "approval.approvers"),
+            f"nobody may approve: no name or group is among the approvers of every policy ({'; '.join(shown)})",
+            witness=shown,
+            suggestion="name somebody in all of them; a group is compared by its name",
         )
 
 

@@ -24,7 +24,9 @@ def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightF
         else:
             machine = NetMachine(clause.record, clause.scope)
             system = System(clause, machine, kinds, {})
-            yield from _found(clause, clause.record, walk(machine, {system.mask(*kind) for kind in kinds.all}))
+            yield from _found(
+                clause, clause.record, walk(machine, {system.mask(*kind) for kind in kinds.all}, kinds.work)
+            )
 
 
 def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:

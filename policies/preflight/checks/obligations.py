@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ...rules.record import LARGEST
 from ..alphabet.call_classes import CallClass
 from ..findings import PreflightFinding, finding
 from ..search.product import END, GaveUp, Product
@@ -45,9 +46,10 @@ def _one_after_another(demands: Iterable[System], possible: Saturation) -> list[
     calls: dict[CallClass, int] = {}
     for demand in demands:
         owed = demand.clause.record.owes()
+        possible.kinds.work.spend(len(possible.found))
         wanted = [kind for kind in possible.found if demand.mask(*kind)]
         if wanted:
             kind = min(wanted, key=lambda kind: possible.found[kind])
             calls.update({other: 1 for other in possible.way_to(kind) if other not in calls})
-            calls[kind] = max(calls[kind], owed.least if owed is not None else 1)
+            calls[kind] = max(calls[kind], min(owed.least, LARGEST) if owed is not None else 1)
     return [kind for kind, often in calls.items() for _ in range(often)]

@@ -68,6 +68,7 @@ def _unproven(possible: Saturation, search: Product, settled: set[CallClass]) ->
         if settled.intersection(alike):
             continue
         way = possible.way_to(alike[0])
+        possible.kinds.work.spend(len(way))
         if search.goes(way):
             settled.update(way)
         else:

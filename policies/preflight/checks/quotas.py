@@ -50,6 +50,7 @@ def quota_findings(policy: Policy, clauses: Sequence[Clause], possible: Saturati
     wants = list(_wants(clauses, possible))
     reported: set[str] = set()
     for quota in (*_quotas(clauses, kinds), *_limits(policy, kinds)):
+        possible.kinds.work.spend(1 + sum(min(len(w.kinds), len(quota.kinds)) for w in wants))
         kept = [want for want in wants if want.owed.of in COVERS[quota.of] and want.kinds <= quota.kinds]
         crowd = _crowd([want for want in kept if want.clause.id not in reported], quota.most)
         if crowd:
@@ -91,6 +92,7 @@ def _wants(clauses: Iterable[Clause], possible: Saturation) -> Iterator[Want]:
         owed = clause.record.owes()
         if owed is not None and owed.after is None and clause.binds:
             reached = {name for reach in possible.kinds.reaches(owed.tool, clause.scope) for name in reach.names}
+            possible.kinds.work.spend(len(possible.found))
             if meant := frozenset(kind for kind in possible.found if kind.name in reached):
                 yield Want(clause, owed, meant)
 

@@ -24,6 +24,7 @@ def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[S
         return
     shadows = _Shadows(clauses, kinds, systems)
     for n, clause in enumerate(clauses):
+        kinds.work.spend(len(clauses))
         for m, other in enumerate(clauses):
             if n != m and shadows.covers(m, n) and not (n < m and shadows.covers(n, m)):
                 yield finding(

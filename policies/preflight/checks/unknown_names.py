@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...language.conditions import paths_in
 from ...language.selectors import Selector, ToolWhere
-from ...policy import Policy, members_of
+from ...policy import Deny, Policy, members_of
+from ...rules.lists import Blocklist
+from ...rules.nets.written import Net
 from ...rules.wording import items_of
 from ...stack.clauses import Clause
 from ...stream.calls import Capabilities
 from ...stream.tools import PORTABLE, Tool
 from ...values.globs import is_plain, matcher
 from ..findings import PreflightFinding, Severity, finding
+from ..work import Work
 
 ALIKE = 0.7
 """How much a name must be like a known one to be taken for it, where there may be others."""
@@ -22,23 +25,28 @@ _FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
 
 
 def unknown_names(
-    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None
+    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work | None = None
 ) -> Iterator[PreflightFinding]:
     """What clauses name that no tool of a known agent has; a policy that requires enforcement is refused for it."""
     if capabilities is None or not capabilities.table:
         return
+    work = work or Work()
     members = members_of(policy)
     for clause in clauses:
         required = members[clause.member].enforcement == "required"
-        yield from _tools(clause, capabilities, required)
+        yield from _tools(clause, capabilities, required, work)
         yield from _inputs(clause, capabilities, "refuse" if required else None)
+        yield from _in_part(clause, capabilities.table)
 
 
-def _tools(clause: Clause, capabilities: Capabilities, required: bool) -> Iterator[PreflightFinding]:
+def _tools(clause: Clause, capabilities: Capabilities, required: bool, work: Work) -> Iterator[PreflightFinding]:
     """The names that are no tool's; where there may be other tools, only those that look misspelt."""
     tools = capabilities.table
-    unknown = [p for p in dict.fromkeys(clause.patterns(*clause.roles.all())) if not _meant(p, clause, tools)]
-    near = {name: _nearest(name, _names(tools), ALIKE if capabilities.other_tools else 0.6) for name in unknown}
+    offered, named = _names(tools), dict.fromkeys(clause.patterns(*clause.roles.all()))
+    work.spend(len(named) * len(offered))
+    unknown = [p for p in named if not _meant(p, clause, tools)]
+    work.spend(len(unknown) * len(offered) * 10)
+    near = {name: _nearest(name, offered, ALIKE if capabilities.other_tools else 0.6) for name in unknown}
     unknown = [name for name in unknown if name.casefold() not in capabilities.elsewhere]
     if capabilities.other_tools:
         unknown = [name for name in unknown if near[name] and is_plain(name) and name.casefold() not in PORTABLE]
@@ -53,6 +61,13 @@ def _tools(clause: Clause, capabilities: Capabilities, required: bool) -> Iterat
             suggestion=f"did you mean {_listed(close)}?" if close else "",
             severity="refuse" if certain else None,
         )
+
+
+def denies(clause: Clause) -> bool:
+    """Whether the clause does nothing but keep tools out: a name that is no tool's keeps out nothing."""
+    if isinstance(clause.record, Net):
+        return clause.line and clause.record.name.split()[:1] == ["block"]
+    return isinstance(clause.record, Deny | Blocklist)
 
 
 def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | None) -> Iterator[PreflightFinding]:
@@ -76,6 +91,25 @@ def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | Non
             )
 
 
+def _in_part(clause: Clause, tools: Sequence[Tool]) -> Iterator[PreflightFinding]:
+    """The tools that a clause means by a portable name, and whose calls can be judged by it only in part."""
+    patterns = dict.fromkeys(clause.patterns(*clause.roles.all()))
+    meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, tools) if tool.unclear}
+    for tool in meant.values():
+        act = tool.every_act[0]
+        lacking = [name for name in tool.unclear if name not in tool.takes]
+        why = [f"lacks {_listed(lacking)}"] if lacking else []
+        if unknown := [name for name in tool.unclear if name in tool.takes]:
+            why.append(f"takes {_listed(unknown)}, which nobody here understands")
+        yield finding(
+            "understood_in_part",
+            clause,
+            f"`{tool.name}` goes by `{act}`, and {' and '.join(why)}: it is denied as `{act}`, and not allowed as it",
+            witness=tool.unclear,
+            suggestion=f"name `{tool.name}` and its own inputs in the policy",
+        )
+
+
 def _input_paths(clause: Clause) -> Iterator[tuple[Selector, str]]:
     """The paths into inputs that a clause looks at, each with the tools whose input it is."""
     yield from clause.record.inputs()
@@ -93,18 +127,18 @@ def _meant(pattern: str, clause: Clause, tools: Sequence[Tool]) -> list[Tool]:
 
 
 def _goes_by(tool: Tool, matches: Callable[[str], bool]) -> bool:
-    return any(map(matches, (tool.name, *tool.synonyms, *tool.acts, *tool.acts_where)))
+    return any(map(matches, (tool.name, *tool.synonyms, *tool.every_act)))
 
 
 def _names(tools: Iterable[Tool]) -> set[str]:
-    return {name for tool in tools for name in (tool.name, *tool.synonyms, *tool.acts, *tool.acts_where)}
+    return {name for tool in tools for name in (tool.name, *tool.synonyms, *tool.every_act)}
 
 
 def _known_inputs(tool: Tool) -> set[str]:
     """The inputs of a tool by any name; none where it is not known what it takes."""
     if not tool.takes:
         return set()
-    portable = [name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE.get(act, ())]
+    portable = [name for act in tool.every_act for name in PORTABLE.get(act, ())]
     return {*tool.takes, *tool.inputs, *portable}
 
 

@@ -14,6 +14,7 @@ from operator import and_
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ...rules.machine import Machine
+from ..work import Work
 from .hypothetical import HypotheticalCall, Nothing
 
 MAX_STATES = 500
@@ -34,8 +35,10 @@ class Move(NamedTuple):
 class Graph:
     """What a machine lets through and remembers of calls with these masks; `start` is where a session begins."""
 
-    def __init__(self, machine: Machine, masks: frozenset[int]) -> None:
+    def __init__(self, machine: Machine, masks: frozenset[int], work: Work) -> None:
         self._machine = machine
+        self._work = work
+        self._weight = 3 + len(machine.slots) // 32
         self._masks = masks
         self._numbers: dict[Hashable, int] = {}
         self._held: list[tuple[Any, int]] = []
@@ -48,6 +51,7 @@ class Graph:
         """Whether such a call may come next."""
         key = (state, mask)
         if key not in self._admits:
+            self._work.spend(self._weight)
             held, now = self._held[state]
             judge = self._machine.judging(mask) if self._concerned(held, mask, now) else None
             finding = judge(held, HypotheticalCall(now), mask, now) if judge is not None else None
@@ -59,6 +63,7 @@ class Graph:
         outcomes = mask & self._machine.outcomes
         key = (state, mask, ending if outcomes else "completed")
         if key not in self._after:
+            self._work.spend(self._weight)
             held, now = self._held[state]
             spend = self._machine.spending(mask) if self._concerned(held, mask, now) else None
             if spend is not None or outcomes:
@@ -102,6 +107,7 @@ class Graph:
         while queue:
             state = queue.popleft()
             for mask in self._masks:
+                self._work.spend()
                 for ending in ENDINGS if mask & self._machine.outcomes else ENDINGS[:1]:
                     after = self.after(state, mask, ending)
                     found[Move(state, mask, after)] = None
@@ -178,6 +184,7 @@ class Graph:
         while queue and other in self._masks and self.moves is not None:
             state, way = queue.popleft()
             for mask in sorted(self._masks):
+                self._work.spend()
                 after = self.next(state, mask, "completed")
                 between = self.next(state, other, "completed") if after is None else None
                 if way and between is not None and self.admits(between, mask):
@@ -188,13 +195,13 @@ class Graph:
         return ()
 
 
-def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Graph]) -> Graph:
+def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Graph], work: Work) -> Graph:
     """The graph of a machine; the same for machines that differ in what their slots name and in nothing else."""
     key = _likeness(machine, masks)
     if key is None:
-        return Graph(machine, masks)
+        return Graph(machine, masks, work)
     if key not in graphs:
-        graphs[key] = Graph(machine, masks)
+        graphs[key] = Graph(machine, masks, work)
     return graphs[key]
 
 

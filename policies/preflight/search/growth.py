@@ -7,7 +7,7 @@ can (Karp and Miller's argument, kept true for priorities, capacities and silent
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -15,6 +15,7 @@ import msgspec
 
 from ...rules.nets.machine import NetMachine, NetState
 from ...rules.nets.written import Net
+from ..work import Work
 
 MAX_STATES = 3_000
 IN_FLIGHT = 2
@@ -77,8 +78,9 @@ class _Reached(NamedTuple):
             at = at.before
 
 
-def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
+def walk(machine: NetMachine, masks: Iterable[int], work: Work | None = None) -> Walked:
     """Everything the net can do, whatever is called; `masks` are the slots that calls meet."""
+    work = work or Work()
     gains = any(len(t.outputs) > len(t.inputs) for t in machine.net.transitions)
     asks = [NetCall(mask) for mask in sorted(set(masks)) if mask]
     state, fired = machine.begin()
@@ -88,7 +90,7 @@ def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
     while queue:
         at = queue.popleft()
         for move in (*asks, *_ends(at.look)):
-            reached = _moved(machine, at, move)
+            reached = _moved(machine, at, move, work)
             if reached is None:
                 continue
             walked.fired.update(reached.fired)
@@ -96,7 +98,7 @@ def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
                 continue
             seen.add(reached.look)
             walked.highest = list(map(max, walked.highest, reached.look.marking))
-            if (gains and _grows(machine, reached, walked)) or len(seen) > MAX_STATES:
+            if (gains and _grows(machine, reached, walked, work)) or len(seen) > MAX_STATES:
                 walked.complete = False
                 return walked
             queue.append(reached)
@@ -114,8 +116,9 @@ def _ends(look: Look) -> Iterator[Move]:
         yield End(waiting, failed=True)
 
 
-def _moved(machine: NetMachine, at: _Reached, move: Move) -> _Reached | None:
+def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reached | None:
     """What a move leads to; None if it cannot be made."""
+    work.spend(2 + len(machine.net.transitions) + len(machine.net.places))
     if isinstance(move, NetCall):
         firing = machine.firing(at.state.marking, move.mask)
         if firing is None:
@@ -130,11 +133,12 @@ def _moved(machine: NetMachine, at: _Reached, move: Move) -> _Reached | None:
         if call is None:
             return None
         fired = machine.finish(state, call, failed=move.failed)
+    work.spend(sum(1 + len(machine.net.transitions[n].outputs) for n in fired))
     return _Reached(at, move, state, _look(machine, state), tuple(fired))
 
 
 def _copied(state: NetState) -> NetState:
-    return NetState(marking=state.marking.copy(), waiting=state.waiting.copy())
+    return NetState(marking=state.marking.copy(), waiting=state.waiting.copy(), overrun=state.overrun)
 
 
 def _too_many(net: Net, state: NetState) -> bool:
@@ -147,20 +151,21 @@ def _too_many(net: Net, state: NetState) -> bool:
 
 def _weight(net: Net) -> int:
     """The most tokens that a transition looks for in one place."""
-    return max((t.inputs.count(place) for t in net.transitions for place in t.inputs), default=1)
+    return max((tokens for t in net.transitions for tokens in Counter(t.inputs).values()), default=1)
 
 
 def _new_id(state: NetState) -> str:
     return next(id for id in map(str, range(len(state.waiting) + 1)) if id not in state.waiting)
 
 
-def _grows(machine: NetMachine, reached: _Reached, walked: Walked) -> bool:
+def _grows(machine: NetMachine, reached: _Reached, walked: Walked, work: Work) -> bool:
     """Whether the steps from an earlier, smaller marking to this one can be repeated for ever."""
     steps: list[_Reached] = []
     for earlier in reached.path():
+        work.spend(1 + len(machine.net.places) // 4)
         if earlier is not reached and _covers(reached.look, earlier.look):
             gain = tuple(new - old for new, old in zip(reached.look.marking, earlier.look.marking, strict=True))
-            if _may_grow(machine, gain) and _repeats(machine, reached, list(reversed(steps)), gain):
+            if _may_grow(machine, gain) and _repeats(machine, reached, list(reversed(steps)), gain, work):
                 lead = [step for step in earlier.path() if step.fired]
                 walked.lead = _names(machine, list(reversed(lead)))
                 walked.growth = _names(machine, list(reversed(steps)))
@@ -182,14 +187,14 @@ def _covers(state: Look, earlier: Look) -> bool:
     return state.waiting == earlier.waiting and all(new >= old for new, old in pairs)
 
 
-def _repeats(machine: NetMachine, reached: _Reached, steps: list[_Reached], gain: Marking) -> bool:
+def _repeats(machine: NetMachine, reached: _Reached, steps: list[_Reached], gain: Marking, work: Work) -> bool:
     """Whether the steps fire the same, with the same gain, until more tokens make no difference."""
     at = reached
     for _ in range(_weight(machine.net) + 2):
         before = at.look.marking
         for step in steps:
             assert step.move is not None
-            moved = _moved(machine, at, step.move)
+            moved = _moved(machine, at, step.move, work)
             if moved is None or moved.fired != step.fired:
                 return False
             at = moved

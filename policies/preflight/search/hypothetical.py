@@ -25,6 +25,7 @@ class HypotheticalCall:
     approved = True
     answers: Mapping[str, Any] = {}
     keys: dict[str, list[str]] | None = None
+    mapped: dict[Any, tuple[str, ...]] | None = None
     observed = False
     directories = Directories()
     names = CallNames(())

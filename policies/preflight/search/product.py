@@ -58,6 +58,7 @@ class Product:
         """The clauses that look at every call of a kind, or at every first call; at the end, those that want calls
         which others stand in the way of.
         """
+        self._kinds.work.spend(len(self._systems))
         if kind == END:
             others = [system for system in self._systems if not system.graph.lasting]
             return [
@@ -67,6 +68,7 @@ class Product:
 
     def sight(self, kind: CallClass) -> tuple[Hashable, ...]:
         """How each clause that names a kind sees it; kinds of one sight fare alike."""
+        self._kinds.work.spend(len(self._systems))
         seen = [(n, system.mask(*kind)) for n, system in enumerate(self._systems)]
         looked = [(n, mask) for n, mask in seen if mask]
         extra = [(n, s.facets(kind.name)) for n, s in enumerate(self._systems) if s.facets(kind.name)]
@@ -103,7 +105,11 @@ class Product:
     def goes(self, calls: Sequence[CallClass]) -> bool:
         """Whether these calls in this order, all successful, are let through by every clause."""
         trace = [Letter(call.name, call.facets) for call in calls]
-        return not any(_refuses(system, trace) for system in self._systems)
+        for system in self._systems:
+            self._kinds.work.spend(1 + len(trace))
+            if _refuses(system, trace):
+                return False
+        return True
 
     def _trace(self, kind: CallClass, systems: Sequence[System]) -> list[Letter] | None:
         """A shortest trace that ends with a call of the kind, under some of the clauses. Raises GaveUp."""
@@ -121,6 +127,7 @@ class Product:
         while queue:
             at = queue.popleft()
             self.work += len(letters) * len(systems)
+            self._kinds.work.spend(len(letters) * len(systems))
             work -= len(letters) * len(systems)
             if work < 0:
                 raise GaveUp
@@ -143,6 +150,7 @@ class Product:
         others = (name for name in self._kinds.names.all if name not in named and name not in self._closed)
         for name in (*sorted(named), *itertools.islice(others, 1)):
             for facets in self._inputs(name, kind, systems):
+                self._kinds.work.spend(len(systems))
                 looks = tuple(system.mask(name, facets) for system in systems)
                 wanted = name == kind.name and kind.facets <= facets
                 for ending in endings:
@@ -152,7 +160,9 @@ class Product:
     def _inputs(self, name: str, kind: CallClass, systems: Sequence[System]) -> Iterator[frozenset[Facet]]:
         """The combinations of facets that possible calls of a name have."""
         for some in combinations(self._facets(name, kind, systems)):
-            if not any(never <= some for never in self._never.get(name, ())):
+            never_come = self._never.get(name, ())
+            self._kinds.work.spend(1 + len(never_come))
+            if not any(never <= some for never in never_come):
                 yield some
 
     def _facets(self, name: str, kind: CallClass, systems: Sequence[System]) -> frozenset[Facet]:

@@ -33,7 +33,7 @@ class Saturation:
     def __init__(self, systems: Iterable[System], kinds: Kinds) -> None:
         self.kinds = kinds
         complete = kinds.names.complete
-        self.systems = [s for s in systems if s.graph.moves is not None and (complete or not s.clause.roles.admits)]
+        self.systems = [s for s in systems if s.graph.moves is not None and (complete or not s.is_allow_list)]
         self.cores: dict[CallClass, list[Clause]] = {}
         self._naming: dict[str, list[System]] = {}
         for system in self.systems:
@@ -53,6 +53,7 @@ class Saturation:
         stack = [(kind, False)]
         while stack:
             at, ready = stack.pop()
+            self.kinds.work.spend()
             if ready:
                 way[at] = None
             elif at not in way:
@@ -95,6 +96,7 @@ class Saturation:
         pending = dict.fromkeys(kind for kind in self.kinds.all if kind not in self.cores)
         again = set(self.kinds.names.all)
         while again:
+            self.kinds.work.spend(len(pending))
             ready = [kind for kind in pending if kind.name in again and self._let(kind)]
             for kind in ready:
                 del pending[kind]
@@ -121,6 +123,7 @@ class Saturation:
         inputs = system.letters(kind.name, kind.facets)
         masks = {system.mask(kind.name, some) for some in inputs if self._open(kind, some)}
         for state, way in self._reached[system].items():
+            self.kinds.work.spend(1 + len(masks))
             if any(system.admits(state, mask) for mask in masks):
                 return way
         return None
@@ -141,6 +144,7 @@ class Saturation:
         letters = [*([(CallClass("other"), 0)] if system.unnamed else []), *self._letters(system)]
         states = list(reached)
         for state in states:
+            self.kinds.work.spend(1 + len(letters))
             for kind, mask in letters:
                 if system.admits(state, mask):
                     for ending in ENDINGS:
@@ -153,6 +157,7 @@ class Saturation:
     def _letters(self, system: System) -> list[tuple[CallClass, int]]:
         """The calls found so far that a system tells apart, one of each."""
         found: dict[int, CallClass] = {}
+        self.kinds.work.spend(len(self.found))
         for kind in self.found:
             if kind.name in system.names:
                 for facets in system.letters(kind.name):
@@ -177,6 +182,7 @@ class Saturation:
     def _missing(self, system: System, kind: CallClass) -> list[CallClass]:
         """The kinds that cannot come, calls of which would lead a system to where it admits a kind."""
         mask = system.mask(*kind)
+        self.kinds.work.spend(len(system.graph.moves or ()))
         ways = {
             move.mask
             for move in system.graph.moves or ()

@@ -22,9 +22,19 @@ class System:
     `names` are the tools that the clause names, `unnamed` says that there are others.
     """
 
-    def __init__(self, clause: Clause, machine: Machine, kinds: Kinds, graphs: dict[Hashable, Graph]) -> None:
+    def __init__(
+        self,
+        clause: Clause,
+        machine: Machine,
+        kinds: Kinds,
+        graphs: dict[Hashable, Graph],
+        *,
+        is_allow_list: bool = False,
+    ) -> None:
         self.clause = clause
+        self.is_allow_list = is_allow_list
         self.machine = machine
+        self._work = kinds.work
         slots = [
             kinds.reaches(slot.selector, clause.scope, own=slot.own, virtual_names=slot.virtual_names)
             for slot in machine.slots
@@ -36,6 +46,7 @@ class System:
         self._perhaps: dict[str, list[tuple[int, frozenset[Facet]]]] = {}
         for n, slot in enumerate(slots):
             for reach in slot:
+                self._work.spend(len(reach.names))
                 for name in reach.names:
                     if reach.facets:
                         self._perhaps.setdefault(name, []).append((1 << n, reach.facets))
@@ -43,7 +54,7 @@ class System:
                         self._sure[name] = self._sure.get(name, 0) | 1 << n
         self._letters: dict[tuple[str, frozenset[Facet]], tuple[frozenset[Facet], ...]] = {}
         named = {self.mask(name, some) for name in self.names for some in self.letters(name)}
-        self.graph = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs)
+        self.graph = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs, kinds.work)
         self.admits, self.after, self.next = self.graph.admits, self.graph.after, self.graph.next
 
     def facets(self, name: str) -> frozenset[Facet]:
@@ -53,7 +64,9 @@ class System:
     def mask(self, name: str, facets: frozenset[Facet]) -> int:
         """The slots that a call of a name meets whose input has these facets and no others."""
         mask = self._sure.get(name, 0)
-        for slot, needed in self._perhaps.get(name, ()):
+        perhaps = self._perhaps.get(name, ())
+        self._work.spend(1 + len(perhaps) // 4)
+        for slot, needed in perhaps:
             if needed <= facets:
                 mask |= slot
         return mask
@@ -68,6 +81,7 @@ class System:
             found: list[tuple[int, frozenset[Facet]]] = []
             for some in combinations(own - facets):
                 mask = self.mask(name, facets | some)
+                self._work.spend(len(found) // 8)
                 if not any(mask == other and less <= some for other, less in found):
                     found.append((mask, some))
             self._letters[key] = tuple(some for _, some in found)
@@ -85,6 +99,7 @@ class System:
         if not self.graph.refused or (isinstance(self.clause.record, Net) and not self.clause.line):
             return ()
         named = (kind for name in self.names for kind in kinds.named(name))
+        self._work.spend(len(self.names))
         return [kind for kind in named if self.masks(kind) <= self.graph.refused]
 
     def calls_of(self, mask: int) -> str:
@@ -96,12 +111,12 @@ class System:
 def systems_of(clauses: Iterable[Clause], kinds: Kinds, large: Container[str] = ()) -> list[System]:
     """The systems of the clauses, in the stack's order, but those of `large` nets."""
     graphs: dict[Hashable, Graph] = {}
-    return [
-        System(clause, machine, kinds, graphs)
-        for clause in clauses
-        if clause.id not in large
-        for machine in clause.outlines()
-    ]
+    found: list[System] = []
+    for clause in clauses:
+        if clause.id not in large:
+            admits = bool(clause.roles.admits)
+            found += [System(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.outlines()]
+    return found
 
 
 def combinations(facets: frozenset[Facet]) -> Iterator[frozenset[Facet]]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeGuard
+
 from ...values.durations import duration_ms
 from ..tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe, join
 from .rewriting import listing, replaced, scalar
 
 DURATIONS = {"max_duration": "max_duration_ms", "max_idle": "max_idle_ms"}
 """The limits that may be written with a unit, and what they are in milliseconds."""
+_OF_BUDGETS = {"max_duration": "max_duration_ms"}
 _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
 
 
@@ -15,21 +19,34 @@ def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
     """A policy whose limits and budgets of time are in milliseconds; the node itself if they are."""
     limits, budgets = root.entries.get("limits"), root.entries.get("budgets")
     changed: dict[str, Node] = {}
-    if isinstance(limits, MapNode) and DURATIONS.keys() & limits.entries.keys():
-        changed["limits"] = _plain(limits, report)
-    if isinstance(budgets, ListNode):
-        changed["budgets"] = listing(
-            [_plain(item, report) if isinstance(item, MapNode) else item for item in budgets.items], budgets
-        )
+    if _has_durations(limits, DURATIONS):
+        changed["limits"] = _plain(limits, DURATIONS, report)
+    if isinstance(budgets, ListNode) and any(_has_durations(item, _OF_BUDGETS) for item in budgets.items):
+        items = [
+            _plain(item, _OF_BUDGETS, report) if _has_durations(item, _OF_BUDGETS) else item for item in budgets.items
+        ]
+        changed["budgets"] = listing(items, budgets)
     return replaced(root, changed) if changed else root
 
 
-def _plain(limits: MapNode, report: ProblemReport) -> MapNode:
+def as_written(message: str, node: MapNode) -> str:
+    """A complaint about a mapping with the names of its limits as its author wrote them."""
+    for written, plain in DURATIONS.items():
+        if written in node.key_spans and plain in node.entries:
+            message = message.replace(f"`{plain}`", f"`{written}`")
+    return message
+
+
+def _has_durations(node: Node | None, durations: Mapping[str, str]) -> TypeGuard[MapNode]:
+    return isinstance(node, MapNode) and bool(durations.keys() & node.entries.keys())
+
+
+def _plain(limits: MapNode, durations: Mapping[str, str], report: ProblemReport) -> MapNode:
     """A mapping of limits, each under its name in milliseconds."""
     entries: dict[str, Node] = {}
     spans = dict(limits.key_spans)
     for key, value in limits.entries.items():
-        plain = DURATIONS.get(key, key)
+        plain = durations.get(key, key)
         if plain != key and plain in limits.entries:
             message = f"`{key}` and `{plain}` are the same limit"
             report.add(message, limits.key_span(key), join(limits.path, key), "give one of them")

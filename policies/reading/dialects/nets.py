@@ -9,7 +9,7 @@ from .rewriting import listing, replaced, scalar, snake_keys
 
 def is_net(root: MapNode) -> bool:
     """Whether a whole document is one net."""
-    return {"places", "transitions"} <= root.entries.keys() and "nets" not in root.entries
+    return bool({"places", "transitions"} & root.entries.keys()) and "nets" not in root.entries
 
 
 def with_plain_nets(root: MapNode, report: ProblemReport) -> MapNode:

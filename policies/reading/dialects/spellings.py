@@ -36,7 +36,7 @@ def rewritten(root: MapNode, report: ProblemReport) -> MapNode:
         return policy_of_contracts([root], report)
     if is_net(root):
         root = mapping({"name": own_name(root, report, "net"), "nets": listing([root], root)}, root)
-    root = with_plain_nets(with_durations(_with_tool_limits(root), report), report)
+    root = with_plain_nets(with_durations(_with_tool_limits(_with_listed_limits(root, report)), report), report)
     added = _rules_of_foreign(root, report)
     rules_node = root.entries.get("rules")
     changed: dict[str, Node] = {}
@@ -127,6 +127,23 @@ def _glob(node: Node, report: ProblemReport) -> Node:
         report.add(f"expected text, got {describe(prefix)}", prefix.span, prefix.path)
         return scalar("*", prefix)
     return scalar(prefix_glob(prefix.value), prefix)
+
+
+def _with_listed_limits(root: MapNode, report: ProblemReport) -> MapNode:
+    """A policy whose `limits: [{max_turns: 3}, {max_idle: 2m}]` are one mapping."""
+    limits = root.entries.get("limits")
+    if not isinstance(limits, ListNode) or not limits.items:
+        return root
+    one = MapNode({}, {}, limits.span, limits.path)
+    for item in limits.items:
+        if not isinstance(item, MapNode):
+            report.add(f"expected a mapping, got {describe(item)}", item.span, item.path, "write `max_turns: 3`")
+            continue
+        for key, value in item.entries.items():
+            if key in one.entries:
+                report.add(f"the limit `{key}` is given twice", item.key_span(key), item.path)
+            one.entries[key], one.key_spans[key] = value, item.key_span(key)
+    return replaced(root, {"limits": one})
 
 
 def _with_tool_limits(root: MapNode) -> MapNode:

@@ -12,7 +12,12 @@ from .scalars import integer, whole_characters
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _DECODER = json.JSONDecoder()
+_COMMENTS = ("//", "/*")
 _WORDS = (("true", True), ("false", False), ("null", None))
+
+
+class CommentInJsonError(Unreadable):
+    """A comment stands where JSON takes none."""
 
 
 def read_json(text: str, report: ProblemReport) -> Node:
@@ -52,6 +57,10 @@ class _Reader:
         match = _BLANK.match(self._text, self._at)
         assert match is not None
         self._at = match.end()
+        if self._text.startswith(_COMMENTS, self._at):
+            raise CommentInJsonError(
+                "not JSON: it has no comments", self._span(), "leave it out, or write YAML with `#`"
+            )
 
     def _take(self, wanted: str) -> bool:
         """Step over a mark, and the blanks before it, if it is there."""

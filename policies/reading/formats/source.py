@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ..records_tree import node_of
 from ..tree import NOWHERE, ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, Unreadable, describe, set_paths
-from .json_text import read_json
+from .json_text import CommentInJsonError, read_json
 from .yaml_text import read_yaml
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
@@ -63,11 +63,13 @@ def _read_toml(text: str) -> Node:
 def _read_yaml_or_json(text: str, report: ProblemReport) -> list[Node]:
     """YAML holds JSON, save for a few escapes and tabs: what is JSON is read as JSON."""
     begins = text.lstrip()[:1]
-    if begins not in ("{", "["):
+    if begins not in ("{", "[", "/"):
         return read_yaml(text, report)
     found = ProblemReport()
     try:
         root = read_json(text, found)
+    except CommentInJsonError:
+        raise
     except Unreadable as as_json:
         try:
             return read_yaml(text, report)

@@ -24,6 +24,7 @@ from ..tree import (
 from .scalars import resolve, whole_characters
 
 _TAG = "tag:yaml.org,2002:"
+_GLOB = "put a name that begins with `*` in quotes"
 
 
 _FAST: Any = getattr(yaml, "CSafeLoader", None)
@@ -58,7 +59,10 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        raise Unreadable(f"not YAML: {message}", _span(mark)) from None
+        if "character '\\t'" in message:
+            raise Unreadable("not YAML: a tab stands where only spaces may", _span(mark), "write spaces") from None
+        glob = _GLOB if error.context == "while scanning an alias" else ""
+        raise Unreadable(f"not YAML: {message}", _span(mark), glob) from None
     except ValueError as error:
         raise Unreadable(f"not YAML: {error}") from None
 
@@ -117,7 +121,7 @@ class _Builder:
         if name in self._open:
             raise Unreadable(f"`*{name}` stands inside itself", span)
         if name not in self._anchors:
-            raise Unreadable(f"no `&{name}` comes before `*{name}`", span)
+            raise Unreadable(f"no `&{name}` comes before `*{name}`", span, f"{_GLOB}: `'*{name}'`")
         node, size = self._anchors[name]
         self._count += size
         self._borrowed += size

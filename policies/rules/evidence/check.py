@@ -12,13 +12,14 @@ import msgspec
 from ...language.selectors import NameScope, Selector
 from ...stream.calls import ToolCall
 from ...values.complaints import Complaint
+from ...values.foreign import isolated
 from ..machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, counted, slots_of
 from ..record import Rule, drawn_in_words, owes_nothing, restricts_tool, undecided
+from ..refusal import CheckAnswer, refusal
 from ..wording import names
-from .check_context import CheckAnswer, CheckContext, PastCall, Refuse
+from .check_context import CheckContext, PastCall
 
 TOOL, ANY = 1, 2
-_EXPECTED = "the check to agree"
 CheckFunction: TypeAlias = (
     Callable[[ToolCall], CheckAnswer | Awaitable[CheckAnswer]]
     | Callable[[ToolCall, CheckContext], CheckAnswer | Awaitable[CheckAnswer]]
@@ -33,10 +34,12 @@ class Check(Rule, tag="check", frozen=True):
     Attributes:
         check: The callable; see "Rules in Python".
         tool: The calls it is asked about.
+        narrows: Takes the name of a tool and the context; False: no call of it could pass, so it need not be shown.
     """
 
     check: CheckFunction
     tool: Selector = "*"
+    narrows: Callable[[str, CheckContext], bool] | None = None
 
     keyless = "it keeps no state"
 
@@ -45,6 +48,8 @@ class Check(Rule, tag="check", frozen=True):
         yield from super().problems()
         if callable(self.check) and _takes(self.check) is None:
             yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
+        if inspect.iscoroutinefunction(self.narrows):
+            yield ("narrows",), "is asked at once: write it without `async`"
 
     roles = restricts_tool
 
@@ -74,6 +79,11 @@ def _takes(check: Callable[..., Any]) -> int | None:
     return number
 
 
+def _context(state: CheckState, call: JudgedCall) -> CheckContext:
+    usage = msgspec.structs.replace(call.usage)
+    return CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
+
+
 class CheckState(RuleState):
     """The session's calls, for a check that is told of them."""
 
@@ -90,18 +100,28 @@ class CheckMachine(Machine, judges=Check):
     def __init__(self, rule: Check, scope: NameScope) -> None:
         self.check: Callable[..., Any] = rule.check
         self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
+        self.narrows = rule.narrows
         self._takes_context = _takes(rule.check) == 2
-        self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._takes_context else []))
-        self.outcomes = ANY if self._takes_context else 0
-        self.starts = -1 if self._takes_context else 0
+        self._remembers = self._takes_context or rule.narrows is not None
+        self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._remembers else []))
+        self.outcomes = ANY if self._remembers else 0
+        self.starts = -1 if self._remembers else 0
 
     def bound_check(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
         """What answers for a call: of the call alone, its context bound."""
         if not self._takes_context:
             return self.check
-        usage = msgspec.structs.replace(call.usage)
-        context = CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
+        context = _context(state, call)
         return lambda tool_call: self.check(tool_call, context)
+
+    def closed(self, state: CheckState, sure: int, maybe: int, now: int, ahead: Any) -> bool:
+        """Whether `narrows` says that no call of the tool could pass; one that raises says nothing."""
+        if self.narrows is None or not sure & TOOL:
+            return False
+        try:
+            return isolated(self.narrows, ahead.name, _context(state, ahead)) is False
+        except Exception:
+            return False  # a tool that could still be called stays in sight, and the gate judges its calls
 
     def judge(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what the callable refuses."""
@@ -109,7 +129,7 @@ class CheckMachine(Machine, judges=Check):
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
         if not self.is_async:
             proposed = ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)
-            return self._finding(self.bound_check(state, call)(proposed))
+            return self._finding(isolated(self.bound_check(state, call), proposed))
         if call.observed and self.rule_id not in call.answers:
             return None
         answer = call.answers.get(self.rule_id, "the check was not asked")
@@ -118,17 +138,11 @@ class CheckMachine(Machine, judges=Check):
         return self._finding(answer)
 
     def _finding(self, answer: Any) -> Finding | None:
-        if answer is None or answer is True:
-            return None
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
                 answer.close()
             raise TypeError("the check returned something to be awaited: write it with `async def`")
-        if isinstance(answer, Refuse):
-            action = "cancel" if answer.action == "halt" else answer.action
-            why = answer.reason or "the check refused"
-            return Finding(_EXPECTED, why, action=action, reason=answer.reason, tell_model=answer.tell_model)
-        return Finding(_EXPECTED, answer if isinstance(answer, str) else "the check refused")
+        return refusal(answer, expected="the check to agree", otherwise="the check refused")
 
     def started(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> None:
         """Remember the call."""
@@ -162,4 +176,4 @@ class CheckMachine(Machine, judges=Check):
 
     def describe(self, state: CheckState) -> str:
         """How many calls it knows of."""
-        return counted(len(state.calls), "call") if self._takes_context else ""
+        return counted(len(state.calls), "call") if self._remembers else ""

@@ -1,13 +1,14 @@
-"""What a `check` is told beside the call, and how it may answer."""
+"""What a `check` is told beside the call."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal
 
 import msgspec
 
 from ...stream.calls import RunContext, Usage
-from ..record import RuleAction
+from ..refusal import CheckAnswer as CheckAnswer
+from ..refusal import Refuse as Refuse
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,28 +45,3 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     run: RunContext
     turn: int
-
-
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    """A check's refusal with more to say than no.
-
-    Raises:
-        ValueError: no such action.
-
-    Attributes:
-        action: Stands in place of the rule's; None is the rule's.
-        reason: For telemetry; None is the rule's.
-        tell_model: The text for the model; None is the rule's.
-    """
-
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.action is not None and self.action not in get_args(RuleAction):
-            raise ValueError(f"`{self.action}` is not an action: {', '.join(get_args(RuleAction))}")
-
-
-CheckAnswer: TypeAlias = bool | str | Refuse | None
-"""None or True: the call may run. False, a text that says why, or `Refuse`: it may not."""

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from ...language.selectors import NameScope, Slot, VirtualName
+from ...errors import wrong_type
+from ...language.naming import CallNames
+from ...language.selectors import Bound, NameScope, Slot, Subject, VirtualName
 from ...stream.calls import RefusalCause
+from ...values.foreign import isolated
 from ..machine import EVERY_SLOT, Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, ToolReturn
 from ..record import LARGEST
-from .written import Net, Transition
+from ..refusal import CheckAnswer, refusal
+from .written import MAX_SILENT, Net, Transition
 
-Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], bool | str | None]
-"""False, or a text that says why, blocks the call; `state.meta` is the validator's to keep."""
+Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], CheckAnswer]
+"""False, a text that says why, or a `Refuse` blocks the call; `state.meta` is the validator's to keep."""
 OnResult: TypeAlias = Callable[[JudgedCall, Transition, ToolReturn, "NetState"], None]
 """Told of each deferred transition's success; it may keep something in `state.meta`."""
+Mapper: TypeAlias = Callable[[JudgedCall], str | Collection[str] | None]
+"""Gives the name or the names by which a call goes too for a net; None for none."""
 Validators: TypeAlias = Mapping[str, Validator]
 OnResults: TypeAlias = Mapping[str, OnResult]
+Mappers: TypeAlias = Mapping[str, Mapper]
 """By the net's name."""
+Stance: TypeAlias = Literal["free", "abstain", "gated", "blocked"]
+"""What a net answers to a call."""
 Tell: TypeAlias = Callable[[Transition], None]
 
 
@@ -29,11 +38,13 @@ class NetState(RuleState):
         marking: Tokens by place.
         waiting: The deferred transitions that wait for a call's success, by the call's id.
         meta: What validators keep: theirs alone.
+        overrun: More transitions were to fire by themselves at once than are followed; the net refuses from then on.
     """
 
     marking: dict[str, int] = {}
     waiting: dict[str, list[int]] = {}
     meta: dict[str, Any] = {}
+    overrun: bool = False
 
 
 class _View(NamedTuple):
@@ -46,6 +57,18 @@ class _View(NamedTuple):
     admits: tuple[int, ...]
 
 
+class _MappedSlot(Slot):
+    """The calls that go for a net by a name of its mapper's, and that it names so."""
+
+    def __init__(self, scope: NameScope, meets: Callable[[Any], bool]) -> None:
+        super().__init__((), scope, permits=False)
+        self._meets = meets
+
+    def bind(self, names: CallNames) -> Bound:
+        """Only the call tells."""
+        return self._meets
+
+
 class NetMachine(Machine):
     """Judges on the marking; every transition that covers a name of the call and is enabled lets it through.
 
@@ -56,11 +79,17 @@ class NetMachine(Machine):
     state_type = NetState
 
     def __init__(
-        self, net: Net, scope: NameScope, validate: Validator | None = None, on_result: OnResult | None = None
+        self,
+        net: Net,
+        scope: NameScope,
+        validate: Validator | None = None,
+        on_result: OnResult | None = None,
+        mapper: Mapper | None = None,
     ) -> None:
         self.net = net
         self.validate = validate
         self.on_result = on_result
+        self.mapper = mapper
         self._slots: list[Slot] = []
         self._needs = [tuple(Counter(t.inputs).items()) for t in net.transitions]
         self._silent = [n for n, t in enumerate(net.transitions) if not t.tools]
@@ -71,6 +100,11 @@ class NetMachine(Machine):
         self._views = [*self._by_name, *virtual]
         self.slots = tuple(self._slots)
         self.restricts = sum(view.named for view in self._views)
+        if mapper is not None:
+            self._slots = []
+            self._mapped = self._view(scope, own=True)
+            self.restricts |= 1 << len(self.slots)
+            self.slots = (*self.slots, _MappedSlot(scope, self._named_by_mapper))
         self.outcomes = EVERY_SLOT if any(t.deferred for t in net.transitions) else 0
 
     def _view(
@@ -88,6 +122,53 @@ class NetMachine(Machine):
         admits = tuple(slot(t.tools, permits=True) for t in self.net.transitions)
         return _View(free, named, admits)
 
+    def _looks(self, call: JudgedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
+        """The net under each name of a call, with the slots that the call meets under it.
+
+        What the mapper raises comes out.
+        """
+        for view in self._views:
+            yield view, mask
+        if call is not None and self.mapper is not None:
+            for name in self._mapped_names(call, self.mapper):
+                bound = ((1 << n, slot.bind(CallNames((name,)))) for n, slot in enumerate(self._slots))
+                yield self._mapped, sum(bit for bit, met in bound if met is True or (met and met(call)))
+
+    def _mapped_names(self, call: JudgedCall, mapper: Mapper) -> Collection[str]:
+        if call.mapped is None:
+            call.mapped = {}
+        if self not in call.mapped:
+            given = isolated(mapper, call)
+            names = () if given is None else (given,) if isinstance(given, str) else given
+            if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(n, str) for n in names):
+                raise TypeError(
+                    wrong_type(f"a name, or a list of names, from the mapper of `{self.net.name}`", given)
+                )
+            call.mapped[self] = tuple(dict.fromkeys(names))
+        return call.mapped[self]
+
+    def _named_by_mapper(self, call: Subject) -> bool:
+        """Whether the net has to judge a call for what its mapper says, or that it raises."""
+        judged: Any = call
+        try:
+            return any(mask & view.named for view, mask in self._looks(judged, 0))
+        except Exception:
+            return True
+
+    def resolve(self, state: NetState, call: JudgedCall, mask: int) -> Stance:
+        """What the net answers to a call as it stands; validators are not asked."""
+        try:
+            looks = list(self._looks(call, mask))
+            firing = self.firing(state.marking, mask, call)
+        except Exception:
+            return "blocked"
+        named = any(met & view.named for view, met in looks)
+        if firing is None or (named and state.overrun):
+            return "blocked"
+        if firing:
+            return "gated"
+        return "free" if any(met & view.free for view, met in looks) else "abstain"
+
     def fresh(self) -> NetState:
         """The initial marking, with what fires by itself fired."""
         return self.begin()[0]
@@ -95,27 +176,36 @@ class NetMachine(Machine):
     def begin(self) -> tuple[NetState, list[int]]:
         """The state of a session that has just begun, and the transitions that have fired by themselves."""
         state = NetState(marking={p: n for p, n in self.net.initial_marking.items() if n})
-        return state, list(self._advance(state.marking))
+        return state, self._advance(state)
 
     def judge(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that a name blocks; ask a person about the one that a manual transition covers."""
-        firing = self.firing(state.marking, mask)
+        if state.overrun:
+            return Finding(
+                expected=f"at most {MAX_SILENT:,} transitions that fire by themselves at once",
+                actual=f"net `{self.net.name}` had more to fire, and refuses from then on",
+                details={"net": self.net.name},
+                suggestion="give places a `capacity`",
+                cause="step",
+            )
+        firing = self.firing(state.marking, mask, call)
         if firing is None:
             return self._blocked(state, call, mask)
         manual = [self.net.transitions[n].name for n in firing if self.net.transitions[n].type == "manual"]
         if manual:
             return Finding(
-                expected=f"a person's approval, which transition `{manual[0]}` takes",
-                actual=f"nobody has approved `{call.name}`",
+                expected=f"a person's approval before `{call.name}`",
+                actual=f"transition `{manual[0]}` of net `{self.net.name}` asks a person to approve `{call.name}`",
                 details={"net": self.net.name, "transition": manual[0]},
                 action="request_approval",
             )
         return None
 
-    def _why(self, marking: Mapping[str, int], mask: int) -> RefusalCause:
+    def _why(self, marking: Mapping[str, int], mask: int, call: JudgedCall) -> RefusalCause:
         """What a blocked call lacks: a token that another call may give, that is used up, or that never was."""
         given = {place for transition in self.net.transitions for place in transition.outputs}
-        covering = [n for view in self._views for n, admits in enumerate(view.admits) if mask & admits]
+        looks = self._looks(call, mask)
+        covering = [n for view, met in looks for n, admits in enumerate(view.admits) if met & admits]
         lacking = [
             {place for place in self.net.transitions[n].inputs if not marking.get(place)} - given
             for n in covering
@@ -135,7 +225,7 @@ class NetMachine(Machine):
             actual=f"net `{self.net.name}` does not let `{call.name}` through as it stands ({marking})",
             details={"net": self.net.name, "marking": dict(state.marking)},
             suggestion="call first what puts tokens where its transition takes them",
-            cause=self._why(state.marking, mask),
+            cause=self._why(state.marking, mask, call),
         )
 
     def validating(self) -> JudgeCall | None:
@@ -144,28 +234,33 @@ class NetMachine(Machine):
 
     def _validated(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         assert self.validate is not None
-        transitions = [self.net.transitions[n] for n in self.firing(state.marking, mask) or ()]
+        transitions = [self.net.transitions[n] for n in self.firing(state.marking, mask, call) or ()]
         if any(t.type == "manual" for t in transitions) and not call.approved:
             return None
         for transition in transitions:
-            answer = self.validate(call, transition, state)
-            if answer is not None and answer is not True:
-                why = answer if isinstance(answer, str) else "the validator refused"
-                return Finding(f"transition `{transition.name}` to be valid", why, {"net": self.net.name})
+            answer = isolated(self.validate, call, transition, state)
+            found = refusal(
+                answer,
+                expected=f"transition `{transition.name}` to be valid",
+                otherwise="the validator refused",
+                details={"net": self.net.name},
+            )
+            if found is not None:
+                return found
         return None
 
-    def firing(self, marking: Mapping[str, int], mask: int) -> list[int] | None:
-        """The transitions a call fires, or None if a name of it is blocked."""
+    def firing(self, marking: Mapping[str, int], mask: int, call: JudgedCall | None = None) -> list[int] | None:
+        """The transitions a call fires, or None if a name of it is blocked; without `call` no mapper is asked."""
         firing: list[int] = []
         left = dict(marking)
-        for view in self._views:
-            if mask & view.free or not mask & view.named:
+        for view, met in self._looks(call, mask):
+            if met & view.free or not met & view.named:
                 continue
             admits = view.admits
-            if firing and any(mask & admits[n] for n in firing):
+            if firing and any(met & admits[n] for n in firing):
                 continue
             for n in self._order:
-                if mask & admits[n] and self._enabled(left, n):
+                if met & admits[n] and self._enabled(left, n):
                     self._take(left, n)
                     firing.append(n)
                     break
@@ -187,15 +282,18 @@ class NetMachine(Machine):
             tokens = marking.get(place, 0) + 1
             marking[place] = min(tokens, self.net.capacity.get(place, tokens))
 
-    def _advance(self, marking: dict[str, int]) -> Iterator[int]:
+    def _advance(self, state: NetState) -> list[int]:
         """Fire what names no tool while exactly one such transition is enabled; the reader refuses circles."""
-        while self._silent:
-            enabled = [n for n in self._silent if self._enabled(marking, n)]
+        fired: list[int] = []
+        while self._silent and not state.overrun:
+            enabled = [n for n in self._silent if self._enabled(state.marking, n)]
             if len(enabled) != 1:
-                return
-            self._take(marking, enabled[0])
-            self._give(marking, self.net.transitions[enabled[0]].outputs)
-            yield enabled[0]
+                break
+            self._take(state.marking, enabled[0])
+            self._give(state.marking, self.net.transitions[enabled[0]].outputs)
+            fired.append(enabled[0])
+            state.overrun = len(fired) >= MAX_SILENT
+        return fired
 
     def fire(self, state: NetState, id: str, firing: list[int]) -> list[int]:
         """A call starts and fires: deferred transitions take their inputs now and give their outputs on completion.
@@ -210,7 +308,7 @@ class NetMachine(Machine):
                 state.waiting.setdefault(id, []).append(n)
             else:
                 self._give(state.marking, self.net.transitions[n].outputs)
-        return [*firing, *self._advance(state.marking)]
+        return [*firing, *self._advance(state)]
 
     def finish(self, state: NetState, id: str, *, failed: bool, tell: Tell | None = None) -> list[int]:
         """A call ends: what it deferred gives its outputs, or puts its inputs back.
@@ -222,16 +320,16 @@ class NetMachine(Machine):
             self._give(state.marking, transition.inputs if failed else transition.outputs)
             if tell is not None:
                 tell(transition)
-        return list(self._advance(state.marking))
+        return self._advance(state)
 
     def started(self, state: NetState, call: JudgedCall, mask: int, now: int) -> None:
         """Fire."""
-        self.fire(state, call.id, self.firing(state.marking, mask) or [])
+        self.fire(state, call.id, self.firing(state.marking, mask, call) or [])
 
     def completed(self, state: NetState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """Give the outputs of what was deferred."""
         on_result = self.on_result
-        tell = None if on_result is None else lambda transition: on_result(call, transition, output, state)
+        tell = None if on_result is None else lambda transition: isolated(on_result, call, transition, output, state)
         self.finish(state, call.id, failed=False, tell=tell)
 
     def failed(self, state: NetState, call: JudgedCall, mask: int) -> Finding | None:
@@ -241,6 +339,8 @@ class NetMachine(Machine):
 
     def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """The tool's own name, or its portable one, is blocked whatever the input."""
+        if state.overrun and sure & self.restricts:
+            return True
         return any(self._closed(state, sure, maybe, view) for view in self._by_name)
 
     def _closed(self, state: NetState, sure: int, maybe: int, view: _View) -> bool:
@@ -251,7 +351,7 @@ class NetMachine(Machine):
     def seen_from(self, state: NetState, now: int) -> Hashable:
         """The tokens of each place as far as they are few, and the transitions that calls in flight hold back."""
         marking = tuple(min(state.marking.get(place, 0), LARGEST) for place in self.net.places)
-        return (marking, tuple(sorted(n for waiting in state.waiting.values() for n in waiting)))
+        return (state.overrun, marking, tuple(sorted(n for waiting in state.waiting.values() for n in waiting)))
 
     def ended(self, state: NetState) -> bool:
         """Whether a terminal place holds a token: the net has run to its end."""

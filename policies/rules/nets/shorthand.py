@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import product
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,8 @@ _BLOCK = re.compile(rf"block\s+{_NAME}", re.IGNORECASE)
 _LIMIT = re.compile(rf"limit\s+{_NAME}\s+to\s+(\d+)\s+per\s+{_NAME}", re.IGNORECASE)
 _MAP = re.compile(r"map\s+([^\s.]+)\.(\S+)\s+(\"[^\"]+\"|'[^']+'|/.+/|\S+)\s+as\s+(\S+)", re.IGNORECASE)
 
+_DIGITS = 20
+"""Enough of a number to see that it is too large."""
 MAX_LIMIT = 10_000
 """The largest count a one-line net may keep in tokens."""
 
@@ -114,7 +117,7 @@ def _block(line: str, match: re.Match[str]) -> Net:
 
 
 def _limit(line: str, match: re.Match[str]) -> Net:
-    tool, count, per = match[1], int(match[2]), match[3]
+    tool, count, per = match[1], int(match[2][:_DIGITS]), match[3]
     if count > MAX_LIMIT:
         raise BadLineError(f"`{line}`: a net counts to {MAX_LIMIT:,} at most; use a `count` rule")
     if per.lower() != "session":
@@ -130,6 +133,22 @@ def _limit(line: str, match: re.Match[str]) -> Net:
         capacity={"budget": count} if count else {},
         transitions=tuple(transitions),
     )
+
+
+class Refilled(NamedTuple):
+    """What `limit A to N per B` says."""
+
+    tool: str
+    calls: int
+    per: str
+
+
+def refilled(line: str) -> Refilled | None:
+    """A line that limits calls per action, taken apart; None of any other line."""
+    match = _LIMIT.fullmatch(" ".join(line.split()))
+    if match is None or match[3].lower() == "session":
+        return None
+    return Refilled(match[1], int(match[2]), match[3])
 
 
 def _map(line: str, match: re.Match[str]) -> VirtualTool:

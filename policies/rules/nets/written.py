@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -10,6 +11,9 @@ from ...language.selectors import ToolWhere, selector_problems
 from ...values.circles import circle
 from ...values.complaints import Complaint, Where
 from ..record import Cap, Roles, Statement, owes_nothing
+
+MAX_SILENT = 10_000
+"""How many transitions without tools may fire by themselves at once; a net past it refuses."""
 
 
 class Transition(Record, frozen=True):
@@ -33,7 +37,7 @@ class Transition(Record, frozen=True):
 
     def enabled(self, marking: Mapping[str, int]) -> bool:
         """Whether the places that it takes from hold enough tokens."""
-        return all(marking.get(place, 0) >= self.inputs.count(place) for place in self.inputs)
+        return all(marking.get(place, 0) >= tokens for place, tokens in Counter(self.inputs).items())
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
@@ -77,6 +81,15 @@ class Net(Statement, frozen=True):
         yield from ((where, f"net `{self.name}` has no place `{place}`") for where, place in missing)
         if self.free_tools:
             yield from selector_problems(self.free_tools, ("free_tools",))
+        if any(not t.tools for t in self.transitions):
+            large = (place for place, tokens in self.initial_marking.items() if tokens >= MAX_SILENT)
+            yield from (
+                (
+                    ("initial_marking", place),
+                    f"a net with transitions without tools starts with less than {MAX_SILENT:,} tokens",
+                )
+                for place in large
+            )
         if cycle := silent_cycle(self.transitions):
             yield ("transitions",), f"transitions without tools go round in a circle: {' -> '.join(cycle)}"
 

@@ -32,6 +32,8 @@ class Nets(Protocol):
 
     def status(self) -> str: ...
 
+    def resolve(self, tool: str, input: dict[str, Any] | None = ...) -> Mapping[str, str]: ...
+
 
 class Judge(Nets, Protocol):
     """The part of a monitor a run uses; every method is synchronous and pure in effect."""

@@ -11,6 +11,7 @@ import msgspec
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.stream.calls import STRICTNESS, Action, ToolCall, Usage, Violation
 from proctor.policies.stream.events import Event, ToolCallRequested, ToolCallStarted, ToolEvent
+from proctor.policies.values.foreign import error_text, named_error
 
 from ...store.codec import Status
 
@@ -19,7 +20,8 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the policies found in one run.
 
     Attributes:
-        action: The strictest action of the violations, `allow` without any.
+        action: The strictest action: of the violations, or `request_approval` where a person approved a call; else
+            `allow`.
         violations: All of them, in the order they were found.
         metadata: What could not be judged (limits without a price, rules not exercised), and the level of the gate.
         rules: How each rule ended, by id.
@@ -46,6 +48,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             are there when the store is not.
         events_before: How many came before those; the store has them (`store.read(session_id, run_id=run_id)`).
         calls: The calls among the events that ran, and of a refused run the one that was proposed.
+        calls_before: The latest 1,000 calls that ran in the session before this run.
         reason: Why it did not complete, in words.
     """
 
@@ -59,11 +62,12 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     events_before: int = 0
     calls: tuple[ToolCall, ...] = ()
+    calls_before: tuple[ToolCall, ...] = ()
     reason: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine knows at the end: `refused` when a policy cancelled, `error` the provider's own,
+    """What the machine knows at the end: `refusal` what ended the run where a policy did, `error` the provider's own,
     `store_error` why the record is not complete.
     """
 
@@ -72,9 +76,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     output: Any = None
     reason: str = ""
-    refused: bool = False
+    refusal: Violation | None = None
     error: BaseException | None = None
     store_error: Exception | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether a policy ended the run."""
+        return self.refusal is not None
 
 
 def strictest(violations: Sequence[Violation]) -> Action:
@@ -88,13 +97,20 @@ def log_line(outcome: Outcome) -> tuple[str, dict[str, Any]]:
     """
     broken = outcome.store_error or (outcome.error if outcome.status == "failed" else None)
     if broken is not None:
-        return "error", {"status": outcome.status, "error": f"{type(broken).__name__}: {broken}"}
-    rules = sorted({f"{v.policy}/{v.rule}" for v in outcome.policy.violations if v.action == "cancel"})
+        return "error", {"status": outcome.status, "error": named_error(broken)}
+    ending = outcome.policy.violations if outcome.refused else ()
+    rules = sorted({f"{v.policy}/{v.rule}" for v in ending if v.action == "cancel"})
     return "info", {"status": outcome.status, "reason": outcome.reason, "rules": rules}
 
 
 def conclude(
-    outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Event, ...], events_before: int = 0
+    outcome: Outcome,
+    *,
+    run_id: str,
+    session_id: str,
+    events: tuple[Event, ...],
+    events_before: int = 0,
+    calls_before: tuple[ToolCall, ...] = (),
 ) -> RunResult:
     """Give the result, or raise the error that stands in its place.
 
@@ -113,12 +129,15 @@ def conclude(
         events=events,
         events_before=events_before,
         calls=_calls(events, outcome),
-        reason=outcome.reason or ("" if owed is None else str(owed)),
+        calls_before=calls_before,
+        reason=outcome.reason or ("" if owed is None else error_text(owed)),
     )
     if outcome.refused:
         raise PolicyViolationError(
             f"run `{run_id}`: {outcome.reason}",
             violations=outcome.policy.violations,
+            violation=outcome.refusal,
+            calls_before=calls_before,
             partial=result,
             provider_error=outcome.error,
         ) from outcome.store_error
@@ -126,6 +145,11 @@ def conclude(
         _attach(owed, result)
         raise owed
     return result
+
+
+def call_of(event: ToolEvent) -> ToolCall:
+    """The call that an event is of."""
+    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
 
 
 def _calls(events: tuple[Event, ...], outcome: Outcome) -> tuple[ToolCall, ...]:
@@ -137,16 +161,14 @@ def _calls(events: tuple[Event, ...], outcome: Outcome) -> tuple[ToolCall, ...]:
         if isinstance(event, ToolCallStarted)
         or (isinstance(event, ToolCallRequested) and event.tool_call_id in refused and event.tool_call_id not in ran)
     ]
-    return tuple(
-        ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
-        for event in wanted
-    )
+    return tuple(map(call_of, wanted))
 
 
 def _attach(error: BaseException, result: RunResult) -> None:
     try:
         error.policy = result.policy  # type: ignore[attr-defined]
         error.partial = result  # type: ignore[attr-defined]
-    except AttributeError:  # an error that takes no report, or no note either, is raised all the same
-        with suppress(AttributeError):
-            error.add_note(f"policy: {result.policy.action}, {len(result.policy.violations)} violations")
+    except Exception:  # an error that takes no report, or no note either, is raised all the same
+        with suppress(Exception):
+            count = len(result.policy.violations)
+            error.add_note(f"policy: {result.policy.action}, {count} violation{'s' * (count != 1)}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
+from sniffio import current_async_library
+
+from proctor.policies.values.foreign import is_signal
 
 from ...errors import StoreError, as_error
 
@@ -43,12 +47,37 @@ async def contained(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def own_error(raised: BaseException) -> Exception:
-    """What code of others raised in this very task, as an error of its own. Raises a cancel of the waiting task."""
+    """What code of others raised in this very task, as an error of its own. Raises a cancel of the waiting task.
+    What a handler of the program's signals raised goes on to the event loop.
+    """
+    if is_signal(raised):
+        pass_on(raised)
     if not _is_cancel(raised):
         return as_error(raised)
     if anyio.current_effective_deadline() == -math.inf:
         raise raised
     return SelfCancelledError("it was cancelled by its own code")
+
+
+def tool_error(raised: BaseException) -> BaseException:
+    """What a tool raised that a framework runs in a task of its own: a cancel and the program's signals as they are,
+    all else as an Exception, as on asyncio a task that raises SystemExit ends the event loop.
+    """
+    return raised if _is_cancel(raised) or is_signal(raised) else as_error(raised)
+
+
+def pass_on(raised: BaseException) -> None:
+    """Have the event loop raise what a handler of the program's signals raised: it is nobody's here."""
+
+    def again() -> None:
+        raise raised
+
+    if current_async_library() == "trio":
+        from trio.lowlevel import current_trio_token
+
+        current_trio_token().run_sync_soon(again)
+    else:
+        asyncio.get_running_loop().call_soon(again)
 
 
 def _is_cancel(error: BaseException) -> bool:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import is_
 
-from msgspec.structs import replace
-
-from proctor.policies.stream.codec import encode_event
 from proctor.policies.stream.events import Event
 
 from ...errors import StoreError
+from ...store.admission import same_but_seq
 
 
 def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
@@ -27,8 +25,3 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
             continue
         if not same_but_seq(back, event):
             raise StoreError(f"the store gave back another event than `{event.type}`; nothing of it is believed")
-
-
-def same_but_seq(stored: Event, event: Event) -> bool:
-    """Whether two events are one as they are recorded."""
-    return type(stored) is type(event) and encode_event(replace(stored, seq=event.seq)) == encode_event(event)

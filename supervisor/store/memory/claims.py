@@ -84,9 +84,14 @@ class Claims:
         self._epochs[run.run_id] = epoch
 
     def holds(self, run_id: str, epoch: int) -> bool:
-        """Whether a run goes on, is this owner's, and the owner is there."""
-        run, its = self._runs.get(run_id), self._epochs.get(run_id, 0)
-        return run is not None and run.status in GOING_ON and 0 < its == epoch and self._holds(epoch)
+        """Whether what a run set aside under an epoch counts: while it goes on, though its owner is gone; where it
+        never started, as long as that owner is there.
+        """
+        run = self._runs.get(run_id)
+        if run is None or not epoch:
+            return False
+        created = run.status == "created" and self._epochs.get(run_id, 0) == epoch and self._holds(epoch)
+        return run.status == "running" or created
 
     def over(self, end: Event) -> None:
         """A run has ended; its owner stays its owner, and its session is free."""

@@ -49,7 +49,7 @@ class Ledger:
 
     Args:
         now_ms: the store's time.
-        holds: whether what a run holds under an epoch counts: it goes on, is that owner's, and the owner is there.
+        holds: whether what a run holds under an epoch counts.
     """
 
     def __init__(self, now_ms: Callable[[], int], holds: Callable[[str, int], bool]) -> None:

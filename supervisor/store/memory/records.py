@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
 from ...ports.facts import GOING_ON, LogEntry, RunInfo, SessionInfo
+from .. import refusals
+from ..admission import AFTER_THE_END, CALLS, CallsInFlight
 from ..chain import SIZE, head_below, links, root
 from ..codec import NEWS, from_record, lines_of, status_after, to_record
 from ..tally import COUNTED, RunTally
@@ -96,6 +98,32 @@ NOTABLE = NEWS | COUNTED
 """What changes the line of a session, a run or an approval."""
 
 
+class _Admission:
+    """What one append may add to runs, held to what they have."""
+
+    __slots__ = ("_before", "_runs", "calls", "ended")
+
+    def __init__(self, runs: Mapping[str, RunInfo], before: Mapping[str, CallsInFlight]) -> None:
+        self._runs = runs
+        self._before = before
+        self.calls: dict[str, CallsInFlight] = {}
+        self.ended: dict[str, str] = {}
+
+    def check(self, event: Event) -> None:
+        """Raises StoreError for what comes after a run's end, and for a second start of a call."""
+        run_id, kind = event.run_id, type(event)
+        run = self._runs.get(run_id)
+        status = self.ended.get(run_id) or ("created" if run is None else run.status)
+        if status not in GOING_ON and kind not in AFTER_THE_END:
+            raise refusals.run_over(run_id, status)
+        if kind in CALLS:
+            if run_id not in self.calls:
+                self.calls[run_id] = CallsInFlight(self._before[run_id].text if run_id in self._before else "")
+            self.calls[run_id].observe(event)
+        elif kind in TERMINAL:
+            self.ended[run_id] = status_after(event)
+
+
 class Records:
     """Sessions and runs by id, and the log of all events.
 
@@ -106,6 +134,7 @@ class Records:
         self.sessions: dict[str, SessionRecords] = {}
         self.runs: dict[str, RunInfo] = {}
         self.log: list[SessionRecords] = []
+        self._calls: dict[str, CallsInFlight] = {}
         self._noted = noted
 
     def append(self, events: Sequence[Event], check: Callable[[str], None]) -> tuple[list[Event], bool]:
@@ -119,6 +148,7 @@ class Records:
         new_ids: dict[tuple[str, str], Event] = {}
         run_id = session_id = provider = None
         stretch: _Stretch | None = None
+        admission = _Admission(self.runs, self._calls)
         for event, line in zip(events, lines_of(events), strict=True):
             if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
                 if event.run_id and event.run_id is not run_id:
@@ -131,6 +161,8 @@ class Records:
                 continue
             seq = next_seq.get(session_id) or self._next_seq(event)
             stored, data = to_record(event, seq, line)
+            if run_id:
+                admission.check(stored)
             next_seq[session_id] = seq + 1
             if stretch is None:
                 stretch = _Stretch(run_id, stored)
@@ -143,6 +175,9 @@ class Records:
             result.append(stored)
         for stretch in stretches:
             self._keep(stretch)
+        self._calls |= admission.calls
+        for ended in admission.ended:
+            self._calls.pop(ended, None)
         return result, bool(stretches)
 
     def _next_seq(self, event: Event) -> int:
@@ -176,6 +211,13 @@ class Records:
         """The seq of a session's latest event, 0 when it has none."""
         session = self.sessions.get(session_id)
         return len(session.data) if session is not None else 0
+
+    def of_run(self, session_id: str, run_id: str, start: int) -> Iterator[Event]:
+        """The events of a run from a seq on."""
+        session = self.sessions.get(session_id)
+        for n in range(start - 1, len(session.data) if session is not None else 0):
+            if session is not None and session.data[n] and session.run_ids[n] == run_id:
+                yield from_record(session.data[n], session_id=session_id, seq=n + 1)
 
     def session(self, session_id: str) -> SessionRecords:
         """A session, made if need be."""

@@ -29,6 +29,7 @@ from ...ports.facts import (
 from ...ports.ledger import BudgetInfo, Draw, Drawn
 from ...ports.orders import Block, Cancel, Instruction, Lift
 from .. import refusals
+from ..admission import stored_before, unit_start
 from ..codec import from_record
 from ..selection import meets
 from ..tally import owners
@@ -291,10 +292,18 @@ class MemoryStore:
             raise StoreError("the store is closed", kind="closed")
 
     def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
+        start = unit_start(events) if events else 0
+        again: list[Event | None] = []
+        if 0 < start <= self._records.last_seq(events[0].session_id):
+            self._claims.check_fence(events[0].run_id, epoch)
+            before = self._records.of_run(events[0].session_id, events[0].run_id, start)
+            again = stored_before(events, before, epoch=epoch)
+            events = [event for event, one in zip(events, again, strict=True) if one is None]
         stored, news = self._records.append(events, lambda run_id: self._claims.check_fence(run_id, epoch))
         if news:
             self._wakeups.ring()
-        return stored
+        new = iter(stored)
+        return [one or next(new) for one in again] or stored
 
     def _noted(self, event: Event) -> None:
         self._desk.note(event)

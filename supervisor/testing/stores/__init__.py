@@ -2,6 +2,7 @@
 
 ROOMS = (
     "conformance",  # all of them: the suite to run against a Store
+    "admitting",  # tests of what is stored once, and of what is refused
     "answering",  # tests of approvals and instructions
     "appending",  # tests of storing events
     "budgeting",  # tests of budgets that runs share

@@ -40,6 +40,17 @@ async def state_of(store: Store, approval_id: str) -> tuple[str, str | None, boo
 class AnsweringChecks(StoreChecks):
     """Approvals and instructions: asked, answered once, withdrawn; orders kept in order."""
 
+    async def test_an_order_is_given_the_number_it_is_listed_under(self) -> None:
+        """Whoever gave it finds it, and what came after it."""
+        async with self.open_store() as store:
+            given = [await store.instruct(Cancel(scope="run", value=f"r{n}")) for n in range(3)]
+            listed = await store.instructions()
+
+            assert given == [order.number for order in listed]
+            assert given == sorted({*given})
+            assert await store.last_instruction() == given[-1]
+            assert await store.instructions(after=given[1]) == listed[2:]
+
     async def test_what_is_asked_for_waits_in_the_order_it_was_asked(self) -> None:
         """Every field comes back; pages, runs and sessions can be asked for alone."""
         async with self.open_store() as store:

@@ -1,4 +1,4 @@
-"""Budgets that runs share: reserved, settled, and given back by owners that are gone."""
+"""Budgets that runs share: reserved, and settled though their owner is gone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import anyio
 from proctor.policies.budget import BudgetClaim
 from proctor.policies.stream.events import RunCompleted, RunStarted
 from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.facts import RunInfo
 from proctor.supervisor.ports.ledger import Draw, Drawn
 
 from .checks import StoreChecks, at_once, kind_of_refusal
@@ -35,7 +36,7 @@ async def draw(
 
 
 class BudgetingChecks(StoreChecks):
-    """Budgets that runs share: reserved, settled, and given back by owners that are gone."""
+    """Budgets that runs share: reserved, and settled though their owner is gone."""
 
     async def test_what_one_run_has_set_aside_another_cannot_have(self) -> None:
         """The second gets what is left, a third nothing; what is used counts for all."""
@@ -132,25 +133,42 @@ class BudgetingChecks(StoreChecks):
             assert (before.granted, after.granted) == (False, True)
             assert await kind_of_refusal(draw(store, epoch, "a", money(), want=1)) == "run_over"
 
-    async def test_what_a_gone_owner_holds_returns(self) -> None:
-        """When it left, and when its lease ran out; it counts again if the owner was only late."""
+    async def test_what_a_gone_owner_holds_counts_until_its_run_is_settled(self) -> None:
+        """When it left, and when its lease ran out; while another takes its run over, and until that settles it."""
         async with self.open_store() as store:
             left, late, there = [await owner(store, name, lease_s=LONG_S) for name in ("left", "late", "there")]
             for epoch, name in ((left, "a"), (late, "b"), (there, "c")):
                 await begun(store, epoch, name, f"s-{name}")
             await draw(store, left, "a", money(), used=1, want=4)
             await draw(store, late, "b", money(), want=5)
-            full = await draw(store, there, "c", money(), want=1)
+            seen = [await draw(store, there, "c", money(), want=9)]
             await store.release(left)
-            some = await draw(store, there, "c", money(), want=9)
+            seen.append(await draw(store, there, "c", money(), want=9))
             await store.renew(late, lease_s=0)
             await anyio.sleep(0.001)
-            all_of_it = await draw(store, there, "c", money(), want=9)
-            await store.renew(late, lease_s=LONG_S)
-            (budget,) = await store.budgets()
+            seen.append(await draw(store, there, "c", money(), want=9))
+            await store.claim_run("a", epoch=there, lost=True)
+            seen.append(await draw(store, there, "c", money(), want=9))
+            (before,) = await store.budgets()
+            await store.settle("a", {"cost_usd": 3}, epoch=there)
+            after = await draw(store, there, "c", money(), want=9)
 
-            assert [(d.granted, d.held) for d in (full, some, all_of_it)] == [(False, 0), (True, 4), (True, 9)]
-            assert (budget.used, budget.reserved, budget.left, budget.runs) == (1, 14, 0, 2)
+            assert [(d.granted, d.held) for d in seen] == [(False, 0)] * 4
+            assert (before.used, before.reserved, before.left, before.runs) == (1, 9, 0, 3)
+            assert (after.used, after.held, after.reserved) == (3, 2, 7)
+
+    async def test_what_a_gone_owner_holds_for_a_run_that_never_started_returns(self) -> None:
+        """Nothing was permitted in it, and nobody ends it."""
+        async with self.open_store() as store:
+            gone, there = await owner(store, "gone"), await owner(store, "there")
+            await store.create_run(RunInfo(run_id="a", session_id="s-a"), epoch=gone)
+            await begun(store, there, "b", "s-b")
+            await draw(store, gone, "a", money(), want=10)
+            full = await draw(store, there, "b", money(), want=1)
+            await store.release(gone)
+            free = await draw(store, there, "b", money(), want=10)
+
+            assert (full.granted, free.held) == (False, 10)
 
     async def test_who_lost_a_run_can_neither_draw_nor_settle(self) -> None:
         """Nor can anybody for a run there is not."""
@@ -168,7 +186,7 @@ class BudgetingChecks(StoreChecks):
             ]
             (settled,) = await store.settle("a", {"cost_usd": 4}, epoch=new)
 
-            assert (taken.reserved, taken.runs) == (0, 0)  # whoever ends it needs nothing
+            assert (taken.reserved, taken.runs) == (1, 1)
             assert refused == ["fenced", "fenced", "no_run"]
             assert settled.used == 4
 

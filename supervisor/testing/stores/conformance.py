@@ -19,6 +19,7 @@ call it on a new instance, on asyncio and on trio.
 
 from __future__ import annotations
 
+from .admitting import AdmittingChecks
 from .answering import AnsweringChecks
 from .appending import AppendingChecks
 from .budgeting import BudgetingChecks
@@ -33,6 +34,7 @@ from .pruning import PruningChecks
 
 class StoreConformance(
     AppendingChecks,
+    AdmittingChecks,
     FindingChecks,
     ListingChecks,
     LogChecks,

@@ -92,7 +92,8 @@ class FindingChecks(StoreChecks):
                 seen.append(await status_of(store, status))
                 await store.append([end(run_id=status, session_id="s")])
                 seen.append(await status_of(store, status))
-                await store.append([message("s", "late", run_id=status)])
+                late = store.append([message("s", "late", run_id=status)])
+                assert await kind_of_refusal(late) == "run_over"
                 seen.append(await status_of(store, status))
 
                 assert ["created", "running", status, status] == seen

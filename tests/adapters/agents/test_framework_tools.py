@@ -12,11 +12,19 @@ import framework_bench
 import pytest
 
 from proctor.adapters import ToolRefused, supervise
-from proctor.adapters.kit.tool_names import CLIENTS, frameworks, recorded_tools
+from proctor.adapters.kit.tool_names import CLIENTS, anywhere, frameworks, recorded_tools
 from proctor.adapters.kit.tool_names.given import tools_given
-from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies, preflight
-from proctor.policies.stream.events import ToolCallRequested
-from proctor.policies.stream.tools import Tool
+from proctor.policies import (
+    Capabilities,
+    RunContext,
+    ToolCall,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
+from proctor.policies.stream.events import ToolCallCompleted, ToolCallRequested
+from proctor.policies.stream.tools import Tool, portable, recorded
 from proctor.supervisor import MemoryStore, UsageError, run_once
 
 OUTSIDE = {"not": [{"path": "$.path", "within": "."}]}
@@ -106,10 +114,10 @@ def test_a_misspelt_name_or_input_is_found(make: Any) -> None:
         assert found({"tool": "write_file", "where": [{"path": f"$.{parameter}", "equals": "x"}]}) == []
 
 
-def test_a_function_whose_parameters_do_not_say_what_it_acts_on_is_what_it_is_called() -> None:
+def test_a_function_whose_parameters_do_not_say_what_it_acts_on_is_understood_in_part() -> None:
     """Its name alone would let an allow list admit what nobody can judge."""
-    assert frameworks.own_tool("write_file", ["text"]) == Tool(name="write_file", takes=("text",))
-    assert frameworks.own_tool("move_file", ["source"]).acts == ()
+    assert frameworks.own_tool("write_file", ["text"]).unclear == ("path",)
+    assert frameworks.own_tool("move_file", ["source"]).unclear == ("to",)
     assert frameworks.own_tool("refund", ["path"]).acts == ()
     assert frameworks.own_tool("Terminal", ["commands"]).acts == ("bash",)
 
@@ -168,7 +176,7 @@ def test_what_the_sdk_brings_is_judged_by_what_it_does(name: str, given: dict[st
         assert answer("fetch") == "allow"
 
 
-def write_file(path: str, **more: Any) -> str:
+def write_file(path: str) -> str:
     """Write a file."""
     return path
 
@@ -192,7 +200,7 @@ def test_a_tool_is_known_however_a_loop_has_it() -> None:
     [named, other] = tools_given(["write_file", "refund"])
 
     assert tools_given(given()) == (write,) * 6
-    assert (named.acts, set(named.acts_where), named.takes) == ((), {"write", "write_file"}, ())
+    assert (named.acts, named.inferred, named.takes) == (("write",), True, ())
     assert other == Tool(name="refund")
     none_of_them: list[Any] = ["write_file", [7], [{"parameters": {}}]]
     for wrong in none_of_them:
@@ -243,4 +251,106 @@ async def test_a_toolset_inside_of_another_is_looked_into() -> None:
 
     assert [each.acts for each in can_do.table if each.name == "write_file"] == [("write",)]
     assert answer("delete_file", {"file": "x"}) == "deny"
-    assert answer("delete_file", {"row": "x"}) == "allow"
+    assert answer("delete_file", {"row": "x"}) == "deny"
+    assert answer("drop_file", {"row": "x"}) == "allow"
+
+
+PUSH, ESCAPE = RULES[4], RULES[5]
+INSIDE = {"tool": "write", "where": [{"path": "$.path", "within": "."}]}
+ONLY_GIT = {"tool": "bash", "where": [{"path": "$.command", "regex": "^git$"}]}
+HALF = [
+    ("run_command", {"command": "git", "args": ["push"]}, PUSH, ONLY_GIT),
+    ("execute_command", {"command": "git", "env": {"A": "b"}}, PUSH, ONLY_GIT),
+    ("run_command", {"script": "git push"}, PUSH, ONLY_GIT),
+    *(
+        ("write_file", {"path": "x", place: "/etc"}, ESCAPE, INSIDE)
+        for place in ("directory", "root", "cwd", "base_dir")
+    ),
+    ("write_file", {"path": "x", "files": [{"path": "/etc/passwd"}]}, ESCAPE, INSIDE),
+    ("write_file", {"files": [{"path": "/etc/passwd"}]}, ESCAPE, INSIDE),
+]
+
+
+def answers_of(tools: Any, name: str, given: dict[str, Any], rule: Any, how: str) -> str:
+    """What a call is answered under one rule, of an agent that has these tools."""
+    compiled = compile_policy(merge_policies(policies(rule, how)), tools=tools)
+    return compiled.monitor(RunContext(workspace="/w")).propose(ToolCall(id="c", name=name, input=given)).action
+
+
+@pytest.mark.parametrize(("name", "given", "denied", "allowed"), HALF)
+@pytest.mark.parametrize("found", ["by its parameters", "by its name", "in records"])
+def test_a_call_that_is_understood_in_part_is_denied_by_its_portable_name_and_not_allowed_by_it(
+    name: str, given: dict[str, Any], denied: Any, allowed: Any, found: str
+) -> None:
+    """What its other parameters change, nobody knows."""
+    tools = {
+        "by its parameters": (frameworks.own_tool(name, given),),
+        "by its name": frameworks.MOSTLY,
+        "in records": anywhere.TOOLS,
+    }[found]
+    tools = recorded(portable(tools))
+
+    act = denied["tool"]
+    assert answers_of(tools, name, given, denied, "deny") == "deny"
+    assert answers_of(tools, name, given, act, "deny") == "deny"
+    assert answers_of(tools, name, given, allowed, "allow") == "deny"
+    assert answers_of(tools, name, given, act, "allow") == "deny"
+    assert answers_of(tools, name, given, name, "allow") == "allow"
+
+
+def test_a_parameter_with_a_default_counts_where_no_call_gives_it() -> None:
+    """The default itself is not known."""
+    schema = {"name": "write_file", "input_schema": {"properties": {"path": {}, "directory": {"default": "/etc"}}}}
+    (tool,) = tools_given([schema])
+    assert (tool.acts, tool.unclear) == (("write",), ("directory",))
+    assert answers_of((tool,), "write_file", {"path": "x"}, ESCAPE, "deny") == "deny"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("run_command", {"command": "git status", "timeout": 5, "description": "look"}),
+        ("run_command", {"command": "git status", "args": []}),
+        ("bash", {"command": "git status", "run_in_background": True}),
+    ],
+)
+def test_harmless_parameters_are_understood(name: str, given: dict[str, Any]) -> None:
+    """So a tool with a timeout is still `bash`; one that is not given changes nothing."""
+    for tools in (frameworks.MOSTLY, anywhere.TOOLS):
+        assert answers_of(tools, name, given, PUSH, "deny") == "allow"
+        assert answers_of(tools, name, given, "bash", "allow") == "allow"
+
+
+def test_what_is_understood_in_part_is_no_evidence_and_fits_every_virtual_name() -> None:
+    """A rule that asks what came before gets nothing from it; a rule that forbids, everything."""
+    policy = parse_policies(
+        {
+            "version": 1,
+            "name": "p",
+            "on_violation": "deny",
+            "virtual_tools": [{"tool": "bash", "path": "$.command", "match": "git push", "as": "git-push"}],
+            "tool_rules": [{"deny": ["git-push"]}],
+            "rules": [{"type": "before", "first": "write", "then": "deploy"}],
+        }
+    )
+    monitor = compile_policy(merge_policies(policy), tools=frameworks.MOSTLY).monitor(RunContext(workspace="/w"))
+    monitor.propose(ToolCall(id="c1", name="write_file", input={"path": "x", "directory": "/etc"}))
+    monitor.observe(ToolCallCompleted(tool_call_id="c1", tool_name="write_file"))
+
+    assert monitor.propose(ToolCall(id="c2", name="deploy", input={})).action == "deny"
+    push = ToolCall(id="c3", name="run_command", input={"command": "git", "args": ["push"]})
+    assert monitor.propose(push).action == "deny"
+
+
+def test_preflight_says_which_tools_are_understood_in_part() -> None:
+    """With the parameters, and what that means."""
+    tools = tools_given([{"name": "run_command", "parameters": {"properties": {"command": {}, "args": {}}}}])
+    found = preflight(merge_policies(policies(PUSH, "deny")), Capabilities(gate="all", tools=tools))
+
+    (finding,) = [each for each in found if each.code == "understood_in_part"]
+    assert "`run_command`" in finding.message
+    assert "`args`" in finding.message
+    assert "understood_in_part" not in [
+        each.code
+        for each in preflight(merge_policies(policies("refund", "deny")), Capabilities(gate="all", tools=tools))
+    ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 import proctor.adapters
 from proctor.adapters.agents.registry import ADAPTERS, Entry, adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
+from proctor.policies import encode_event
+from proctor.policies.stream.events import RunStarted
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 
@@ -114,3 +118,54 @@ def test_importing_one_adapter_imports_nothing_of_the_others(name: str, foreign:
         "assert not found, found\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def _options(name: str, page: str) -> dict[str, Any]:
+    """What a page sets on its command lines."""
+    text = (Path(__file__).parents[3] / "docs" / "agents" / f"{page}.md").read_text()
+    lines = re.findall(rf"--adapter {name} [^\n`]*", text)
+    return dict(re.findall(r"--set (\w+)=(\S+)", "\n".join(lines)))
+
+
+AGENTS = {
+    "pydantic-ai": "from pydantic_ai import Agent\nname = Agent('test')",
+    "openai-agents": "from agents import Agent\nname = Agent(name='a')",
+    "function": "async def name(gate): ...",
+}
+REST: dict[str, dict[str, Any]] = {"acp": {"command": ["opencode", "acp"]}, "replay": {"pace": "original"}}
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_every_adapter_is_made_by_name_with_the_options_its_page_shows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the documented commands make it."""
+    page = {"function": "loop"}.get(name, name)
+    options = {**_options(name, page), **REST.get(name, {})}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "module", raising=False)
+    (tmp_path / "module.py").write_text(AGENTS.get(name, ""))
+    if "script" in options:
+        (tmp_path / options["script"]).write_text("steps:\n  - say: hi\n")
+    if "recording" in options:
+        started = RunStarted(run_id="r", session_id="s", seq=1, provider="scripted")
+        (tmp_path / options["recording"]).write_bytes(encode_event(started))
+
+    assert adapter_named(name, **options).capabilities is not None
+    monkeypatch.delitem(sys.modules, "module", raising=False)
+
+
+def test_an_option_that_an_adapter_passes_on_is_checked_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the framework does not take is an error as any."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "module", raising=False)
+    (tmp_path / "module.py").write_text(AGENTS["pydantic-ai"])
+
+    with pytest.raises(UsageError, match="takes no `modl`"):
+        adapter_named("pydantic-ai", agent="module:name", modl="x")
+    with pytest.raises(UsageError, match="needs its option `agent`"):
+        adapter_named("pydantic-ai")
+    assert adapter_named("pydantic-ai", agent="module:name", model="test").name == "pydantic-ai"
+    monkeypatch.delitem(sys.modules, "module", raising=False)

@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine and a fleet on it, in a process of their own: `ray_program.py FOLDER`.
+"""A Ray cluster on this machine and a fleet on it, in a process of their own; RAY_TMPDIR names its folder.
 
 Reads commands as lines of JSON and answers each with one: Ray stays out of the process of the tests.
 """
@@ -27,14 +27,14 @@ HEALTH = {
 }
 
 
-async def main(folder: str) -> None:
+async def main() -> None:
     """Answer until there are no more commands."""
     from ray.cluster_utils import Cluster
 
     from proctor.adapters.cluster import Fleet
 
     cluster: Any = Cluster()  # untyped
-    add_node(cluster, include_dashboard=False, temp_dir=folder, _system_config=HEALTH)
+    add_node(cluster, include_dashboard=False, _system_config=HEALTH)
     add_node(cluster)
     tell({"address": cluster.address, "token": os.environ["RAY_AUTH_TOKEN"]})
     for line in sys.stdin:
@@ -74,4 +74,4 @@ def tell(answer: Any) -> None:
 if __name__ == "__main__":
     OUTPUT = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    anyio.run(main, sys.argv[1])
+    anyio.run(main)

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 import pytest
 from cluster_processes import ASKING, approved, check_record, spec, waiting_approval
-from ray_house import ENVIRONMENT, RayHouse, Workers, needs_ray
+from ray_house import ENVIRONMENT, SOON, RayHouse, Workers, needs_ray
 
 from proctor.adapters.cluster import Fleet, WorkerStatus
 from proctor.adapters.stores import SQLiteStore
@@ -209,9 +209,10 @@ def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
     """The cluster asks for it, from the same machine too."""
     without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     program = [sys.executable, "-c", f"import ray; ray.init(address={house.address!r})"]
+    other = {**ENVIRONMENT, "RAY_AUTH_TOKEN": "another-token-of-that-length"}
     tries = [
-        subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env={**without, **env})
-        for env in ({"RAY_AUTH_MODE": "disabled"}, {**ENVIRONMENT, "RAY_AUTH_TOKEN": "another-token-of-that-length"})
+        subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env={**without, **env, SOON: "1"})
+        for env in ({"RAY_AUTH_MODE": "disabled"}, other)
     ]
     for process in tries:
         _, errors = process.communicate(timeout=PATIENCE_S)

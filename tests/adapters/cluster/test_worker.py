@@ -315,6 +315,11 @@ async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
         RunSpec.of("scripted", "Go", policies=[Policy(name="p")], colour="red")
     with pytest.raises(UsageError, match="no policy"):
         RunSpec.of("scripted", "Go", policies=[])
+    with pytest.raises(UsageError, match="no policy"):
+        await enqueue(store, RunSpec(adapter="scripted", prompt="Go"))
+    with pytest.raises(UsageError, match="unknown field `policy`"):
+        RunSpec.of("scripted", "Go", policies=[Policy(name="p")], policy=Policy(name="q"))
+    assert [policy["name"] for policy in RunSpec.of("scripted", "Go", policies=()).policies] == ["no policy"]
 
 
 async def test_mistakes_are_reported(store: SQLiteStore) -> None:

@@ -82,7 +82,7 @@ def test_a_call_that_was_asked_for_and_ran_is_counted_once(make_session: MakeSes
 def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
     make_session: MakeSession, policy: Compile
 ) -> None:
-    """That it was asked about is the finding; that it then ran is what was approved."""
+    """What was asked for was given: the rule is met."""
     held = policy({**NO_BASH, "action": "request_approval"})
     approval = {"approval_id": "p1", "tool_call_id": "a1", "tool_name": "bash", "input_digest": input_digest({})}
     requested = {"type": "tool_approval_requested", **approval}
@@ -92,7 +92,9 @@ def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
 
     assert isinstance(report.decisions, list)
     assert [decision.action for decision in report.decisions] == ["request_approval"]
-    assert rules_of(report) == ["no-bash"]
+    assert rules_of(report) == []
+    assert report.passed
+    assert report.rules == {"no-bash": "held"}
 
 
 def test_a_call_that_was_asked_for_and_denied_spends_nothing(make_session: MakeSession, policy: Compile) -> None:
@@ -162,12 +164,14 @@ def test_what_an_earlier_policy_concluded_is_not_taken_over(make_session: MakeSe
 
 
 def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession, policy: Compile) -> None:
-    """The caller's, with session and model filled in from the record."""
+    """The caller's, with session and model filled in from the record; what neither has leaves the rule unjudged."""
     for_interns = policy({**NO_BASH, "when": [{"path": "$.user_role", "equals": "intern"}]})
     for_small = policy({**NO_BASH, "when": [{"path": "$.model", "equals": "small"}]})
     session = make_session("bash", model="small")
 
-    assert judge_session(for_interns, session).passed
+    assert judge_session(for_interns, session, RunContext(user_role="admin")).passed
+    assert judge_session(for_interns, session).unjudged == ["no-bash"]
+    assert not judge_session(for_interns, session).passed
     assert not judge_session(for_interns, session, RunContext(user_role="intern")).passed
     assert not judge_session(for_small, session).passed
     assert judge_session(for_small, session, RunContext(model="large")).passed
@@ -247,8 +251,5 @@ def test_a_granted_call_is_judged_again_when_it_was_granted(make_session: MakeSe
     refused = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
     report = judge_session(policy(held, late), make_session(ASK, "close", granted, refused, never_ran={"a1"}))
 
-    assert [(found.rule, found.action) for found in report.violations] == [
-        ("held", "request_approval"),
-        ("late", "deny"),
-    ]
-    assert report.rules["late"] == "violated"
+    assert [(found.rule, found.action) for found in report.violations] == [("late", "deny")]
+    assert report.rules == {"held": "held", "late": "violated"}

@@ -76,6 +76,7 @@ def test_a_failure_says_what_was_expected_what_happened_where_and_what_to_do(ses
         "  policy:     bank, action deny",
         "  expected:   `verify` before `pay`",
         "  actual:     `verify` never completed",
+        "  at:         call 3 of 4",
         "",
         "  trace:",
         "       1. look()",

@@ -17,7 +17,16 @@ from proctor.adapters.agents.codex import CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.kit.tool_names import CLIENTS, recorded_tools
 from proctor.adapters.traces import read_sessions
-from proctor.policies import compile_policy, encode_event, events, merge_policies, parse_policies, preflight
+from proctor.policies import (
+    RunContext,
+    ToolCall,
+    compile_policy,
+    encode_event,
+    events,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
 from proctor.policies.stream.tools import PORTABLE, portable
 from proctor.supervisor.ports.adapters import Adapter
 
@@ -237,3 +246,35 @@ def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
 
     assert recorded_tools(calls, "sessions") == ()
     assert recorded_tools(calls) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "answer"),
+    [
+        ("execute", {"command": "git", "args": ["push"]}, ("deny", "deny")),
+        ("execute", {"command": "git status", "cwd": "/w", "timeout": 5}, ("allow", "allow")),
+        ("execute", {"title": "git status"}, ("allow", "allow")),
+        ("execute", {"title": "git", "raw": ["git", "push"]}, ("deny", "deny")),
+        ("execute", {"command": "touch ../a", "directories": ["/"], "patterns": ["/*"]}, ("allow", "allow")),
+        ("execute", {"command": "git push", "directories": ["/"], "patterns": ["/*"]}, ("deny", "allow")),
+        ("edit", {"filePath": "a", "newString": "x", "root": "/etc"}, ("deny", "allow")),
+        ("edit", {"filePath": "a", "newString": "x", "filepath": "/w/a", "parentDir": "/w"}, ("allow", "allow")),
+        ("edit", {"filePath": "a", "newString": "x", "filepath": "/b", "parentDir": "/"}, ("deny", "allow")),
+        ("edit", {"filePath": "a", "newString": "x", "replaceAll": True}, ("allow", "allow")),
+    ],
+)
+def test_a_call_of_an_agent_of_the_protocol_is_judged_by_all_of_its_input(
+    name: str, given: dict[str, Any], answer: tuple[str, str]
+) -> None:
+    """Any agent may speak it; a deny by the portable name holds, an allow does not, but by the call's own kind."""
+    act = "bash" if name == "execute" else "edit"
+    where = (
+        {"path": "$.command", "runs": "git push"} if act == "bash" else {"not": [{"path": "$.path", "within": "."}]}
+    )
+
+    def answered(how: str, rule: Any) -> str:
+        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{how: [rule]}]}
+        compiled = compile_policy(merge_policies(parse_policies(written)), tools=CLIENTS["acp"])
+        return compiled.monitor(RunContext(workspace="/w")).propose(ToolCall(id="c", name=name, input=given)).action
+
+    assert (answered("deny", {"tool": act, "where": [where]}), answered("allow", act)) == answer

@@ -55,9 +55,11 @@ async def test_an_older_store_gets_its_digests_when_it_is_opened(tmp_path: Path)
         await store.append([message(session_id, str(n)) for session_id in "st" for n in range(1500)])
     before = digests(path)
     with closing(sqlite3.connect(path)) as connection:
-        for table in ("blocks", "budget_parts", "budget_shares", "budgets"):  # of later steps
+        for table in ("blocks", "budget_parts", "budget_shares", "budgets", "seals"):  # of later steps
             connection.execute(f"DROP TABLE {table}")
-        connection.execute("ALTER TABLE runs DROP COLUMN attempts")
+        for column in ("attempts", "calls_in_flight", "seal"):
+            connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+        connection.execute("ALTER TABLE owners DROP COLUMN seal")
         connection.execute("ALTER TABLE events DROP COLUMN digest")
         connection.execute(f"PRAGMA user_version = {CHAINED - 1}")
         connection.commit()

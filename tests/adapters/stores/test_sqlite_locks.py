@@ -112,3 +112,23 @@ async def test_nothing_of_a_file_is_kept_once_it_is_closed(tmp_path: Path) -> No
         assert len(descriptors._kept) == 1
 
     assert descriptors._kept == {}
+
+
+@pytest.mark.anyio
+async def test_nothing_of_a_file_is_kept_by_an_opening_that_fails(tmp_path: Path) -> None:
+    """What stands in the log is not what was committed, which is seen last."""
+    path = tmp_path / "record.db"
+    log = path.with_name("record.db-wal")
+    async with SQLiteStore(path) as store:
+        await store.append([MessageReceived(session_id="s")])
+        (kept,) = descriptors._kept.values()
+        before = kept.connections
+        with log.open("r+b") as file:
+            file.seek(log.stat().st_size - 4096 - 16)  # the salt of the last page
+            file.write(bytes(8))
+        with pytest.raises(StoreError, match="the log of store"):
+            SQLiteStore(path)
+
+        assert kept.connections == before
+
+    assert descriptors._kept == {}

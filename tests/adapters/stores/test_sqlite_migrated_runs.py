@@ -63,7 +63,7 @@ def test_an_older_stores_runs_are_listed_as_if_they_were_new(tmp_path: Path) -> 
     async def lists() -> None:
         async with SQLiteStore(tmp_path / "old.db") as migrated, SQLiteStore(tmp_path / "new.db") as new:
             await new.create_run(created)
-            await new.append(events)
+            await new.append([*events[:7], events[8]])  # a store of today refuses what comes after an end
             found = await migrated.runs()
             lost = [run.run_id for run in found if run.status == "lost"]
             unowned = [

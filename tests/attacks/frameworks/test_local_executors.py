@@ -10,7 +10,8 @@ from proctor.adapters import OpenAIAgentsAdapter
 from proctor.policies import parse_policies
 from proctor.supervisor import PolicyViolationError, run_once
 
-agents = pytest.importorskip("agents", reason="the SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the SDK is not installed: pip install 'proctor[openai-agents]'")
+import agents
 
 REQUIRED = "{name: p, enforcement: required, on_violation: deny, tool_rules: [{deny: [bash, write]}]}"
 
@@ -22,7 +23,7 @@ def anyio_backend() -> str:
 
 
 MADE = {
-    "a computer": lambda: agents.ComputerTool(object()),
+    "a computer": lambda: agents.ComputerTool(object()),  # type: ignore[arg-type]
     "a shell where the model is": lambda: agents.ShellTool(environment={"type": "container_auto"}),
     "a search": agents.WebSearchTool,
 }

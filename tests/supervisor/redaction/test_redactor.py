@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -161,3 +162,56 @@ def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.
 def test_a_text_made_to_hold_it_up_does_not(redactor: Redactor, text: str) -> None:
     """Each pattern is looked for in linear time: megabytes are done with before the test's patience ends."""
     assert isinstance(redactor.redact(text * (2_000_000 // len(text)) + SECRETS["aws-key"]), str)
+
+
+HIDDEN = "hunter2/x9!"
+NAMED = [
+    {"Authorization": f"Bearer {HIDDEN}"},
+    {"headers": {"authorization": HIDDEN}},
+    {"AWS_SECRET_ACCESS_KEY": HIDDEN},
+    {"apiKey": HIDDEN, "model": "m"},
+    {"env": [{"name": "DB_PASSWORD", "value": HIDDEN}]},
+    {"args": ["mysql", "--password", HIDDEN, "db"]},
+    {"argv": ["curl", "-H", f"Authorization: {HIDDEN}"]},
+    {"headers": [["Authorization", f"Basic {HIDDEN}"]]},
+    {"password": [HIDDEN]},
+    {"command": f"mysql --password {HIDDEN} db"},
+    {"command": f"mysql --password={HIDDEN} db"},
+    {"command": f"PGPASSWORD={HIDDEN} psql"},
+    {"command": f'curl -H "Authorization: {HIDDEN}" x'},
+    {"command": f'curl -H "Authorization: ApiKey {HIDDEN}" x'},
+    {"output": json.dumps({"client_secret": HIDDEN})},
+]
+
+
+@pytest.mark.parametrize("given", NAMED, ids=str)
+def test_what_is_named_as_a_secret_is_one(redactor: Redactor, given: dict[str, Any]) -> None:
+    """Whatever it looks like: by its key, its pair, the option before it, in a record, in a text, and once more."""
+    event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=given)
+    shown = redactor.redact(event, "s")
+
+    assert HIDDEN not in repr(shown)
+    assert "[redacted:" in repr(shown)
+    assert redactor.redact(shown, "s") == shown
+    assert HIDDEN not in repr(redactor.events([event], [encode_event(event)]))
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:pw@host/0", "postgres://u:p@pw@host/db", "amqp://u:pw!@h", "http://u:p#w?@[::1]/"]
+)
+def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor, url: str) -> None:
+    """Up to the last `@` before the path; the address stays."""
+    secret = url.split("://")[1].split("/")[0].rpartition("@")[0].partition(":")[2]
+    shown = redactor.redact(f"at {url} now", "s")
+
+    assert f":{secret}@" not in shown
+    assert shown.endswith(f"@{url.rpartition('@')[2]} now")
+    assert redactor.redact(shown, "s") == shown
+
+
+def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> None:
+    """Counts of tokens, pages, variables, ports, and what is allowed."""
+    plain = {"input_tokens": 5, "max_tokens": "7", "next_page_token": "abc", "token": "$TOKEN", "tokens": "many"}
+    plain |= {"url": "http://localhost:8080/a@b", "keyboard": "us", "text": "the password is kept elsewhere"}
+    assert redactor.redact(plain) == plain
+    assert Redactor(Redaction(allow=("example",))).redact({"password": "example"}) == {"password": "example"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...common import context_option, json_option, policy_option, run_async, store_option
+from ...terminal.output import note
 
 if TYPE_CHECKING:
     from proctor.adapters.mcp_proxy.downstream.connections import Downstream
@@ -109,10 +110,10 @@ def _downstream(listen: str | None, say: Callable[[str], None]) -> Downstream:
 
 
 def _say(text: str) -> None:
-    click.echo(f"proctor: {text}", err=True)
+    note(f"proctor: {text}")
 
 
 def _say_as_json(text: str) -> None:
-    import msgspec
+    from proctor.adapters.kit.values.printable import encoded
 
-    click.echo(msgspec.json.encode({"message": text}), err=True)
+    note(encoded({"message": text}))

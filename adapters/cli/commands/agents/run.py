@@ -94,7 +94,7 @@ def run(
 
     check_standard_input(*policies, prompt)
     agent = _agent(adapter, fallbacks, command, settings, model=model, cwd=cwd)
-    given = read_policies(policies) if policies else [_nothing_refused()]
+    given = read_policies(policies) if policies else _nothing_refused()
     about = read_context(context)
     text = read_prompt(prompt)
     asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
@@ -123,7 +123,10 @@ def _agent(
 
     own, theirs = of_fallbacks(key_values(settings, "--set"), fallbacks)
     options = with_command(name, command, own)
-    options |= {option: value for option, value in common.items() if value is not None}
+    given = {option: value for option, value in common.items() if value is not None}
+    if twice := sorted(given.keys() & options.keys()):
+        raise click.UsageError(f"`{twice[0]}` is given twice: by `--set` and by `--{twice[0]}`")
+    options |= given
     first = adapter_named(name, **options)
     if not fallbacks:
         return first
@@ -144,12 +147,12 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
         yield [observer]
 
 
-def _nothing_refused() -> Policy:
+def _nothing_refused() -> list[Policy]:
     """The policy of a run when no file is named: everything is recorded, nothing refused."""
-    from proctor.policies import Policy
+    from proctor.supervisor.launch.plan import NO_POLICY
 
     note("no `--policy` is given: everything is recorded, nothing is refused")
-    return Policy(name="no policy")
+    return [NO_POLICY]
 
 
 async def supervised(

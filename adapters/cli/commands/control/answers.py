@@ -74,17 +74,17 @@ def deny(
 def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_json: bool) -> None:
     from proctor.adapters.kit.values.login_name import login_name
 
-    from ...own_tree import check_outside_runs
+    from ...own_tree import check_person
 
     word = "approve" if fields["granted"] else "deny"
-    check_outside_runs(word)
+    holder = check_person(word, store, "answer")
     from proctor.supervisor.control.approvals import answer
     from proctor.supervisor.ports.adapters import ApprovalAnswer, StoredApproval
 
     from ...run_lookup import approval_named
     from ...store_place import opened
 
-    given = ApprovalAnswer(**{**fields, "by": fields["by"] or login_name()})
+    given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
 
     async def answered() -> StoredApproval:
         async with opened(store, must_exist=True) as opened_store:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...common import json_option, run_async, store_option
-from ...moments import took
+from ...moments import dollars, took
 from ...output_file import output_option
 from ...terminal.output import console, note, say_json
 
@@ -57,7 +57,11 @@ def as_data(budget: BudgetInfo) -> dict[str, Any]:
     return {**msgspec.structs.asdict(budget), "left": budget.left}
 
 
-_WORDS = {"total_tokens": " tokens", "tool_calls": " calls", "running": " runs at once"}
+_WORDS = {
+    "total_tokens": (" token", " tokens"),
+    "tool_calls": (" call", " calls"),
+    "running": (" run", " runs at once"),
+}
 """Units that are words: money and time carry their own."""
 
 
@@ -72,7 +76,8 @@ def _line(budget: BudgetInfo) -> Text:
     whose = f" {budget.key}" if budget.key else ""
     window = f" {_window(budget.window)}" if budget.window else ""
     line = Text(f"{budget.budget}{whose}{window}\n", "bold")
-    amounts = f"{_figure(budget, budget.used)} of {_figure(budget, budget.max)}{_WORDS.get(budget.counts, '')} used"
+    words = _WORDS.get(budget.counts, ("", ""))[budget.max != 1]
+    amounts = f"{_figure(budget, budget.used)} of {_figure(budget, budget.max)}{words} used"
     if budget.reserved:
         amounts += f", {_figure(budget, budget.reserved)} reserved by {budget.runs} run{'s' * (budget.runs != 1)}"
     amounts += f", {_figure(budget, budget.left)} left"
@@ -87,7 +92,7 @@ def _window(window: str) -> str:
 def _figure(budget: BudgetInfo, figure: float) -> str:
     """An amount as people read it."""
     if budget.counts == "cost_usd":
-        return f"${figure:,.2f}"
+        return dollars(figure)
     if budget.counts == "duration_ms":
         return took(round(figure))
     return f"{figure:,g}"

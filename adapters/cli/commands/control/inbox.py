@@ -117,12 +117,14 @@ class _Inbox:
 def _show(out: Console, request: ApprovalRequest) -> None:
     from proctor.adapters.kit.values.printable import encoded, printable
 
+    from ...terminal.asking import who_asks
+
     out.print(request.approval_id, style="bold", soft_wrap=True)
     out.print(f"  call     {printable(request.call.name)}")
     for key, value in request.call.input.items():
         out.print(f"             {printable(key)}: {encoded(value)}")
-    out.print(f"  asked by {printable(request.policy_name)} ({printable(request.violation_kind)})")
-    if request.reason:
-        out.print(f"  why      {printable(request.reason)}")
+    for rule, why in who_asks(request):
+        out.print(f"  asked by {rule}")
+        out.print(f"  why      {why}")
     if request.expires_at:
         out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")

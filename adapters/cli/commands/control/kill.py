@@ -20,7 +20,8 @@ _REASON = "killed by an operator"
 
 
 @click.command()
-@click.option("--run", metavar="RUN", help="This run.")
+@click.argument("target", metavar="[RUN]", required=False)
+@click.option("--run", metavar="RUN", help="The same as RUN: an id, its beginning, or `last`.")
 @click.option("--session", metavar="ID", help="The run of this session.")
 @click.option("--tenant", metavar="NAME", help="Every run of this tenant.")
 @click.option("--label", metavar="KEY=VALUE", help="Every run with this label.")
@@ -35,6 +36,7 @@ _REASON = "killed by an operator"
 @store_option
 @json_option
 def kill(
+    target: str | None,
     run: str | None,
     session: str | None,
     tenant: str | None,
@@ -54,26 +56,28 @@ def kill(
     a run is refused; the error says who stopped it, when and why.
 
     \b
+    proctor kill last
     proctor kill --tenant acme --reason "wrong prices"
     proctor kill --all --no-new-starts --reason "an incident"
     proctor kill --lift
     """  # noqa: D301 - click's mark for lines that are kept as they are
-    from ...own_tree import check_outside_runs
+    from ...own_tree import check_person
 
-    check_outside_runs("kill")
+    holder = check_person("kill", store, "stop")
     if isnan(wait):
         raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
     from proctor.adapters.kit.values.login_name import login_name
 
-    who = by or login_name()
+    who = by or holder or login_name()
     scope: dict[str, Any] = {"session_id": session, "tenant": tenant, "label": label, "everything": everything}
-    named = sum(bool(value) for value in (run, *scope.values()))
+    named = sum(bool(value) for value in (target, run, *scope.values()))
+    run = run or target
     if lift:
         what = scope if named else {"everything": True}
         return _lifted(what, run, no_new_starts, by=who, reason=reason or "", store=store, as_json=as_json)
     if named != 1:
         raise click.UsageError(
-            "choose what to end with one of `--run`, `--session`, `--tenant`, `--label` and `--all`"
+            "choose what to end with one of RUN (or `last`), `--session`, `--tenant`, `--label` and `--all`"
         )
 
     async def killed(switch: KillSwitch) -> list[KillOutcome]:
@@ -104,7 +108,7 @@ def _lifted(
     as_json: bool,
 ) -> int:
     if run or no_new_starts:
-        raise click.UsageError("`--lift` lets runs start again; it goes with neither `--run` nor `--no-new-starts`")
+        raise click.UsageError("`--lift` lets runs start again; it goes with neither a run nor `--no-new-starts`")
     if sum(bool(value) for value in scope.values()) != 1:
         raise click.UsageError(
             "choose what may start again with one of `--session`, `--tenant`, `--label` and `--all`"

@@ -28,9 +28,9 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     """End every run whose supervisor is gone: its record says so, what it left running on this machine is ended, and
     its session can go on.
     """
-    from ...own_tree import check_outside_runs
+    from ...own_tree import check_person
 
-    check_outside_runs("reap")
+    check_person("reap", store, "stop")
     from proctor.adapters.kit.processes.remains import end_remains
     from proctor.supervisor.control.reaping import reap as reaped
     from proctor.supervisor.control.reaping import withdraw_created

@@ -9,6 +9,7 @@ import click
 
 from ...common import json_option, store_option, write_document
 from ...exits import FINE, VIOLATED
+from ...moments import counted
 from ...output_file import output_option, output_parameter, written_to
 from ...terminal.output import say, say_json
 
@@ -103,8 +104,13 @@ def _lines(report: AuditReport) -> Iterator[str]:
         yield f"and {report.more} more"
     for one in report.pruned:
         when = "" if one.at is None else f" on {one.at:%Y-%m-%d}"
-        yield f"pruned: session {one.session_id}: {one.records} records{when}"
-    held = "no heads were given to hold it to" if report.anchored is None else f"held to {report.anchored} heads"
-    yield f"{report.records} records in {len(report.heads.sessions)} sessions; {held}"
+        yield f"pruned: session {one.session_id}: {counted(one.records, 'record')}{when}"
+    held = (
+        "no heads were given to hold it to"
+        if report.anchored is None
+        else f"held to {counted(report.anchored, 'head')}"
+    )
+    sessions = counted(len(report.heads.sessions), "session")
+    yield f"{counted(report.records, 'record')} in {sessions}; {held}"
     yield f"integrity: {'every record is what was written' if report.intact else 'NOT INTACT'}"
     yield f"completeness: {'nothing is missing' if report.complete else 'NOT COMPLETE'}"

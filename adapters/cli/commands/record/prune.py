@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from ...common import json_option, run_async, store_option
-from ...moments import Age, room
+from ...moments import Age, counted, room
 from ...terminal.output import note, say, say_json
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def prune(
         say_json({**msgspec.structs.asdict(report), "dry_run": dry_run, "bytes_before": before, "bytes_after": after})
         return
     would = "would remove" if dry_run else "removed"
-    say(f"{would} {report.sessions} sessions: {report.runs} runs, {report.events} events")
+    what = f"{counted(report.runs, 'run')}, {counted(report.events, 'event')}"
+    say(f"{would} {counted(report.sessions, 'session')}: {what}")
     if report.kept_going_on:
         say(f"kept {report.kept_going_on} in which a run is not over (`proctor reap` ends those without an owner)")
     if report.kept_with_violations:

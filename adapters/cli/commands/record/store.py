@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from ...common import json_option, run_async, store_option
-from ...moments import room
+from ...moments import counted, room
 from ...output_file import output_option
 from ...terminal.output import note, say, say_json
 
@@ -51,7 +51,7 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
     say(f"sessions  {size.sessions:,}")
     say(f"runs      {sum(size.runs.values()):,}{f': {statuses}' if statuses else ''}")
     say(f"events    {size.events:,}")
-    say(f"waiting   {waiting:,} approvals")
+    say(f"waiting   {counted(waiting, 'approval')}")
 
 
 def _copy(store: str | None, target: str, *, as_json: bool) -> None:

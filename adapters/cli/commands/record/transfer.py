@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from ...common import json_option, run_async, store_option
+from ...moments import counted
 from ...output_file import output_parameter, replaced
 from ...terminal.output import note, say, say_json
 
@@ -77,8 +78,8 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     if as_json:
         say_json(msgspec.structs.asdict(report))
     else:
-        there = f"; {report.already_there} events were there already" if report.already_there else ""
-        say(f"stored {report.runs} runs and {report.events} events{there}")
+        there = f"; there already: {counted(report.already_there, 'event')}" if report.already_there else ""
+        say(f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}")
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from ...common import json_option, run_async, store_option
-from ...terminal.output import note, say, say_json
+from ...terminal.output import NoteHandler, note, say, say_json
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -153,8 +153,7 @@ def _sending(
 
 def _say_warnings() -> None:
     """An event that cannot be read or sent is reported on standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.WARNING)
+    handler = NoteHandler(logging.WARNING)
     logging.getLogger("proctor").addHandler(handler)
 
 

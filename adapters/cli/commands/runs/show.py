@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...common import json_option, run_async, store_option
-from ...moments import amount, took
+from ...moments import amount, counted, dollars, took
 from ...output_file import output_option
 
 if TYPE_CHECKING:
@@ -50,13 +50,9 @@ def _summary(info: RunInfo, count: int) -> str:
     parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
     if info.status == "lost":
         parts[0] = f"lost (its supervisor{f', {info.owner},' if info.owner else ''} is gone: `proctor reap` ends it)"
-    parts += [_counted(count, "event"), f"{_counted(info.calls, 'call')} ran", _counted(info.violations, "violation")]
+    parts += [counted(count, "event"), f"{counted(info.calls, 'call')} ran", counted(info.violations, "violation")]
     if info.usage.total_tokens:
         parts.append(f"{amount(info.usage.total_tokens)} tokens")
     if info.usage.cost_usd:
-        parts.append(f"${info.usage.cost_usd:.4f}")
+        parts.append(dollars(info.usage.cost_usd))
     return f"{info.run_id}: {', '.join(parts)}, session {info.session_id}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

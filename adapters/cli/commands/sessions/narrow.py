@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ...common import check_format, context_option, format_option, json_option, policy_option
+from ...exits import FINE, VIOLATED
 from ...output_file import output_option
-from ...terminal.output import say, say_json
+from ...terminal.output import note, say, say_json
 
 if TYPE_CHECKING:
     from proctor.policies import Event
@@ -33,12 +34,14 @@ def narrow(
     format: str | None,
     context: tuple[str, ...],
     as_json: bool,
-) -> None:
+) -> int:
     """Print the tools the policy would let an agent call next, after what the trace holds.
 
-    If a trace does not say which tools the session offers, those that it called are considered.
+    If a trace does not say which tools the session offers, those that it called are considered. Exit code 1 where a
+    rule could not be judged: its `when` asks for what the session's context leaves out.
     """
     from proctor.adapters.evaluate.folding import observed
+    from proctor.adapters.evaluate.judge import filled, unjudged
     from proctor.adapters.traces import read_sessions
 
     from ...inputs import check_standard_input, read_compiled, read_context
@@ -49,13 +52,22 @@ def narrow(
     if given == []:
         raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
     compiled, about = read_compiled(policies), read_context(context)
+    exit_code = FINE
     for session in read_sessions([trace], format=format, stdin=sys.stdin.buffer):
         offered = _offered(session.events) if given is None else given
-        visible = observed(compiled, session.events, about).narrow(offered)
+        of_run = filled(about, session)
+        visible = observed(compiled, session.events, of_run).narrow(offered)
+        left_out = unjudged(compiled, of_run)
+        if left_out:
+            exit_code = VIOLATED
         if as_json:
-            say_json({"session": session.id, "tools": visible, "hidden": [t for t in offered if t not in visible]})
+            found = {"session": session.id, "tools": visible, "hidden": [t for t in offered if t not in visible]}
+            say_json({**found, **({"unjudged": [each.rule for each in left_out]} if left_out else {})})
         else:
             say(f"{session.id}: {', '.join(visible) or 'none'}")
+            for each in left_out:
+                note(f"{session.id}: `{each.rule}`: {each.message}; give it with --context")
+    return exit_code
 
 
 def _offered(events: Sequence[Event]) -> list[str]:

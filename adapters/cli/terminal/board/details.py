@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from proctor.adapters.kit.values.printable import encoded, printable
 
+from ..asking import who_asks
 from .rows import about, bar
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ def approval_details(approval: StoredApproval) -> Iterator[str]:
     yield f"call     {printable(request.call.name)}"
     for name, value in request.call.input.items():
         yield f"  {printable(name)}: {encoded(value)}"
-    yield f"asked by {printable(request.policy_name)} ({printable(request.violation_kind)})"
-    if request.reason:
-        yield f"why      {printable(request.reason)}"
+    for rule, why in who_asks(request):
+        yield f"asked by {rule}"
+        yield f"why      {why}"
     if request.approvers is not None:
         yield f"may say  {', '.join(printable(name) for name in request.approvers) or 'nobody'}"
     if request.expires_at:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from proctor.adapters.kit.values.printable import encoded, printable
 
-from ...moments import amount, dollars, took
+from ...moments import amount, counted, dollars, took
 
 if TYPE_CHECKING:
     from proctor.policies.monitor.usage.limits import LimitUse
@@ -54,9 +54,9 @@ def about(run: RunInfo) -> Iterator[str]:
         yield printable(run.tenant)
     if run.started_at is not None:
         yield took(max(0, round((datetime.now(UTC) - run.started_at).total_seconds() * 1000)))
-    yield f"{run.calls} calls"
+    yield counted(run.calls, "call")
     if run.violations:
-        yield f"{run.violations} violations"
+        yield counted(run.violations, "violation")
     if run.usage.total_tokens:
         yield f"{amount(run.usage.total_tokens)} tokens"
     if run.usage.cost_usd:

@@ -35,6 +35,7 @@ POSTGRES = Dialect(
     labelled=_labelled,
     last_instruction="SELECT coalesce(max(number), 0) FROM instructions",
     claim="budget, key, counts, period, most",
+    until_value="extract(epoch FROM until)::text",
     lock=" FOR NO KEY UPDATE",
 )
 

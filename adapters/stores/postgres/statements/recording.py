@@ -22,6 +22,7 @@ from proctor.supervisor.store.codec import from_record
 from ...tables.batch import Batch
 from ...tables.recording import Transaction
 from ...tables.row_state import RUN_COLUMNS, KnownRun, KnownSession, append_new, run_columns
+from ...tables.seals import run_digest
 from ..connection.connecting import Connection
 from ..connection.dialect import POSTGRES, with_places
 from ..connection.line import Line
@@ -35,7 +36,7 @@ _LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY k
 _SESSIONS = """SELECT session_id, key, seq, digest, provider, provider_session_id FROM sessions LEFT JOIN LATERAL
     (SELECT seq, digest FROM events WHERE session_key = key ORDER BY seq DESC LIMIT 1) AS latest ON true
     WHERE session_id = ANY(%s)"""
-_RUNS = """SELECT run_id, status, provider, epoch FROM runs WHERE run_id = ANY(%s) ORDER BY number
+_RUNS = """SELECT run_id, status, provider, epoch, calls_in_flight FROM runs WHERE run_id = ANY(%s) ORDER BY number
     FOR NO KEY UPDATE"""
 _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
@@ -228,11 +229,13 @@ class Recorder(Transaction):
         self.write(_REQUESTED, values, in_order=True)  # its number is the place of the request in the log
 
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
-        columns = (*run_columns(run), self._sessions[run.session_id].key, *owner_columns(run.spec))
+        row = run_columns(run)
+        seal = run_digest(run.run_id, run.session_id, (*row[3:], self.last_instruction), epoch, 0)
+        columns = (*row, self._sessions[run.session_id].key, *owner_columns(run.spec))
         self.write(
-            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*columns, epoch, self.last_instruction),
+            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after, seal)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*columns, epoch, self.last_instruction, seal),
         )
 
     def instruct(self, instruction: Instruction) -> None:

@@ -13,7 +13,7 @@ from proctor.supervisor.store.chain import SIZE
 from proctor.supervisor.store.tally import FIGURES, ms_of, owners
 
 from ...tables.batch import Gathered, Part
-from ...tables.run_changes import FIGURED
+from ...tables.run_changes import FIGURED, IN_FLIGHT
 from ..connection.connecting import Connection
 from ..connection.dialect import one_label
 from ..connection.texts import kept
@@ -36,13 +36,14 @@ _START = """UPDATE runs SET started_seq = %s, started_ms = %s, tenant = coalesce
     labels = coalesce(labels, %s), label_texts = CASE WHEN labels IS NULL THEN %s::text[] ELSE label_texts END
     WHERE run_id = %s AND started_seq IS NULL"""
 _PLACES = ("line->>0", *(f"(line->>{n})::float8" for n in range(1, 3 + 2 * len(FIGURES))))
+_TEXTS = tuple(f"line->>{n}" for n in range(2))
 _FIGURES = tuple(
     (
         change,
-        f"UPDATE runs SET {change.sets.format(*_PLACES, greater='greatest')}"
+        f"UPDATE runs SET {change.sets.format(*places, greater='greatest')}"
         f" FROM jsonb_array_elements(%s) AS line WHERE run_id = line->>0 AND {change.where}",
     )
-    for change in FIGURED
+    for change, places in (*((change, _PLACES) for change in FIGURED), (IN_FLIGHT, _TEXTS))
 )
 
 _Part: TypeAlias = tuple[int, Part, list[bytes]]

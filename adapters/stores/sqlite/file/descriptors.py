@@ -21,6 +21,8 @@ from ...tables.asking import PAGE_BYTES, PAGE_ROWS
 from ..statements.dialect import SQLITE
 
 HEADER_SIZE = 100
+INDEX_SIZE = 48
+"""Of the head of a log's index, which stands there twice."""
 
 _File: TypeAlias = tuple[int, int]
 
@@ -65,6 +67,7 @@ class _Kept:
     def __init__(self, file: _File, descriptor: int) -> None:
         self.file = file
         self.descriptor = descriptor
+        self.index: int | None = None
         self.connections = 0
 
     def leave(self) -> None:
@@ -72,6 +75,8 @@ class _Kept:
         if not self.connections:
             del _kept[self.file]
             os.close(self.descriptor)
+            if self.index is not None:
+                os.close(self.index)
 
 
 _kept: dict[_File, _Kept] = {}
@@ -108,6 +113,17 @@ def read_header(path: Path) -> bytes:
             return file.read(HEADER_SIZE)
 
 
+def read_index(path: Path) -> bytes:
+    """The head of the index of a file's log, both times; none where this process has no connection to the file."""
+    with _lock, suppress(OSError):
+        kept = _kept.get(file_id(os.stat(path)))
+        if kept is not None:
+            if kept.index is None:
+                kept.index = os.open(beside(path, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(kept.index, 2 * INDEX_SIZE, 0)
+    return b""
+
+
 def _keep(path: Path) -> _Kept | None:
     """Count one more connection to a file, if it is there."""
     with suppress(OSError):  # SQLite will say what is wrong
@@ -117,6 +133,11 @@ def _keep(path: Path) -> _Kept | None:
         _kept[file].connections += 1
         return _kept[file]
     return None
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """What SQLite keeps beside a file: beside the file itself, where the path is a link."""
+    return Path(f"{os.path.realpath(path)}{suffix}")
 
 
 def file_id(found: os.stat_result) -> _File:

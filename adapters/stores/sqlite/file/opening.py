@@ -15,7 +15,7 @@ from pathlib import Path
 from proctor.supervisor.errors import StoreError
 
 from ..schema.tables import APPLICATION_ID, bring_up_to_date, check_version
-from .descriptors import HEADER_SIZE, Connection, connect, read_header
+from .descriptors import HEADER_SIZE, Connection, beside, connect, read_header
 from .failures import primary_code, store_error
 from .header import MAGIC, is_cut_short
 
@@ -69,7 +69,7 @@ def _look(path: Path, busy_timeout_s: float) -> None:
         raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
     if is_cut_short(path) and not _has_log(path) and is_cut_short(path):
         raise _truncated(path)  # looked at twice: between the looks another process may have written
-    if not Path(f"{path}-journal").exists():  # one that is left over is undone by the first writer
+    if not beside(path, "-journal").exists():  # one that is left over is undone by the first writer
         _look_inside(path, busy_timeout_s)
 
 
@@ -132,4 +132,4 @@ def _truncated(path: Path) -> StoreError:
 
 def _has_log(path: Path) -> bool:
     """Whether somebody is writing to the file, or was when it ended: then its length means nothing yet."""
-    return any(Path(f"{path}{suffix}").exists() for suffix in ("-wal", "-journal"))
+    return any(beside(path, suffix).exists() for suffix in ("-wal", "-journal"))

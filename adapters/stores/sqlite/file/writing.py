@@ -85,6 +85,7 @@ class SQLiteWriter(Writer[Recorder]):
         return None
 
     def _attempt(self, jobs: list[Job[Any]], look_up: bool) -> None:
+        self._presence.check()  # before anything is written behind a hole
         for job in jobs:
             self._work(job, look_up)
         self._recorder.commit()

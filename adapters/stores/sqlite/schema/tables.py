@@ -170,6 +170,19 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
         "how often owners took a run up to start it",
         ("ALTER TABLE runs ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0",),
     ),
+    (
+        "which calls of a run are in flight",
+        ("ALTER TABLE runs ADD COLUMN calls_in_flight TEXT NOT NULL DEFAULT ''",),
+    ),
+    (
+        "digests of what no event tells of",
+        (
+            "ALTER TABLE runs ADD COLUMN seal BLOB",
+            "ALTER TABLE owners ADD COLUMN seal BLOB",
+            "ALTER TABLE budgets ADD COLUMN seal BLOB",
+            "CREATE TABLE seals (name TEXT PRIMARY KEY, digest BLOB NOT NULL)",
+        ),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

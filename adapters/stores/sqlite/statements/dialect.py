@@ -51,5 +51,6 @@ SQLITE = Dialect(
     labelled=_labelled,
     last_instruction="SELECT seq FROM sqlite_sequence WHERE name = 'instructions'",
     claim="budget, key, counts, window, max",
+    until_value="until",
     in_log="CROSS JOIN",  # the log is what is walked through, whatever else there is an index for
 )

@@ -18,6 +18,7 @@ from ...tables import approvals_and_orders
 from ...tables.batch import Batch
 from ...tables.recording import Transaction
 from ...tables.row_state import RUN_COLUMNS, KnownRun, KnownSession, append_new, run_columns
+from ...tables.seals import run_digest
 from ..schema.tables import pragma
 from .dialect import SQLITE
 from .rows import Rows
@@ -189,7 +190,7 @@ class Recorder(Transaction):
     def _run(self, run_id: str) -> KnownRun | None:
         run = self._runs.get(run_id)
         if run is None:
-            sql = "SELECT status, provider, epoch FROM runs WHERE run_id = ?"
+            sql = "SELECT status, provider, epoch, calls_in_flight FROM runs WHERE run_id = ?"
             run = self.execute(sql, (run_id,)).fetchone()
             if run is not None:
                 self._runs[run_id] = run
@@ -201,8 +202,10 @@ class Recorder(Transaction):
         if not session.key:
             self._insert_session(run.session_id, session)
         tenant, labels = owner_columns(run.spec)
+        after = self.last_instruction
+        seal = run_digest(run.run_id, run.session_id, (*row[3:], after), epoch, 0)
         self.execute(
-            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, epoch, after)"
-            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(({SQLITE.last_instruction}), 0))",
-            (*row, session.key, tenant, labels, epoch),
+            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, epoch, after, seal)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row, session.key, tenant, labels, epoch, after, seal),
         )

@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.supervisor.store.tally import FIGURES, RunTally, ms_of, owners
 
-from ...tables.run_changes import FIGURED, Change
+from ...tables.run_changes import FIGURED, IN_FLIGHT, Change
 
 _encode = msgspec.json.Encoder().encode
 _N = len(FIGURES)
@@ -26,7 +26,7 @@ STARTED = Change(
     "started_seq IS NULL",
     _start,
 )
-CHANGES = (STARTED, *FIGURED)
+CHANGES = (STARTED, *FIGURED, IN_FLIGHT)
 COLUMNS = tuple(f"change_{n}" for n in range(len(CHANGES)))
 """Of the view that takes a batch: each holds rows of one kind of change, as JSON."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Deny, Limits, Policy
 from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import RunCompleted, ToolCallFailed
+from proctor.policies.stream.events import PolicyViolated, RunCompleted, ToolCallFailed
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +167,21 @@ async def test_only_what_the_client_holds_exactly_is_compiled(bench: Any) -> Non
     assert options.options == {"rejected": ("Bash", "shell_command", "mcp__docs__*")}
     assert options.expressed == ("deny Bash", "deny mcp__docs__*", "deny sh")
     assert set(options.unexpressed) == {"max_tool_calls", "deny [ab]*", "deny Read", "deny Grep where"}
+
+
+@pytest.mark.parametrize("action", ["cancel", "deny"])
+async def test_an_attempt_at_what_the_client_rejects_by_itself_is_a_violation(
+    bench: Any, touch: Any, action: Any
+) -> None:
+    """It is judged by the rule that had it rejected, and the rule's action holds."""
+    policy = Policy(name="p", on_violation=action, tool_rules=(Deny(("bash",)),))
+    if action == "cancel":
+        with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
+            await run_once(bench.adapter(touch("a"), {"silence": True}), "do it", policies=[policy])
+        done = caught.value.partial
+    else:
+        done = await run_once(bench.adapter(touch("a")), "do it", policies=[policy])
+
+    seen = [event.type for event in done.events if "tool_call" in event.type]
+    assert (seen, bench.made()) == (["tool_call_requested", "tool_call_denied"], [])
+    assert [event.enforcement for event in done.events if isinstance(event, PolicyViolated)] == ["prevented"]

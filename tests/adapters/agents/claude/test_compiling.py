@@ -9,6 +9,7 @@ import pytest
 
 import proctor.adapters.agents.claude
 from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.agents.claude.options import MAX_OUTPUT
 from proctor.policies import merge_policies, parse_policies
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.ports.adapters import LaunchOptions
@@ -85,6 +86,31 @@ def test_caps_are_the_lower_of_the_policys_and_the_callers() -> None:
     for action in ("warn", "deny", "request_approval"):
         weaker = {"limits": {"max_turns": {"max": 5, "action": action}}}
         assert compiled(weaker).unexpressed == ("max_turns",)
+
+
+def test_the_cap_of_a_response_is_the_lowest_of_both_token_limits_and_never_a_higher_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a response may have is at most what the run may use; the limit on all tokens stays with the gate."""
+    monkeypatch.delenv(MAX_OUTPUT, raising=False)
+
+    def cap(limits: dict[str, Any], own: str = "") -> str | None:
+        options = compiled({"limits": limits}, env={MAX_OUTPUT: own} if own else {})
+        assert "max_total_tokens" not in options.expressed
+        found: str | None = options.options.get("env", {}).get(MAX_OUTPUT)
+        return found
+
+    assert cap({"max_total_tokens": 700}) == "700"
+    assert cap({"max_total_tokens": 700, "max_output_tokens": 900}) == "700"
+    assert cap({"max_total_tokens": 900, "max_output_tokens": 700}) == "700"
+    assert cap({"max_total_tokens": 900}, own="300") == "300"
+    assert cap({"max_total_tokens": 40_000}) is None, "the client asks some models for less by itself"
+    assert cap({"max_total_tokens": 40_000}, own="50000") == "40000"
+    assert cap({"max_total_tokens": {"max": 700, "action": "warn"}}) is None
+    assert cap({"max_total_tokens": {"max": 700, "scope": "session"}}) is None
+    assert cap({"max_total_tokens": 0}) is None
+    monkeypatch.setenv(MAX_OUTPUT, "300")
+    assert cap({"max_total_tokens": 900}) == "300", "the client inherits the caller's environment"
 
 
 def test_a_held_call_may_wait_longer_than_its_approval() -> None:

@@ -269,3 +269,42 @@ async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
     assert refused == ["Bash", "Write"]
     assert sorted(path.name for path in bench.cwd.iterdir()) == ["b", "c.txt"]
     assert not outside.exists()
+
+
+@pytest.mark.parametrize("denied", [{"deny": ["bash"]}, {"allow": ["Read"]}], ids=("denied", "not allowed"))
+async def test_an_attempt_at_a_tool_that_was_removed_at_launch_is_a_violation(bench: Any, denied: Any) -> None:
+    """The client knows no such tool and does not ask about the call; the run is cancelled by the rule."""
+    api = bench.api
+    api.say(api.reply(api.bash("touch never.txt")), api.reply(api.text("done")))
+    rule = policy(on_violation="cancel", tool_rules=[denied])
+
+    with pytest.raises(PolicyViolationError) as caught:
+        await run_once(bench.adapter("Bash", "Read"), "go", policies=[rule])
+
+    seen = [event.type for event in caught.value.partial.events if "tool_call" in event.type]
+    assert seen == ["tool_call_requested", "tool_call_denied"]
+    (violation,) = caught.value.violations
+    assert (violation.tool_name, violation.enforcement) == ("Bash", "prevented")
+
+
+async def test_each_attempt_at_a_removed_tool_is_recorded_and_the_run_goes_on_where_it_may(bench: Any) -> None:
+    """Those of one response, and of a sub-agent; what was never there and nobody denied stays the client's affair."""
+    api = bench.api
+    start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
+    api.say(
+        api.reply(api.bash("touch a"), api.bash("touch b")),
+        api.reply(api.tool("Agent", run_in_background=False, **start)),
+        api.reply(api.tool("NoSuchTool", x=1)),
+        api.reply(api.text("done")),
+    )
+    api.say(api.reply(api.bash("touch c")), api.reply(api.text("sub done")), sub=True)
+    rule = policy(on_violation="deny", tool_rules=[{"deny": ["bash"]}])
+
+    result = await run_once(bench.adapter("Bash", "Agent"), "go", policies=[rule])
+
+    assert result.output == "done"
+    assert [violation.tool_name for violation in result.policy.violations] == ["Bash"] * 3
+    denied = [event for event in result.events if isinstance(event, ToolCallDenied)]
+    assert [event.tool_name for event in denied] == ["Bash"] * 3
+    started = [event.tool_name for event in result.events if isinstance(event, ToolCallStarted)]
+    assert started == ["Agent"]

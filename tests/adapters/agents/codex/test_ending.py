@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from proctor.adapters.kit.processes import guardian
 from proctor.policies.stream.events import ErrorOccurred, ErrorRecovered, RunCompleted
 from proctor.supervisor.errors import ProviderError
 
@@ -116,6 +117,6 @@ say(DONE)
 
 
 def client(bench: Any) -> psutil.Process:
-    """The client's own process of the one run of a bench."""
-    found = [process for process in map(psutil.Process, bench.survivors()) if "app-server" in process.cmdline()]
-    return found[0]
+    """The client's own process of the one run of a bench, not its guardian's, which has the command as arguments."""
+    alive = map(psutil.Process, bench.survivors())
+    return next(one for one in alive if "app-server" in (line := one.cmdline()) and guardian.__file__ not in line)

@@ -12,7 +12,14 @@ from proctor.policies import parse_policies
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Deny, Limit, Limits, Policy
-from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated, ToolCallDenied, TurnStarted
+from proctor.policies.stream.events import (
+    TERMINAL,
+    Event,
+    TokenUsageUpdated,
+    ToolCallDenied,
+    ToolCallRequested,
+    TurnStarted,
+)
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
 from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -194,3 +201,29 @@ async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
     assert refused == ["shell", "apply_patch"]
     assert bench.made() == ["b", "c.txt"]
     assert not (bench.cwd.parent / "d.txt").exists()
+
+
+async def test_attempts_at_tools_that_were_removed_at_launch_are_violations(bench: Any) -> None:
+    """The client tells its model that it has no such tool, and its own record alone shows the call."""
+    api = bench.api
+    api.reply(api.shell("c1", "touch a"), api.call("c2", "view_image", path="/x.png"))
+    api.reply(api.call("c3", "shell", command=["touch", "a"]), api.call("c4", "no_such_tool"))
+    policy = Policy(name="p", on_violation="deny", tool_rules=(Deny(("bash", "view_image")),))
+
+    result = await run_once(bench.adapter(), "go", policies=[policy])
+
+    assert (result.status, result.output, bench.made()) == ("completed", "end", [])
+    assert types(result.events) == ["tool_call_requested", "tool_call_denied"] * 3 + ["run_completed"]
+    found = [(violation.tool_call_id, violation.tool_name) for violation in result.policy.violations]
+    assert found == [("c1", "shell"), ("c2", "view_image"), ("c3", "shell")]
+    requested = [event for event in result.events if isinstance(event, ToolCallRequested)]
+    assert (requested[0].tool_input["command"], requested[0].turn) == ("touch a", 1)
+
+
+async def test_an_attempt_at_a_removed_tool_cancels_where_its_rule_says_so(bench: Any) -> None:
+    """The run is not completed."""
+    bench.api.reply(bench.api.shell("c1", "touch a"))
+    error = await cancelled(bench, Policy(name="p", tool_rules=(Deny(("bash",)),)))
+
+    assert types(error.partial.events) == ["tool_call_requested", "tool_call_denied", "run_cancelled"]
+    assert [violation.enforcement for violation in error.violations] == ["prevented"]

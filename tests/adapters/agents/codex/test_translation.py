@@ -188,3 +188,12 @@ def test_an_mcp_error_is_a_failure() -> None:
     ended = outcome({"id": "i", "type": "mcpToolCall", **fields})
 
     assert ended == ToolCallFailed(tool_call_id="i", tool_name="mcp__s__t", error={"message": "no"})
+
+
+def test_a_parameter_does_not_rename_what_is_not_known() -> None:
+    """A record must not read back as an event of ours."""
+    translation = CodexTranslation(thread_id="t", fresh=True)
+
+    (event,) = translation.events("brand/new", {"type": "policy_violation", "x": 1})
+
+    assert event == Unrecognized(raw={"type": "codex/brand/new", "x": 1})

@@ -30,7 +30,10 @@ def anyio_backend() -> str:
 class Scripted(GenericFakeChatModel):
     """A model that gives the messages of a script."""
 
+    offered: list[list[str]] = []
+
     def bind_tools(self, tools: Any, **more: Any) -> Any:
+        self.offered.append([tool.name for tool in tools])
         return self
 
 
@@ -118,3 +121,28 @@ async def test_an_agent_that_is_not_awaited_runs_nothing(tmp_path: Path) -> None
     async with supervise([Policy(name="open")]) as gate:
         with pytest.raises(RuntimeError, match="`ainvoke`"):
             agent(tmp_path, gate, response("x")).invoke({"messages": [("user", "go")]})
+
+
+@pytest.mark.parametrize("narrow", [True, False])
+async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(narrow: bool) -> None:
+    """It is the gate that refuses it, and the run goes on."""
+
+    async def make(path: str) -> str:
+        """Make a file."""
+        return path
+
+    async def rm(path: str) -> str:
+        """Remove a file."""
+        raise AssertionError
+
+    model = Scripted(messages=iter((response("", ("1", "rm", {"path": "a"})), response("done"))), offered=[])
+    policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),))
+    async with supervise([policy]) as gate:
+        watched = Supervision(gate) if narrow else Supervision(gate, narrow=False)
+        running: Any = create_agent(model, tools=[make, rm], middleware=[watched])
+        gate.output = (await running.ainvoke({"messages": [("user", "go")]}))["messages"][-1].text
+
+    assert model.offered == [["make"] if narrow else ["make", "rm"]] * 2
+    calls = [event.type for event in gate.result.events if "tool_call" in event.type]
+    assert calls == ["tool_call_requested", "tool_call_denied"]
+    assert ([v.tool_name for v in gate.result.policy.violations], gate.result.output) == (["rm"], "done")

@@ -20,9 +20,13 @@ from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.store.memory.store import MemoryStore
 
-pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 from agents import (
     Agent,
+    Model,
+    ModelProvider,
+    ModelSettings,
+    RunConfig,
     RunHooks,
     Runner,
     WebSearchTool,
@@ -153,12 +157,41 @@ async def test_text_can_be_reported_as_it_is_written(api: Any, worker: Making) -
 
 
 async def test_a_model_is_offered_what_could_be_called(api: Any, worker: Making) -> None:
-    """Only if that was requested."""
+    """Unless everything was requested, or a tool must be called; wherever the model is given."""
     api.script = [api.text("done")]
-    for narrow in (False, True):
-        await run_once(OpenAIAgentsAdapter(worker(), narrow=narrow), "go", policy=NO_RM)
+    given = worker()
+    model, named = given.model, given.clone(model="gpt-5.5")
 
-    assert [[tool["name"] for tool in body["tools"]] for body in api.bodies] == [["make", "rm"], ["make"]]
+    class Provider(ModelProvider):
+        def get_model(self, model_name: str | None) -> Model:
+            assert model_name == "gpt-5.5"
+            assert isinstance(model, Model)
+            return model
+
+    forced = RunConfig(model_settings=ModelSettings(tool_choice="required"))
+    await run_once(OpenAIAgentsAdapter(given, narrow=False), "go", policy=NO_RM)
+    await run_once(OpenAIAgentsAdapter(given, run_config=forced), "go", policy=NO_RM)
+    await run_once(OpenAIAgentsAdapter(given), "go", policy=NO_RM)
+    await run_once(OpenAIAgentsAdapter(given, stream=True), "go", policy=NO_RM)
+    await run_once(OpenAIAgentsAdapter(named, run_config=RunConfig(model=model)), "go", policy=NO_RM)
+    await run_once(OpenAIAgentsAdapter(named, run_config=RunConfig(model_provider=Provider())), "go", policy=NO_RM)
+
+    offered = [[tool["name"] for tool in body["tools"]] for body in api.bodies]
+    assert offered == [["make", "rm"], ["make", "rm"], *[["make"]] * 4]
+    assert given.model is model
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(api: Any, worker: Making, stream: bool) -> None:
+    """It is the gate that refuses it, and the run goes on."""
+    api.script = [api.calls(("1", "rm", {"path": "a"})), api.calls(("2", "rm", {"path": "a"})), api.text("done")]
+
+    result = await run_once(OpenAIAgentsAdapter(worker(), stream=stream), "go", policy=NO_RM)
+
+    assert [[tool["name"] for tool in body["tools"]] for body in api.bodies] == [["make"]] * 3
+    calls = [event.type for event in result.events if "tool_call" in event.type]
+    assert calls == ["tool_call_requested", "tool_call_denied"] * 2
+    assert ([v.tool_name for v in result.policy.violations], result.output) == (["rm", "rm"], "done")
 
 
 async def test_the_callers_hooks_still_hear_everything(api: Any, worker: Making) -> None:

@@ -19,6 +19,16 @@ openai = pytest.importorskip("openai")
 from proctor.adapters import OpenAIAgentsAdapter  # noqa: E402
 
 
+class _Offered(list[str]):
+    """The names of the tools in what the API was asked, looked up when they are wanted."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+
+    def __contains__(self, name: object) -> bool:
+        return any(tool["name"] == name for body in self._api.bodies for tool in body["tools"])
+
+
 @pytest.mark.anyio
 class TestOpenAIAgentsAdapter(AdapterConformance):
     """An agent whose tool makes files, over a loopback API."""
@@ -26,7 +36,7 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
     row: str | None = "openai-agents"
 
     stream = False
-    without = frozenset({"offering", "staying"})
+    without = frozenset({"staying"})
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path, api: Any) -> None:
@@ -67,6 +77,12 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
         """An API that fails."""
         self.api.script = [500]
         return self._agent()
+
+    def offering(self) -> tuple[Agent, list[str]]:
+        """A model that is shown two tools."""
+        self.api.script = [self.api.text("seen")]
+        tools = [agents.function_tool(lambda: "", name_override=name) for name in ("kept", "hidden")]
+        return self._adapted(self._maker(tools=tools)), _Offered(self.api)
 
     def _agent(self) -> Agent:
         return self._adapted(self._maker())

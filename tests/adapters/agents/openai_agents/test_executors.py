@@ -20,7 +20,7 @@ from proctor.policies.stream.events import (
 from proctor.supervisor import RunResult, run_once
 from proctor.supervisor.testing import FakeApprover
 
-pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 from agents import ApplyPatchTool, CustomTool, LocalShellTool, ShellTool
 from agents.editor import ApplyPatchOperation, ApplyPatchResult
 

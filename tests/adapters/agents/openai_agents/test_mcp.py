@@ -10,7 +10,7 @@ from proctor.policies import Deny, Policy
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed
 from proctor.supervisor import run_once
 
-pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 pytest.importorskip("mcp", reason="MCP is not installed: pip install 'proctor[mcp]'")
 import openai
 from agents import Agent, OpenAIResponsesModel

@@ -17,7 +17,7 @@ from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.store.memory.store import MemoryStore
 from proctor.supervisor.testing.patience import PATIENCE_S
 
-pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 import openai
 from agents import (
     Agent,

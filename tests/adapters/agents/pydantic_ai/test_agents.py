@@ -24,10 +24,12 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     TextPart,
+    ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.settings import ToolOrOutput
 
 from proctor.adapters import PydanticAIAdapter
 
@@ -113,18 +115,48 @@ async def test_text_can_be_reported_as_it_is_written(tmp_path: Path) -> None:
 
 
 async def test_a_model_is_offered_what_could_be_called(tmp_path: Path, kit: Any) -> None:
-    """Only if that was requested."""
+    """Unless everything was requested, or a tool must be called."""
     offered: list[list[str]] = []
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         offered.append(sorted(tool.name for tool in info.function_tools))
         return ModelResponse(parts=[TextPart("x")])
 
-    for narrow in (False, True):
-        agent = kit.worker(tmp_path, ["x"])
-        await run_once(PydanticAIAdapter(agent, narrow=narrow, model=FunctionModel(respond)), "go", policy=NO_RM)
+    forced: dict[str, Any] = {"model_settings": {"tool_choice": ToolOrOutput(function_tools=["rm"])}}
+    for options in ({"narrow": False}, {}, forced):
+        adapter = PydanticAIAdapter(kit.worker(tmp_path, ["x"]), model=FunctionModel(respond), **options)
+        await run_once(adapter, "go", policy=NO_RM)
 
-    assert offered == [["make", "rm", "wait"], ["make", "wait"]]
+    assert offered == [["make", "rm", "wait"], ["make", "wait"], ["make", "rm", "wait"]]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_attempt_at_a_tool_that_was_not_offered_is_judged(tmp_path: Path, stream: bool) -> None:
+    """However often: it is the gate that refuses it, and the run goes on."""
+    agent, requests = Agent(retries=0), 0
+
+    @agent.tool_plain
+    def rm(path: str) -> str:
+        (tmp_path / path).touch()
+        return path
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        nonlocal requests
+        requests += 1
+        assert info.function_tools == []
+        return ModelResponse(parts=[ToolCallPart("rm", {"path": "a"}) if requests < 4 else TextPart("done")])
+
+    async def streamed(messages: list[ModelMessage], info: AgentInfo) -> Any:
+        [part] = respond(messages, info).parts
+        yield part.content if isinstance(part, TextPart) else {0: DeltaToolCall(name="rm", json_args='{"path": "a"}')}
+
+    model = FunctionModel(respond, stream_function=streamed)
+    result = await run_once(PydanticAIAdapter(agent, model=model, stream=stream), "go", policy=NO_RM)
+
+    calls = [event.type for event in result.events if "tool_call" in event.type]
+    assert calls == ["tool_call_requested", "tool_call_denied"] * 3
+    assert [v.tool_name for v in result.policy.violations] == ["rm"] * 3
+    assert (result.output, list(tmp_path.iterdir())) == ("done", [])  # noqa: ASYNC240
 
 
 async def test_a_sub_agents_calls_count_and_its_usage_too(tmp_path: Path, kit: Any) -> None:

@@ -38,7 +38,7 @@ class TestPydanticAIAdapter(AdapterConformance):
     """An agent whose tool makes files."""
 
     row = "pydantic-ai"
-    without = frozenset({"offering", "staying"})
+    without = frozenset({"staying"})
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
@@ -80,6 +80,22 @@ class TestPydanticAIAdapter(AdapterConformance):
     def failing(self) -> Agent:
         """A model that fails."""
         return self._agent(RuntimeError("no more"))
+
+    def offering(self) -> tuple[Agent, list[str]]:
+        """A model that is shown two tools."""
+        offered: list[str] = []
+
+        def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            offered.extend(tool.name for tool in info.function_tools)
+            return _text("seen")
+
+        agent = Framework(FunctionModel(respond))
+
+        def nothing() -> None: ...
+
+        agent.tool_plain(name="kept")(nothing)
+        agent.tool_plain(name="hidden")(nothing)
+        return Agent(PydanticAIAdapter(agent)), offered
 
     def _agent(self, *responses: ModelResponse | Exception) -> Agent:
         return Agent(PydanticAIAdapter(self._worker(*responses)))

@@ -1,0 +1,176 @@
+"""Options of programs, as their manuals spell them: which mean the same, and which take a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+_TABLE: Mapping[str, str] = {
+    "cat": "-A --show-all, -b --number-nonblank, -e, -E --show-ends, -n --number, -s --squeeze-blank, -t, -T, -u, -v",
+    "chmod": "-c --changes, -f --silent --quiet, -v --verbose, -R --recursive, --reference=",
+    "chown": "-c --changes, -f --silent --quiet, -v --verbose, -R --recursive, --reference=, --from=, -h, -H, -L, -P",
+    "cp": "-a --archive, -b, --backup, -d, -f --force, -i --interactive, -l --link, -L --dereference, -n "
+    "--no-clobber, -p, --preserve, -P --no-dereference, -r -R --recursive, -s --symbolic-link, -S= "
+    "--suffix=, -u --update, -t= --target-directory=, -T --no-target-directory, -v --verbose, -x "
+    "--one-file-system, --parents",
+    "curl": "-X= --request=, -d= --data= --data-ascii=, --data-binary=, --data-raw=, -F= --form=, -T= "
+    "--upload-file=, -o= --output=, -O --remote-name, -L --location, -s --silent, -S --show-error, -f "
+    "--fail, -k --insecure, -H= --header=, -u= --user=, -x= --proxy=, -i --include, -I --head, -v "
+    "--verbose, -A= --user-agent=, -b= --cookie=, -c= --cookie-jar=",
+    "docker run": "-d --detach, -i --interactive, -t --tty, --rm, -v= --volume=, --mount=, -e= --env=, -p= "
+    "--publish=, --name=, --privileged, --network= --net=, -u= --user=, -w= --workdir=, "
+    "--entrypoint=, --pid=, --cap-add=",
+    "docker rm": "-f --force, -v --volumes, -l --link",
+    "docker rmi": "-f --force, --no-prune",
+    "find": "-delete, -exec=, -execdir=, -ok=, -okdir=, -fprint=, -fls=, -name=, -iname=, -type=, -path=, "
+    "-maxdepth=, -mindepth=, -newer=, -size=, -mtime=, -print, -print0, -prune, -empty, -not, -o -or, "
+    "-a -and, -L, -H, -P, -perm=",
+    "gh release": "-R= --repo=",
+    "git": "-C=, -c=, --git-dir=, --work-tree=, --namespace=, -P --no-pager, --bare, -p --paginate",
+    "git add": "-A --all --no-ignore-removal, -f --force, -u --update, -p --patch, -i --interactive, -n "
+    "--dry-run, -N --intent-to-add",
+    "git branch": "-d --delete, -D, -m --move, -M, -c --copy, -C, -f --force, -a --all, -r --remotes, -u= "
+    "--set-upstream-to=, -v",
+    "git checkout": "-b=, -B=, -f --force, -q --quiet, -p --patch, -t --track, --ours, --theirs, --orphan=, -m "
+    "--merge",
+    "git clean": "-d, -f --force, -i --interactive, -n --dry-run, -q --quiet, -e= --exclude=, -x, -X",
+    "git commit": "-a --all, -m= --message=, --amend, -n --no-verify, -v --verbose, -q --quiet, -F= --file=, -s "
+    "--signoff, --author=, --date=, -C= --reuse-message=, -p --patch, --allow-empty, -e --edit, "
+    "--no-edit, --fixup=",
+    "git merge": "--no-ff, --ff-only, --squash, --abort, --continue, -m=, -s= --strategy=, -X= --strategy-option=, "
+    "--no-verify",
+    "git pull": "-r --rebase, --ff-only, -f --force, -q --quiet, -v --verbose, --no-rebase, --autostash, -t "
+    "--tags, -a --append",
+    "git push": "-f --force, --force-with-lease, -u --set-upstream, -d --delete, --all --branches, --mirror, "
+    "--tags, -n --dry-run, --no-verify, -q --quiet, -v --verbose, --prune, -o= --push-option=, "
+    "--repo=, --follow-tags, --porcelain, --atomic",
+    "git rebase": "-i --interactive, --abort, --continue, --skip, --onto=, -x= --exec=, --root, -f --force-rebase",
+    "git reset": "--hard, --soft, --mixed, --keep, --merge, -q --quiet, -p --patch, -N --intent-to-add",
+    "git rm": "-r, -f --force, --cached, -n --dry-run, -q --quiet",
+    "git stash": "-u --include-untracked, -a --all, -k --keep-index, -p --patch, -m= --message=, -q --quiet",
+    "git tag": "-a --annotate, -d --delete, -f --force, -m= --message=, -s --sign, -l --list, -v --verify, -n",
+    "grep": "-r --recursive, -R --dereference-recursive, -n --line-number, -i --ignore-case, -v "
+    "--invert-match, -l --files-with-matches, -c --count, -w --word-regexp, -x --line-regexp, -E "
+    "--extended-regexp, -F --fixed-strings, -P --perl-regexp, -o --only-matching, -e= --regexp=, -f= "
+    "--file=, -A= --after-context=, -B= --before-context=, -C= --context=, -m= --max-count=, -q "
+    "--quiet --silent, -s --no-messages, -h --no-filename, -H --with-filename, -L "
+    "--files-without-match, --include=, --exclude=, --exclude-dir=, -a --text",
+    "kubectl delete": "-n= --namespace=, --context=, -f= --filename=, -l= --selector=, --all, -A --all-namespaces, "
+    "--force, --now, --grace-period=, --kubeconfig=, --wait",
+    "kubectl apply": "-n= --namespace=, --context=, -f= --filename=, -k= --kustomize=, -l= --selector=, --prune, "
+    "--force, --kubeconfig=",
+    "ln": "-s --symbolic, -f --force, -i --interactive, -n --no-dereference, -r --relative, -v --verbose, "
+    "-t= --target-directory=, -T --no-target-directory, -b, -L --logical, -P --physical, -S= "
+    "--suffix=",
+    "ls": "-a --all, -A --almost-all, -l, -h --human-readable, -r --reverse, -R --recursive, -t, -S, -d "
+    "--directory, -i --inode, -s --size, -1, -F --classify, -n --numeric-uid-gid, -p, -c, -u, -g, -o, "
+    "-x, -X, -C, -m, -Q --quote-name, -B --ignore-backups",
+    "mkdir": "-p --parents, -m= --mode=, -v --verbose",
+    "mv": "-f --force, -i --interactive, -n --no-clobber, -u --update, -v --verbose, -t= "
+    "--target-directory=, -b, -S= --suffix=, -T --no-target-directory",
+    "npm install": "-g --global, -D --save-dev, -S --save -P --save-prod, -O --save-optional, -E --save-exact, -f "
+    "--force, --legacy-peer-deps, --ignore-scripts, --production, --no-save, --prefix=, --registry=, "
+    "-w= --workspace=",
+    "npm publish": "--tag=, --access=, --dry-run, -w= --workspace=, --otp=, --registry=",
+    "pip install": "-r= --requirement=, -e= --editable=, -U --upgrade, --user, -t= --target=, -i= --index-url=, "
+    "--extra-index-url=, -c= --constraint=, --pre, --no-deps, -q --quiet, -v --verbose, "
+    "--force-reinstall, --break-system-packages, -f= --find-links=",
+    "pip uninstall": "-y --yes, -r= --requirement=, --break-system-packages, -q --quiet, -v --verbose",
+    "rm": "-r -R --recursive, -f --force, -i, -I, --interactive, -d --dir, -v --verbose, --one-file-system, "
+    "--no-preserve-root, --preserve-root",
+    "rmdir": "-p --parents, -v --verbose, --ignore-fail-on-non-empty",
+    "rsync": "-a --archive, -v --verbose, -r --recursive, -z --compress, -n --dry-run, -u --update, -e= "
+    "--rsh=, --delete --del, -P, --progress, -l --links, -p --perms, -t --times, -g --group, -o "
+    "--owner, -D, -H --hard-links, --exclude=, --include=, -q --quiet",
+    "sed": "-n --quiet --silent, -i --in-place, -e= --expression=, -f= --file=, -E -r --regexp-extended, -s "
+    "--separate, -z --null-data, -u --unbuffered, --debug, --posix, -l= --line-length=",
+    "sudo": "-u= --user=, -g= --group=, -i --login, -s --shell, -E --preserve-env, -n --non-interactive, -k, "
+    "-S, -H --set-home, -b, -A",
+    "tar": "cluster, -c --create, -x --extract --get, -t --list, -r --append, -u --update, -A --catenate "
+    "--concatenate, --delete, -z --gzip, -j --bzip2, -J --xz, -v --verbose, -f= --file=, -C= "
+    "--directory=, -p --preserve-permissions, -P --absolute-names, -k --keep-old-files, --exclude=, "
+    "-O --to-stdout, -T= --files-from=, -I= --use-compress-program=",
+    "wget": "-O= --output-document=, -q --quiet, -r --recursive, -c --continue, -P= --directory-prefix=, -N "
+    "--timestamping, -m --mirror, --post-data=, --post-file=, --header=, --no-check-certificate, -e= "
+    "--execute=, -i= --input-file=, -b --background",
+}
+"""By the program, or the program and its verb: groups of spellings that mean the same, `=` where a value belongs to
+it; `cluster` where the first word may be letters without a dash.
+"""
+
+
+class Options(NamedTuple):
+    """The first spelling of the option that each spelling is, and those that take a value; whether the first word may
+    be letters without a dash.
+    """
+
+    first: Mapping[str, str]
+    taking: frozenset[str]
+    cluster: bool
+
+
+class WrittenOptions(NamedTuple):
+    """Words as a program takes them: its options, each with its value or None, and the other words in their order."""
+
+    options: frozenset[tuple[str, str | None]]
+    others: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def options_of(name: str, *verbs: str) -> Options:
+    """The options of a program and of its verb, as far as they are known."""
+    texts = [_TABLE[key] for key in (name, *(f"{name} {verb}" for verb in verbs)) if key in _TABLE]
+    first: dict[str, str] = {}
+    taking: set[str] = set()
+    for group in (group.strip() for text in texts for group in text.split(",") if group != "cluster"):
+        spellings = [spelling.rstrip("=") for spelling in group.split()]
+        first |= dict.fromkeys(spellings, spellings[0])
+        if group.endswith("="):
+            taking.add(spellings[0])
+    return Options(first, frozenset(taking), any(text.startswith("cluster,") for text in texts))
+
+
+def written(words: Sequence[str], options: Options) -> WrittenOptions:
+    """Words as a program with these options takes them; letters that are not known stand alone."""
+    found: set[tuple[str, str | None]] = set()
+    others: list[str] = []
+    rest = list(words)
+    if options.cluster and rest and re.fullmatch("[A-Za-z]+", rest[0]):
+        _letters(rest.pop(0), rest, options, found)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            others += rest
+            break
+        if not re.match("-.", word):
+            others.append(word)
+            continue
+        name, given, value = word.partition("=")
+        if word.startswith("--") or name in options.first:
+            for option in _meant(name, options):
+                takes = option in options.taking
+                found.add((option, value if given else rest[0] if takes and rest else None))
+            if not given and rest and any(option in options.taking for option in _meant(name, options)):
+                rest.pop(0)
+        else:
+            _letters(word[1:], rest, options, found)
+    return WrittenOptions(frozenset(found), tuple(others))
+
+
+def _meant(name: str, options: Options) -> list[str]:
+    """The options that a spelling, or one cut short, may be."""
+    if name in options.first:
+        return [options.first[name]]
+    cut = {first for spelling, first in options.first.items() if spelling.startswith(name) and len(name) > 2}
+    return sorted(cut) or [name]
+
+
+def _letters(letters: str, rest: list[str], options: Options, found: set[tuple[str, str | None]]) -> None:
+    for n, letter in enumerate(letters, start=1):
+        option = options.first.get(f"-{letter}", f"-{letter}")
+        if option in options.taking:
+            found.add((option, letters[n:].removeprefix("=") or (rest.pop(0) if rest else None)))
+            return
+        found.add((option, None))

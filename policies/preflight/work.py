@@ -1,0 +1,52 @@
+"""How much preflight looks at: steps are counted, as there is no clock here, and a caller may end it sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+MAX_STEPS = 4_000_000
+"""How many steps one preflight takes in all: some seconds."""
+LOOK_EVERY = 5_000
+"""After how many steps the caller is asked whether to go on."""
+
+
+class OutOfWork(Exception):  # noqa: N818 - it ends a check, nothing is wrong
+    """The steps are used up, or the caller wants no more."""
+
+
+class Work:
+    """The steps that are left of one preflight.
+
+    Args:
+        steps: how many there are.
+        should_stop: asked now and then; once it says yes there are none left.
+    """
+
+    def __init__(self, steps: int = MAX_STEPS, should_stop: Callable[[], bool] | None = None) -> None:
+        self._left = steps
+        self._should_stop = should_stop
+        self._until_look = LOOK_EVERY
+
+    def spend(self, steps: int = 1) -> None:
+        """Take some steps. Raises OutOfWork if there are none left."""
+        self._left -= steps
+        self._until_look -= steps
+        if self._until_look < 0:
+            self._until_look = LOOK_EVERY
+            if self._should_stop is not None and self._should_stop():
+                self._left, self._should_stop = -1, lambda: True
+                raise OutOfWork
+        if self._left < 0:
+            raise OutOfWork
+
+    @contextmanager
+    def half(self) -> Iterator[None]:
+        """Half of what is left, so that one check leaves something for the others."""
+        kept = max(self._left, 0) // 2
+        self._left -= kept
+        try:
+            yield
+        finally:
+            stopped = self._should_stop is not None and self._left < 0 and self._should_stop()
+            self._left = -1 if stopped else max(self._left, 0) + kept

@@ -1,0 +1,94 @@
+"""Code of others, called so that whatever it raises is an error of its own, and harms nothing else."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import signal
+from collections.abc import Callable
+from types import CodeType, TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def isolated(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call code of others that waits for nothing, and return what it returns.
+
+    Raises what it raises, as an Exception whatever it was: SystemExit, KeyboardInterrupt and a cancel are errors of
+    that code. Only what a handler of the program's own signals raised meanwhile, such as Ctrl-C, comes out as it is.
+    """
+    try:
+        return call(*args, **kwargs)
+    except Exception:
+        raise
+    except BaseException as raised:
+        if is_signal(raised):
+            raise
+        raise as_error(raised) from raised
+
+
+def as_error(raised: BaseException) -> Exception:
+    """What code of others raised, as an error of a run, whatever it was; of a group of one, that one."""
+    while isinstance(raised, BaseExceptionGroup) and len(raised.exceptions) == 1:
+        raised = raised.exceptions[0]
+    if isinstance(raised, Exception):
+        return raised
+    error = RuntimeError(f"`{type(raised).__name__}` was raised: {error_text(raised)}".removesuffix(": "))
+    error.__cause__ = raised
+    return error
+
+
+def error_text(error: object, how: Callable[[object], str] = str) -> str:
+    """What an exception, or another object of others, says; where it cannot say anything, that."""
+    try:
+        return isolated(how, error)
+    except Exception:
+        return f"a `{type(error).__name__}` that cannot be shown"
+
+
+def named_error(error: BaseException) -> str:
+    """An exception with its type, for a line of a record or a log."""
+    return f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
+
+
+def is_signal(raised: BaseException) -> bool:
+    """Whether a handler of the program's signals raised it: it only happened to hit the code that was called."""
+    if isinstance(raised, BaseExceptionGroup):
+        return any(map(is_signal, raised.exceptions))
+    if not isinstance(raised, KeyboardInterrupt | SystemExit):
+        return False
+    frames = list(_frames(raised.__traceback__))
+    if not _handlers().isdisjoint(frame.tb_frame.f_code for frame in frames):
+        return True
+    ctrl_c = isinstance(raised, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # Python's own handler has no frame: it raises between two instructions of whatever runs.
+    return ctrl_c and bool(frames) and not _raises_itself(frames[-1])
+
+
+def _frames(trace: TracebackType | None) -> Any:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _handlers() -> set[CodeType]:
+    """The code of the handlers that are set now."""
+    found = set()
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        while isinstance(handler, functools.partial):
+            handler = handler.func
+        code = getattr(inspect.unwrap(handler) if callable(handler) else None, "__code__", None)
+        if code is not None:
+            found.add(code)
+    return found
+
+
+def _raises_itself(trace: TracebackType) -> bool:
+    """Whether the code that was called says `raise` there, or calls what raises."""
+    import dis
+
+    at = next((one for one in dis.get_instructions(trace.tb_frame.f_code) if one.offset == trace.tb_lasti), None)
+    return at is not None and at.opname in ("RAISE_VARARGS", "RERAISE")

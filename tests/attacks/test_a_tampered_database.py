@@ -1,0 +1,89 @@
+"""A store's tables in PostgreSQL changed by SQL, beside the events: `audit` finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+from postgres_server import needs_postgres, new_database, server_url
+
+from proctor.adapters.stores import PostgresStore
+from proctor.adapters.stores.audit.auditing import audited
+from proctor.policies import parse_policies
+from proctor.supervisor import run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+from proctor.supervisor.testing.stores.budgeting import draw, money
+from proctor.supervisor.testing.stores.claiming import begun, owner
+
+pytestmark = needs_postgres
+
+CHANGES = (
+    "UPDATE approvals SET answered_at = '2020-01-01T00:00:00+00:00'",
+    "UPDATE approvals SET held = NOT held",
+    "UPDATE approvals SET run_id = 'other'",
+    "DELETE FROM approvals",
+    "UPDATE runs SET created_ms = 1",
+    "UPDATE sessions SET provider_session_id = 'other'",
+    "UPDATE runs SET spec = convert_to('{\"model\":\"x\"}', 'utf8') WHERE run_id = 'drawing'",
+    "UPDATE runs SET after = after + 1",
+    "UPDATE runs SET epoch = 0",
+    "UPDATE owners SET host = 'other'",
+    "UPDATE owners SET pid = pid + 1",
+    "UPDATE owners SET until = now() + interval '1 year'",
+    "DELETE FROM owners",
+    "UPDATE budgets SET most = most + 1",
+    "UPDATE budget_parts SET used = 0",
+    "UPDATE budget_shares SET held = 0",
+    "DELETE FROM budget_parts",
+    "DELETE FROM budget_shares",
+    "DELETE FROM budget_parts; DELETE FROM budget_shares; DELETE FROM budgets",
+)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A store with approvals, a budget that a run is drawing on, and runs that are over."""
+    policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
+
+    async def recorded(url: str) -> None:
+        async with PostgresStore(url) as store:
+            adapter = FakeAdapter([Ask(name="bash")])
+            await run_once(adapter, "go", policies=policies, store=store, approver=FakeApprover(True))
+            epoch = await owner(store)
+            await begun(store, epoch, "drawing", "s-drawing")
+            for used in (2, 3):
+                await draw(store, epoch, "drawing", money(), used=used, want=1)
+
+    with new_database() as url:
+        anyio.run(recorded, url)
+        yield url
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_no_event_tells_is_held_to_what_was_written(url: str, change: str) -> None:
+    """Approvals whole, runs as they were created and whose they are, owners, budgets; each change alone."""
+    import psycopg
+    from psycopg import sql
+
+    name = urlsplit(url).path.strip("/")
+    copy = f"{name}_copy"
+    with psycopg.connect(server_url(), autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(copy), sql.Identifier(name))
+        )
+        try:
+            changed = urlsplit(url)._replace(path=f"/{copy}").geturl()
+            untouched = audited(changed).findings
+            with psycopg.connect(changed, autocommit=True) as tampered:
+                tampered.execute("SET search_path = proctor")
+                for statement in change.split("; "):
+                    assert tampered.execute(statement.encode()).rowcount > 0
+            report = audited(changed)
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(copy)))
+
+    assert untouched == ()
+    assert {finding.code for finding in report.findings} == {"list_changed"}
+    assert not report.intact

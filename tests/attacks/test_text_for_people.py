@@ -1,0 +1,102 @@
+"""Every place where this package writes to a person's terminal is known, and each has its text from one function."""
+
+from __future__ import annotations
+
+import ast
+import logging
+from pathlib import Path
+
+import pytest
+from page_blocks import ROOT
+
+from proctor.adapters.cli.terminal.output import NoteHandler
+from proctor.adapters.kit.values.printable import printable
+
+SECRET = "sk-ant-api03-" + "a" * 80
+HOSTILE = f"a\x1b[2Jb\x9b31mc\u202ed\u2066e {SECRET}"
+
+PLACES = {
+    "adapters/agents/amp/delegate.py": "what it answers goes to the agent, which starts it",
+    "adapters/claude_hook/knock.py": "what it answers goes to the client, as JSON in ASCII",
+    "adapters/cli/__init__.py": "a text of its own",
+    "adapters/cli/common.py": "a document: `printable_lines` on a terminal, unchanged in a file",
+    "adapters/cli/exits.py": "`printable_lines`",
+    "adapters/cli/store_place.py": "`printable_lines`",
+    "adapters/cli/app.py": "a version",
+    "adapters/cli/commands/sessions/eval.py": "JSON: `printable_json`",
+    "adapters/cli/terminal/live.py": "JSON: `printable_json`",
+    "adapters/cli/terminal/output.py": "`printable_lines` and `encoded`",
+    "adapters/cli/terminal/prompt_approver.py": "`printable` and `encoded`",
+    "adapters/kit/processes/guardian.py": "the name of a command, to the agent's own output",
+    "adapters/matrix/__main__.py": "a table of its own, for the documentation",
+    "supervisor/log.py": "what structlog shows as `repr` does, redacted",
+    "supervisor/testing/damaged_output.py": "bytes of a test",
+}
+"""The files that write to standard output or error, and what makes their text fit to be shown."""
+
+
+def writes(tree: ast.AST) -> bool:
+    """Whether a module writes to the terminal: prints, or gives standard output or error to something."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name in ("print", "os.write") and (name == "print" or ast.unparse(node.args[0]) in ("1", "2")):
+                return True
+            if name in ("click.echo", "click.secho", "logging.StreamHandler", "logging.basicConfig"):
+                return True
+            if name.startswith(("sys.stdout.", "sys.stderr.")) and name.rpartition(".")[2] in ("write", "writelines"):
+                return True
+            if name.endswith("PrintLogger"):
+                return True
+    return False
+
+
+def modules() -> list[Path]:
+    """Those of the package."""
+    return [path for folder in ("adapters", "supervisor", "policies") for path in (ROOT / folder).rglob("*.py")]
+
+
+def test_every_place_that_writes_to_a_terminal_is_known() -> None:
+    """A new one is listed with what cleans its text; one that is gone is taken from the list."""
+    found = {str(path.relative_to(ROOT)) for path in modules() if writes(ast.parse(path.read_text()))}
+
+    assert found == set(PLACES)
+
+
+def test_there_is_one_function_for_such_text() -> None:
+    """Nobody has a second one of its name."""
+    defined = [
+        str(path.relative_to(ROOT))
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name in ("printable", "printable_lines", "printable_json")
+    ]
+
+    assert set(defined) == {"adapters/kit/values/printable.py"}
+
+
+def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """On both of its forms: no character of C0 or C1, none that turns or hides, no key."""
+    pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
+    from proctor.adapters.cli.commands.agents.mcp import _say, _say_as_json
+    from proctor.adapters.mcp_proxy.messages import short, unread
+
+    for text in (HOSTILE, unread(ValueError(HOSTILE)), short(HOSTILE)):
+        _say(text)
+        _say_as_json(text)
+    shown = capsys.readouterr()
+
+    assert shown.out == ""
+    assert SECRET not in shown.err
+    assert all(line.isprintable() for line in shown.err.splitlines())
+    assert len(short("x" * 1000)) <= 200
+
+
+def test_a_log_entry_on_the_terminal_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever an error or a webhook's answer has in it."""
+    record = logging.LogRecord("proctor", logging.WARNING, "", 0, HOSTILE, (), None)
+    NoteHandler().handle(record)
+    shown = capsys.readouterr().err
+
+    assert SECRET not in shown
+    assert shown.rstrip("\n") == printable(HOSTILE)

@@ -1,0 +1,212 @@
+"""Thousands of raw connections to `proctor serve`: the holder of a token is answered all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from web_server import ANA, EVE, PROCTOR, TOKENS, Site, ran
+
+from proctor.adapters.web.connections import REQUEST_S
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+FILES = 256
+"""Open files that the server may have: what it can take is used up soon."""
+
+
+class Served(NamedTuple):
+    """A server, and the file that its standard error goes to."""
+
+    site: Site
+    errors: Path
+
+
+@contextmanager
+def serving(folder: Path, *more: str, files: int = FILES) -> Iterator[Served]:
+    """`proctor serve` as a process with few open files."""
+    (folder / "tokens.yaml").write_text(TOKENS)
+    (folder / "tokens.yaml").chmod(0o600)
+    command = [*PROCTOR, "serve", "--listen", "127.0.0.1:0", "--tokens", "tokens.yaml", "--json", *more]
+    store = str(folder / "runs.db")
+    subprocess.run([*PROCTOR, "store", "--make", "--store", store], check=True, capture_output=True)
+    with (folder / "errors").open("w") as errors:
+        process = subprocess.Popen(
+            ["bash", "-c", f"ulimit -n {files}; exec {shlex.join(command)}"],
+            cwd=folder, env={**os.environ, "PROCTOR_STORE": store},
+            stdout=subprocess.PIPE, stderr=errors, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line, (folder / "errors").read_text()
+            url = json.loads(line)["url"].rstrip("/").replace("https:", "http:")
+            yield Served(Site(url, folder / "runs.db"), folder / "errors")
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+            process.stdout.close()
+
+
+def flood(stack: ExitStack, site: Site, number: int, text: str) -> list[socket.socket]:
+    """So many connections that send a text and wait."""
+    host, port = site.host.split(":")
+    found = []
+    for _ in range(number):
+        opened = stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+        found.append(opened)
+        try:
+            opened.sendall(text.encode())
+        except OSError:  # it was closed already, for one of the next
+            continue
+    return found
+
+
+HALVES = {
+    "nothing": "",
+    "half a line": "GET /api/r",
+    "half the headers": "POST /api/kill HTTP/1.1\r\nHost: {host}\r\nX-A: ",
+    "half a body": "POST /api/kill HTTP/1.1\r\nHost: {host}\r\nContent-Length: 50\r\n\r\n",
+    "the page, again and again": "GET / HTTP/1.1\r\nHost: {host}\r\n\r\n" * 20,
+    "wrong tokens": "GET /api/me HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer not-the-right-one\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("text", HALVES.values(), ids=HALVES)
+def test_connections_without_a_token_keep_no_holder_out(tmp_path: Path, text: str) -> None:
+    """However many there are, from the same address: everything is answered, and they make no noise."""
+    with serving(tmp_path) as served, ExitStack() as stack:
+        flood(stack, served.site, 1_200, text.format(host=served.site.host))
+
+        assert served.site.ask("GET", "/healthz", token=None).status == 200
+        assert served.site.get("/api/me")["name"] == "ana"
+        assert served.site.ask("POST", "/api/switch", body={"everything": True, "wait_s": 0}).status == 200
+    assert len(served.errors.read_text().splitlines()) <= 1
+
+
+def test_connections_of_one_holder_keep_no_other_out(tmp_path: Path) -> None:
+    """Who may only see opens streams and halves; who may stop is answered."""
+    with serving(tmp_path) as served, ExitStack() as stack:
+        head = f"Host: {served.site.host}\r\nAuthorization: Bearer {EVE}\r\n"
+        flood(stack, served.site, 300, f"GET /api/stream HTTP/1.1\r\n{head}\r\n")
+        flood(stack, served.site, 400, f"GET /api/me HTTP/1.1\r\n{head}\r\nGET /api/me HTTP/1.1\r\n{head}")
+
+        assert served.site.get("/api/me")["name"] == "ana"
+        assert served.site.ask("GET", "/healthz", token=None).status == 200
+
+
+def test_a_stream_of_a_holder_outlives_a_flood(tmp_path: Path) -> None:
+    """Connections without a token are closed first."""
+    with serving(tmp_path) as served, ExitStack() as stack:
+        watching = flood(stack, served.site, 1, _get("/api/stream", served.site, ANA))[0]
+        assert b"200 OK" in watching.recv(4096)
+        flood(stack, served.site, 1_000, "GET /")
+        watching.settimeout(0.5)
+
+        with pytest.raises(TimeoutError):
+            _read_to_end(watching)
+
+
+def test_a_request_must_be_complete_in_time(tmp_path: Path) -> None:
+    """What trickles in is closed, the first request of a connection and any other; a stream is not."""
+    with serving(tmp_path) as served, ExitStack() as stack:
+        half = f"GET /api/me HTTP/1.1\r\nHost: {served.site.host}\r\n"
+        slow = flood(stack, served.site, 1, half)[0]
+        second = flood(stack, served.site, 1, _get("/api/me", served.site, ANA) + half)[0]
+        stream = flood(stack, served.site, 1, _get("/api/stream", served.site, ANA))[0]
+        ended = threading.Event()
+
+        def trickle() -> None:
+            while not ended.wait(0.5):
+                for each in (slow, second):
+                    try:
+                        each.sendall(b"X")
+                    except OSError:
+                        return
+
+        sender = threading.Thread(target=trickle)
+        sender.start()
+        try:
+            _read_to_end(slow)
+            _read_to_end(second)
+            stream.settimeout(REQUEST_S / 4)
+            with pytest.raises(TimeoutError):
+                _read_to_end(stream)
+        finally:
+            ended.set()
+            sender.join()
+
+
+def test_headers_have_a_bound(tmp_path: Path) -> None:
+    """A line that does not end, and too many of them."""
+    with serving(tmp_path) as served, ExitStack() as stack:
+        for text in ("GET /" + "a" * 100_000, "GET / HTTP/1.1\r\n" + "X: y\r\n" * 50_000):
+            answer = _read_to_end(flood(stack, served.site, 1, text)[0])
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
+
+
+def test_handshakes_that_never_end_keep_no_holder_out(tmp_path: Path) -> None:
+    """With TLS a connection is counted before it speaks it."""
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),
+            *("-keyout", "key.pem", "-out", "cert.pem"),
+        ],
+        cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    with serving(tmp_path, "--cert", "cert.pem", "--key", "key.pem") as served, ExitStack() as stack:
+        flood(stack, served.site, 600, "")
+        flood(stack, served.site, 100, "GET / HTTP/1.1\r\n\r\n")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        plain = stack.enter_context(socket.create_connection(tuple(served.site.host.split(":")), PATIENCE_S))
+        secure = stack.enter_context(context.wrap_socket(plain))
+        secure.sendall(_get("/api/me", served.site, ANA).encode())
+
+        assert secure.recv(4096).startswith(b"HTTP/1.1 200")
+    assert served.errors.read_text() == ""
+
+
+def test_followers_that_vanish_make_no_noise_and_keep_nobody_waiting(tmp_path: Path) -> None:
+    """In the midst of a long past, again and again; meanwhile the server says that it is well."""
+    with serving(tmp_path, files=1024) as served, ExitStack() as stack:
+        steps = "".join(f"  - say: line {n}\n" for n in range(3_000))
+        session = ran(served.site, f"steps:\n{steps}", "name: any\n")[0]["session_id"]
+        request = _get(f"/api/sessions/{session}/stream", served.site, ANA)
+        followers = flood(stack, served.site, 150, request)
+        for each in followers:
+            assert each.recv(4096).startswith(b"HTTP/1.1 200")
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # vanish by a reset
+            each.close()
+        began = time.monotonic()
+        served.site.get("/healthz", token=None)
+        took = time.monotonic() - began
+        served.site.until("/api/me", lambda me: me["name"] == "ana")
+
+    assert served.errors.read_text() == ""
+    assert took < PATIENCE_S
+
+
+def _get(path: str, site: Site, token: str) -> str:
+    return f"GET {path} HTTP/1.1\r\nHost: {site.host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+
+
+def _read_to_end(opened: socket.socket) -> bytes:
+    found = b""
+    try:
+        while data := opened.recv(65536):
+            found += data
+    except ConnectionError:
+        pass
+    return found

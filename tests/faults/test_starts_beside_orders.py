@@ -1,0 +1,148 @@
+"""Runs start beside orders, answers and cancels: each start happens whole or not at all, and no cancel is lost.
+
+The agents go on for ever, or until they are told to end: a cancel that a start loses is a run that never ends. With
+PROCTOR_STARTS runs and PROCTOR_SEED it is run for longer, or again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from postgres_server import needs_postgres, new_schema
+
+from proctor.adapters.stores import PostgresStore, SQLiteStore
+from proctor.policies import RunContext, parse_policies
+from proctor.policies.stream.events import TERMINAL
+from proctor.supervisor import (
+    ApprovalAnswer,
+    ApprovalError,
+    KillSwitch,
+    Store,
+    StoreError,
+    Supervisor,
+    UsageError,
+    all_runs,
+    answer,
+    create_run,
+    pending,
+)
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+RUNS = int(os.environ.get("PROCTOR_STARTS", "60"))
+SEED = int(os.environ.get("PROCTOR_SEED", "15"))
+POLICIES = parse_policies("{name: asks, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
+TENANTS = ("red", "blue", "green")
+"""Nobody orders the runs of the last to end before all have started: some of theirs are asked about."""
+
+
+@asynccontextmanager
+async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
+    """A new store of that kind."""
+    if kind == "sqlite":
+        async with SQLiteStore(folder / "runs.db") as store:
+            yield store
+        return
+    with new_schema() as (url, schema):
+        async with PostgresStore(url, schema=schema) as store:
+            yield store
+
+
+class Scene:
+    """One supervisor, and the people around it, by one seed."""
+
+    def __init__(self, store: Store, supervisor: Supervisor) -> None:
+        self.store = store
+        self.supervisor = supervisor
+        self.chance = random.Random(SEED)
+        self.begun = 0
+        self.counts: Counter[str] = Counter()
+
+    async def start(self, number: int) -> None:
+        """One run is started, in one of the ways; its caller may go away meanwhile."""
+        chance, run_id = self.chance, f"run-{number}"
+        adapter = FakeAdapter([Ask(name="deploy", id="c1"), Pause()])
+        context = RunContext(tenant=chance.choice(TENANTS) if number else TENANTS[-1])
+        patience = chance.choice((None, None, None, 0.0, 0.002, 0.01)) if number else None
+        with anyio.move_on_after(patience):
+            try:
+                if chance.random() < 0.3:
+                    await create_run(self.store, "go", run_id=run_id, context=context)
+                    await self.supervisor.execute(adapter, run_id, policies=POLICIES)
+                else:
+                    session = f"session-{chance.randrange(RUNS)}"
+                    start = self.supervisor.start
+                    await start(adapter, "go", run_id=run_id, session_id=session, context=context, policies=POLICIES)
+                self.counts["started"] += 1
+            except (UsageError, StoreError):  # the session has a run that goes on, or the store is too slow
+                self.counts["refused"] += 1
+        self.begun += 1
+
+    async def kill(self, number: int) -> None:
+        """Somebody ends a run as soon as there is one of that name, which is while it starts."""
+        token, switch = 0, KillSwitch(self.store)
+        while self.begun < RUNS:
+            try:
+                await switch.kill(by="ana", run_id=f"run-{number}", wait_s=0.0)
+            except UsageError:
+                token = await self.store.wait(token, 0.02)
+            else:
+                return
+
+    async def order(self) -> None:
+        """Somebody ends the runs of a tenant, again and again."""
+        switch = KillSwitch(self.store)
+        while self.begun < RUNS:
+            await switch.kill(by="ops", tenant=self.chance.choice(TENANTS[:2]), wait_s=0.0)
+            self.counts["ordered"] += 1
+            await anyio.sleep(self.chance.random() * 0.2)
+
+    async def approve(self) -> None:
+        """Somebody answers whatever is asked."""
+        while self.begun < RUNS or not self.counts["answered"]:
+            for request in await pending(self.store):
+                try:
+                    given = ApprovalAnswer(granted=self.chance.random() < 0.5, by="bob")
+                    await answer(self.store, request.approval_id, given, wait_s=0.0)
+                    self.counts["answered"] += 1
+                except (ApprovalError, StoreError):
+                    self.counts["too late"] += 1
+            await anyio.sleep(0.005)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
+async def test_no_cancel_given_to_a_starting_run_is_lost(kind: str, tmp_path: Path) -> None:
+    """Every run ends, once; nothing of a start that failed is left behind, and the supervisor can be left."""
+    with anyio.fail_after(PATIENCE_S * 4):
+        async with opened(kind, tmp_path) as store:
+            async with Supervisor(store, max_running=RUNS) as supervisor:
+                scene = Scene(store, supervisor)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(scene.order)
+                    tasks.start_soon(scene.approve)
+                    for number in range(RUNS):
+                        tasks.start_soon(scene.start, number)
+                        if number % 2:
+                            tasks.start_soon(scene.kill, number)
+                        await anyio.sleep(scene.chance.random() * 0.01)
+                for tenant in TENANTS:  # each that is left was ordered to end, and is waited for
+                    outcomes = await supervisor.switch.kill(by="ops", tenant=tenant, wait_s=PATIENCE_S)
+                    left = [outcome for outcome in outcomes if not outcome.ended]
+                    assert [outcome for outcome in left if outcome.status != "created"] == []
+                assert supervisor.statistics().running == 0
+            runs = [run async for run in all_runs(store)]
+            for run in runs:
+                events = [event async for event in store.read(run.session_id, run_id=run.run_id)]
+                ends = [event for event in events if isinstance(event, TERMINAL)]
+                assert run.status in ("cancelled", "created"), run
+                assert len(ends) == (run.status == "cancelled"), run
+    assert scene.counts["started"] > 0
+    assert scene.counts["answered"] > 0

@@ -1,0 +1,369 @@
+"""Workers, their connections and their store in trouble, on SQLite and on PostgreSQL: a share is some minutes of it.
+
+Three workers execute runs that draw on shared budgets, ask people and are cancelled from outside, while workers are
+killed and stopped for longer than their lease, connections are cut or stay half open, commits take 7 seconds and the
+server is killed and started. At the end every run is over exactly once, nothing is recorded twice, nothing that was
+acknowledged is lost, no budget is overdrawn, and the audit finds nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from proctor.adapters.cluster import Fleet
+from proctor.adapters.stores import open_store
+from proctor.adapters.stores.audit.auditing import audited
+from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, TokenUsageUpdated, ToolCallStarted
+from proctor.supervisor import (
+    ApprovalError,
+    KillSwitch,
+    ProctorError,
+    RunFilter,
+    RunInfo,
+    Store,
+    all_runs,
+    create_run,
+)
+from proctor.supervisor.control import approvals
+from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.ports.facts import NOT_OVER, ApprovalAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
+from tests.cutting_proxy import CuttingProxy
+from tests.owning_processes import Process
+from tests.postgres_server import OwnServer
+from tests.stopping import stop_between_writes
+
+from .ledger import Share
+from .workers import MOST_CALLS, MOST_USD, SLOW_S, name_of, tenant_of
+
+SECONDS: Final = 60.0
+"""Of one share."""
+WORKERS: Final = 3
+LEASE_S: Final = 2.0
+WAITING: Final = 12
+"""So many runs wait for a worker at any time."""
+ROOT: Final = Path(__file__).parents[2]
+
+
+def on_sqlite(seed: int, number: int) -> Share:
+    """One share on a file."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        return _share(File(Path(folder)), seed, number)
+
+
+def on_postgres(seed: int, number: int) -> Share:
+    """One share on a server of its own, reached through proxies."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        return _share(Server(Path(folder)), seed, number)
+
+
+class File:
+    """A store in a file, and its troubles."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.place = str(folder / "runs.db")
+        self.troubles: dict[str, Callable[[random.Random], Awaitable[None]]] = {"locked": self._locked}
+
+    def place_of(self, worker: int) -> str:
+        """What a worker is told."""
+        return self.place
+
+    def stop(self, worker: subprocess.Popen[str]) -> None:
+        """SIGSTOP, where others can go on."""
+        stop_between_writes(worker, Path(self.place))
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+    async def _locked(self, chance: random.Random) -> None:
+        """Nobody can write for longer than a commit may take."""
+        other = sqlite3.connect(self.place, timeout=PATIENCE_S, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        await anyio.sleep(SLOW_S)
+        other.execute("ROLLBACK")
+        other.close()
+
+
+class Server:
+    """A PostgreSQL server, a proxy before it for each worker, and their troubles."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._server = OwnServer()
+        self._server.start()
+        self._proxies = [CuttingProxy(self._server.folder) for _ in range(WORKERS)]
+        self.place = self._server.url()
+        self.troubles = {
+            "cut": self._cut,
+            "half open": self._half_open,
+            "server ended": self._ended,
+            "commit of 7 s": self._slow,
+        }
+
+    def place_of(self, worker: int) -> str:
+        """What a worker is told."""
+        return self._proxies[worker].url(self.place)
+
+    def stop(self, worker: subprocess.Popen[str]) -> None:
+        """SIGSTOP, at any moment."""
+        worker.send_signal(signal.SIGSTOP)
+
+    def close(self) -> None:
+        """End it, and all connections."""
+        for proxy in self._proxies:
+            proxy.close()
+        self._server.close()
+
+    async def _cut(self, chance: random.Random) -> None:
+        """Connections are lost at some message, before or after it is handed on."""
+        chance.choice(self._proxies).cut_at(chance.randrange(1, 30), after=chance.random() < 0.5)
+
+    async def _half_open(self, chance: random.Random) -> None:
+        """Nothing comes through, and nobody is told."""
+        proxy = chance.choice(self._proxies)
+        proxy.mute()
+        await anyio.sleep(chance.uniform(1, 8))
+        proxy.cut()
+        proxy.mute(on=False)
+
+    async def _ended(self, chance: random.Random) -> None:
+        """The server is stopped or killed, and started again."""
+        self._server.stop(chance.choice([signal.SIGINT, signal.SIGQUIT, signal.SIGKILL]))
+        await anyio.sleep(chance.uniform(0, 2))
+        await anyio.to_thread.run_sync(self._server.start)
+
+    async def _slow(self, chance: random.Random) -> None:
+        """What is committed is confirmed late: the server waits for a second one, which there is not."""
+        self._configure("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        await anyio.sleep(SLOW_S)
+        self._configure("ALTER SYSTEM RESET synchronous_standby_names")
+
+    def _configure(self, command: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.place, autocommit=True) as connection:
+            connection.execute(command)
+            connection.execute("SELECT pg_reload_conf()")
+
+
+class Chaos:
+    """One share under way.
+
+    Args:
+        where: the store.
+        chance: what is drawn.
+    """
+
+    def __init__(self, where: File | Server, chance: random.Random) -> None:
+        self._where = where
+        self._chance = chance
+        self._slow = where.folder / "slow"
+        self._created = 0
+        self._workers: list[Process] = []
+        self._ended: list[Process] = []
+        self.counts: Counter[str] = Counter()
+        self.followed: list[Event] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """What all workers have said."""
+        return [line for worker in (*self._ended, *self._workers) for line in worker.lines]
+
+    async def run(self) -> None:
+        """Make trouble until the time is up, then end all workers and what they left."""
+        async with open_store(self._where.place) as store:
+            await self._create(store)
+        with ExitStack() as stack:
+            stack.callback(self._end_all)
+            for n in range(WORKERS):
+                self._workers.append(await self._worker(n))
+            async with open_store(self._where.place) as store, Fleet(store) as fleet:
+                with anyio.move_on_after(SECONDS):
+                    async with anyio.create_task_group() as tasks:
+                        for each in (self._create, self._answer, self._order, reap):
+                            tasks.start_soon(self._again_and_again, each, store)
+                        tasks.start_soon(self._follow, fleet)
+                        while True:
+                            await self._trouble()
+                            await anyio.sleep(self._chance.uniform(0.2, 1.5))
+                self._slow.unlink(missing_ok=True)
+        async with open_store(self._where.place) as store:
+            with anyio.fail_after(PATIENCE_S):
+                while await store.runs(where=RunFilter(status=NOT_OVER - {"created"}), limit=1):
+                    with suppress(ProctorError):
+                        await reap(store)
+                    await anyio.sleep(0.1)
+
+    async def _again_and_again(self, work: Callable[[Store], Awaitable[Any]], store: Store) -> None:
+        while True:
+            with suppress(ProctorError, ConnectionError):  # the store is away
+                await work(store)
+            await anyio.sleep(0.2)
+
+    async def _create(self, store: Store) -> None:
+        while len(await store.runs(where=RunFilter(status=frozenset(["created"])), limit=WAITING)) < WAITING:
+            run_id, session_id = name_of(self._created)
+            self._created += 1
+            await create_run(store, "go", run_id=run_id, session_id=session_id)
+            self.counts["runs"] += 1
+
+    async def _answer(self, store: Store) -> None:
+        for request in await approvals.pending(store):
+            given = ApprovalAnswer(granted=self._chance.random() < 0.7, by="ana")
+            with suppress(ApprovalError):
+                await approvals.answer(store, request.approval_id, given, wait_s=0.1)
+
+    async def _order(self, store: Store) -> None:
+        going = await store.runs(where=RunFilter(status=frozenset(["running"])), limit=20)
+        if going and self._chance.random() < 0.2:
+            self.counts["cancels"] += 1
+            await KillSwitch(store).kill(by="ana", run_id=self._chance.choice(going).run_id, wait_s=0.5)
+
+    async def _follow(self, fleet: Fleet) -> None:
+        async with fleet.subscribe() as events:
+            async for event in events:
+                self.followed.append(event)
+
+    async def _trouble(self) -> None:
+        kind = self._chance.choice(["killed", "stopped", "slow", *self._where.troubles])
+        self.counts[kind] += 1
+        n = self._chance.randrange(WORKERS)
+        match kind:
+            case "killed":
+                self._end(self._workers[n])
+                self._workers[n] = await self._worker(n)
+            case "stopped":
+                await anyio.to_thread.run_sync(self._where.stop, self._workers[n].process)
+                await anyio.sleep(LEASE_S * self._chance.uniform(1.5, 3))
+                self._workers[n].process.send_signal(signal.SIGCONT)
+            case "slow":
+                self._slow.touch()
+                await anyio.sleep(SLOW_S + 1)
+                self._slow.unlink()
+            case _:
+                with anyio.CancelScope(shield=True):  # what is begun is also mended
+                    await self._where.troubles[kind](self._chance)
+
+    async def _worker(self, n: int) -> Process:
+        backend = self._chance.choice(["asyncio", "trio"])
+        words = [self._where.place_of(n), str(LEASE_S), str(self._slow), backend]
+        errors = (self._where.folder / "errors").open("ab")
+        with errors:
+            started = subprocess.Popen(  # noqa: ASYNC220 it is read in a thread
+                [sys.executable, "-m", "tests.fuzz.workers", *words],
+                stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+            )  # fmt: skip
+        return Process(started)
+
+    def _end(self, worker: Process) -> None:
+        worker.process.kill()
+        worker.process.wait()
+        worker.rest()
+        assert worker.process.stdout is not None
+        worker.process.stdout.close()
+        self._ended.append(worker)
+
+    def _end_all(self) -> None:
+        while self._workers:
+            self._end(self._workers.pop())
+
+
+def _share(where: File | Server, seed: int, number: int) -> Share:
+    chaos = Chaos(where, random.Random(f"{seed}/{number}"))
+    try:
+        anyio.run(chaos.run)
+        runs, events = anyio.run(_recorded, where.place)
+        found = [f"share {number}: {each}" for each in wrong(runs, events, chaos.lines, chaos.followed)]
+        found += [f"share {number}: the audit finds {each}" for each in audited(where.place).findings]
+    finally:
+        where.close()
+    if found and (where.folder / "errors").exists():
+        print((where.folder / "errors").read_text()[-4_000:], file=sys.stderr)
+    seen = Counter(line.split()[0] for line in chaos.lines)
+    return Share({**chaos.counts, "acknowledged events": seen["ack"], "calls that ran": seen["ran"]}, found)
+
+
+async def _recorded(place: str) -> tuple[list[RunInfo], dict[str, list[Event]]]:
+    async with open_store(place) as store:
+        runs = [run async for run in all_runs(store)]
+        sessions = sorted({run.session_id for run in runs})
+        return runs, {session_id: [event async for event in store.read(session_id)] for session_id in sessions}
+
+
+def wrong(
+    runs: Iterable[RunInfo], sessions: dict[str, list[Event]], lines: Iterable[str], followed: Iterable[Event]
+) -> Iterator[str]:
+    """What must not be in the record of some runs, given what their workers said and what a follower saw."""
+    by_run: dict[str, list[Event]] = defaultdict(list)
+    for session_id, events in sessions.items():
+        if [event.seq for event in events] != list(range(1, len(events) + 1)):
+            yield f"session {session_id} has a gap"
+        for event in events:
+            by_run[event.run_id].append(event)
+    for run in runs:
+        ends = [event.type for event in by_run[run.run_id] if isinstance(event, TERMINAL)]
+        if run.status == "created" and not by_run[run.run_id]:
+            continue
+        if run.status in NOT_OVER or len(ends) != 1 or not isinstance(by_run[run.run_id][-1], TERMINAL):
+            last = by_run[run.run_id][-1].type if by_run[run.run_id] else "nothing"
+            yield f"run {run.run_id} is {run.status}, has the ends {ends}, and its last event is {last}"
+    for run_id, events in by_run.items():
+        calls = [event.tool_call_id for event in events if isinstance(event, ToolCallStarted)]
+        texts = [event.content for event in events if isinstance(event, MessageReceived)]
+        used = [event.input_tokens for event in events if isinstance(event, TokenUsageUpdated)]
+        for what, each in (("calls", calls), ("messages", texts), ("usage", used)):
+            if twice := [one for one, times in Counter(each).items() if times > 1]:
+                yield f"run {run_id} has {what} twice: {twice}"
+    yield from _lost(by_run, lines, followed)
+    yield from _overdrawn(by_run)
+
+
+def _lost(by_run: dict[str, list[Event]], lines: Iterable[str], followed: Iterable[Event]) -> Iterator[str]:
+    kept = {_line(event) for events in by_run.values() for event in events}
+    calls = [event for events in by_run.values() for event in events if isinstance(event, ToolCallStarted)]
+    started = {(event.run_id, event.tool_call_id) for event in calls}
+    words = [line.split(" ", 1) for line in lines]
+    acknowledged = {rest for word, *more in words for rest in more if word == "ack"}
+    ran = Counter(tuple(more[0].split()) for word, *more in words if word == "ran")
+    seen = [_line(event) for event in followed]
+    if lost := acknowledged - kept:
+        yield f"acknowledged events are lost: {sorted(lost)[:5]}"
+    if lost := set(seen) - kept:
+        yield f"a follower saw what is not there: {sorted(lost)[:5]}"
+    if twice := [each for each, times in Counter(seen).items() if times > 1]:
+        yield f"a follower saw twice: {twice[:5]}"
+    if again := [each for each, times in ran.items() if times > 1]:
+        yield f"calls ran twice: {again[:5]}"
+    if unrecorded := set(ran) - started:
+        yield f"calls ran unrecorded: {sorted(unrecorded)[:5]}"
+
+
+def _line(event: Event) -> str:
+    """An event as workers acknowledge it."""
+    return f"{event.session_id} {event.seq} {event.run_id} {event.type}"
+
+
+def _overdrawn(by_run: dict[str, list[Event]]) -> Iterator[str]:
+    calls: Counter[str] = Counter()
+    money: Counter[str] = Counter()
+    for run_id, events in by_run.items():
+        for event in events:
+            calls[tenant_of(run_id)] += isinstance(event, ToolCallStarted)
+            if isinstance(event, TokenUsageUpdated):
+                money[tenant_of(run_id)] += round((event.cost_usd or 0) * 1000)
+    yield from (f"{tenant} has {n} of {MOST_CALLS} calls" for tenant, n in calls.items() if n > MOST_CALLS)
+    most = round(MOST_USD * 1000)
+    yield from (f"{tenant} spent {n / 1000} of {MOST_USD} USD" for tenant, n in money.items() if n > most)

@@ -1,0 +1,235 @@
+"""Many sessions in one process, with all that goes on beside runs: a share is 2,000 sessions.
+
+Starts, orders to end, answers, cancels by handle, followers, and people with the page open, whose requests and
+streams come and go. At the end every run is over exactly once, and neither memory, descriptors, threads, tasks nor
+child processes have grown.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import tempfile
+import threading
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import httpx
+import psutil
+
+from proctor.adapters.kit.wire.http_server import listening, url_of
+from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.audit.auditing import audited
+from proctor.adapters.web.identities import AccessTokens, read_tokens
+from proctor.adapters.web.serving import serve
+from proctor.policies import RunContext, parse_policies
+from proctor.policies.stream.events import TERMINAL, MessageReceived, TokenUsageUpdated
+from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, Supervisor, UsageError, all_runs
+from proctor.supervisor.control import approvals
+from proctor.supervisor.ports.facts import ApprovalAnswer
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+
+from .ledger import Share
+
+SESSIONS: Final = 2_000
+AT_ONCE: Final = 40
+FOLLOWERS: Final = 8
+PAGES: Final = 4
+GROWTH_MIB: Final = 24.0
+"""By how much the process may be larger after the second half of its sessions than after the first."""
+PATIENCE_S: Final = 1_800.0
+KEPT_THREADS: Final = ("AnyIO worker", "Trio thread", "proctor-watchdog")
+TOKEN: Final = "a-token-of-this-long-run"
+TOKENS: Final = f"tokens:\n  - {{name: ana, token: {TOKEN}, roles: [see, answer, stop]}}\n"
+POLICIES: Final = """
+name: team
+approval: {timeout_s: 600}
+limits: {max_tool_calls: 40}
+budgets: [{name: calls, max_tool_calls: 1000000, per: $.tenant}]
+rules: [{type: blocklist, tools: [write], action: request_approval}]
+"""
+
+
+def load(seed: int, number: int) -> Share:
+    """One share, on the event loops in turn."""
+    crowd = Crowd(random.Random(f"{seed}/{number}"))
+    with tempfile.TemporaryDirectory(prefix="load-") as folder:
+        path = Path(folder) / "runs.db"
+        anyio.run(crowd.run, path, backend=("asyncio", "trio")[number % 2])
+        found = [*crowd.found, *anyio.run(_unlike_one_end, path), *map(str, audited(path).findings)]
+    return Share(dict(crowd.counts), [f"share {number}: {each}" for each in found])
+
+
+class Crowd:
+    """All who use one supervisor.
+
+    Args:
+        chance: what is drawn.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._going: set[str] = set()
+        """Runs that are being started, or go on."""
+        self._started = 0
+        self._sizes: list[float] = []
+        self.counts: Counter[str] = Counter()
+        self.found: list[str] = []
+
+    async def run(self, path: Path) -> None:
+        """Start all sessions, and compare what the process holds before and after."""
+        before = _held()
+        async with SQLiteStore(path) as store:
+            with anyio.fail_after(PATIENCE_S):
+                async with _Page(path) as page, Supervisor(store, max_running=AT_ONCE) as supervisor:
+                    await self._all(supervisor, store, page)
+        gc.collect()
+        after = _held()
+        if left := {what: (before[what], n) for what, n in after.items() if n > before[what]}:
+            self.found.append(f"what was there before and after: {left}")
+        half = len(self._sizes) // 2
+        if half and self._sizes[-1] - self._sizes[half] > GROWTH_MIB:
+            self.found.append(f"memory in MiB after each tenth: {self._sizes}")
+
+    async def _all(self, supervisor: Supervisor, store: Store, page: _Page) -> None:
+        async with anyio.create_task_group() as beside:
+            for work in (self._answer, self._order):
+                beside.start_soon(self._again_and_again, work, store)
+            for _ in range(FOLLOWERS):
+                beside.start_soon(self._follow, supervisor)
+            for _ in range(PAGES):
+                beside.start_soon(self._look, page)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(AT_ONCE):
+                    tasks.start_soon(self._one_after_another, supervisor)
+            beside.cancel_scope.cancel()
+
+    async def _one_after_another(self, supervisor: Supervisor) -> None:
+        policies = parse_policies(POLICIES)
+        while self._started < SESSIONS:
+            self._started += 1
+            n = self._started
+            if n % max(1, SESSIONS // 10) == 0:
+                gc.collect()
+                self._sizes.append(round(psutil.Process().memory_info().rss / 2**20, 1))
+            self._going.add(f"r{n}")
+            ids: Any = {"session_id": f"s{n}", "run_id": f"r{n}", "context": RunContext(tenant=f"t{n % 7}")}
+            try:
+                handle = await supervisor.start(self._agent(), f"task {n}", policies=policies, **ids)
+                self.counts["sessions"] += 1
+                if self._chance.random() < 0.1:
+                    self.counts["cancels"] += 1
+                    await handle.cancel(by="ben")
+                await handle.wait_finished()
+            finally:
+                self._going.discard(f"r{n}")
+
+    def _agent(self) -> FakeAdapter:
+        steps: list[Any] = []
+        for n in range(self._chance.randint(1, 4)):
+            name = "write" if self._chance.random() < 0.2 else "read"
+            steps += [MessageReceived(content="x" * 500), TokenUsageUpdated(input_tokens=100, cost_usd=0.001)]
+            steps += [Ask(id=f"c{n}", name=name, input={"path": "a.txt"}), Pause(self._chance.random() / 20)]
+        return FakeAdapter(steps, rung_s=0.2)
+
+    async def _again_and_again(self, work: Any, store: Store) -> None:
+        while True:
+            await work(store)
+            await anyio.sleep(0.05)
+
+    async def _answer(self, store: Store) -> None:
+        for request in await approvals.pending(store):
+            given = ApprovalAnswer(granted=self._chance.random() < 0.7, by="ana")
+            with suppress(ApprovalError):  # its run has just been ended
+                await approvals.answer(store, request.approval_id, given)
+                self.counts["answers"] += 1
+
+    async def _order(self, store: Store) -> None:
+        if self._going and self._chance.random() < 0.3:
+            run_id = self._chance.choice(sorted(self._going))
+            with suppress(ProctorError):  # it was not there yet, or any more
+                await KillSwitch(store).kill(by="ana", run_id=run_id, wait_s=0.5)
+            self.counts["orders"] += 1
+
+    async def _follow(self, supervisor: Supervisor) -> None:
+        while True:
+            going = sorted(self._going)
+            if not going:
+                await anyio.sleep(0.01)
+                continue
+            with suppress(UsageError), anyio.move_on_after(2 * self._chance.random()):  # not there yet
+                async with supervisor.subscribe(run_id=self._chance.choice(going)) as events:
+                    async for event in events:
+                        self.counts["events followed"] += 1
+                        if isinstance(event, TERMINAL):
+                            break
+
+    async def _look(self, page: _Page) -> None:
+        async with httpx.AsyncClient(base_url=page.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+            while True:
+                for place in ("/api/runs", "/api/approvals", "/api/budgets"):
+                    answer = await client.get(place, timeout=60)
+                    self.counts["page requests"] += 1
+                    if answer.status_code != 200:
+                        self.found.append(f"{place}: {answer.status_code} {answer.text[:200]}")
+                with anyio.move_on_after(self._chance.random()):
+                    async with client.stream("GET", "/api/changes", timeout=60) as stream:
+                        async for _ in stream.aiter_lines():
+                            self.counts["lines of streams"] += 1
+
+
+class _Page:
+    """`proctor serve` in a thread of its own, on the same store."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._end = threading.Event()
+        self._listener = listening("127.0.0.1:0", why="")
+        self.url = url_of(self._listener).rstrip("/")
+        file = path.with_name("tokens.yaml")
+        file.write_text(TOKENS)
+        file.chmod(0o600)
+        self._tokens: AccessTokens = read_tokens(str(file))
+        self._thread = threading.Thread(target=anyio.run, args=(self._serve,))
+
+    async def _serve(self) -> None:
+        async with SQLiteStore(self._path) as store, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(store, self._listener, self._tokens))
+            await anyio.to_thread.run_sync(self._end.wait)
+            tasks.cancel_scope.cancel()
+
+    async def __aenter__(self) -> _Page:
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._end.set()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._thread.join)
+        self._listener.close()
+
+
+def _held() -> dict[str, int]:
+    """What a process could leak; idle threads that a process keeps for the next event loop are no leak."""
+    process = psutil.Process()
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": sum(not thread.name.startswith(KEPT_THREADS) for thread in threading.enumerate()),
+        "children": len(process.children()),
+    }
+
+
+async def _unlike_one_end(path: Path) -> list[str]:
+    async with SQLiteStore(path) as store:
+        return [wrong async for run in all_runs(store) async for wrong in _of_run(store, run)]
+
+
+async def _of_run(store: Store, run: Any) -> Any:
+    events = [event async for event in store.read(run.session_id)]
+    ends = [event.type for event in events if isinstance(event, TERMINAL)]
+    if run.status not in ("completed", "cancelled", "failed") or len(ends) != 1 or events[-1].type != ends[0]:
+        yield f"run {run.run_id} is {run.status}, has the ends {ends}, and its last event is {events[-1].type}"

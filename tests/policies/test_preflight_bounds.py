@@ -1,0 +1,187 @@
+"""Preflight ends soon whatever a policy holds: its steps are counted, and it says what it did not finish."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies, preflight
+from proctor.policies.errors import PolicyError
+
+HUGE = 1_000_000_000
+SECONDS = 60
+"""Of processor time: many times what is needed, and far from what the same policies took without a bound."""
+
+
+def rules(*written: dict[str, Any]) -> dict[str, Any]:
+    """A policy of these rules."""
+    return {"name": "p", "rules": list(written)}
+
+
+def some_input(n: int) -> dict[str, Any]:
+    """A selector that looks at one input."""
+    return {"tool": "x", "where": [{"path": f"$.a{n}", "equals": n}]}
+
+
+def net(**fields: Any) -> dict[str, Any]:
+    """A policy of one net."""
+    return {"name": "p", "nets": [{"name": "n", "places": ["p", "q"], **fields}]}
+
+
+LARGE: dict[str, dict[str, Any]] = {
+    "count min": rules({"type": "count", "tool": "x", "min": HUGE}),
+    "count exact": rules({"type": "count", "tool": "x", "exact": HUGE}),
+    "count max": rules({"type": "count", "tool": "x", "max": HUGE, "min": HUGE}),
+    "many counts": rules(*({"type": "count", "tool": f"x{n}", "min": HUGE + n} for n in range(50))),
+    "within": rules({"type": "after", "trigger": "a", "then": "b", "within": HUGE}),
+    "eventually": rules({"type": "eventually", "tool": "b", "within": HUGE}),
+    "within_turns": rules({"type": "count", "tool": "x", "max": 3, "within_turns": HUGE}),
+    "breaker": rules({"type": "circuit_breaker", "consecutive": HUGE, "total": HUGE}),
+    "parallel": rules({"type": "max_parallel", "max": HUGE}),
+    "turns": rules({"type": "precondition", "tool": "x", "requires": [{"turns_gte": HUGE}]}),
+    "at_least": rules({"type": "blocklist", "tools": [{"tool": "x", "where": [
+        {"path": "$.a[*]", "equals": 1, "at_least": HUGE}]}]}),
+    "limits": {"name": "p", "limits": {"max_turns": HUGE, "max_cost_usd": 1e300}},
+    "marking": net(initial_marking={"p": HUGE}, transitions=[{"name": "t", "inputs": ["p"], "tools": ["x"]}]),
+    "wide transition": net(transitions=[
+        {"name": "t", "outputs": ["p"] * 10_000, "tools": ["x"]},
+        {"name": "u", "inputs": ["p"] * 10_000, "tools": ["y"]},
+    ]),
+    "many lines": {"name": "p", "nets": [f"require a{n} before b{n}" for n in range(800)]},
+    "one side": {"name": "p", "nets": [f"require a{n} before b" for n in range(300)]},
+    "many befores": rules(*({"type": "before", "first": f"a{n}", "then": f"b{n}"} for n in range(1500))),
+    "a chain": rules(*({"type": "before", "first": f"a{n}", "then": f"a{n + 1}"} for n in range(1000))),
+    "many denies": {"name": "p", "tool_rules": [{"deny": [f"t{n}"]} for n in range(2000)]},
+    "many globs": {"name": "p", "tool_rules": [{"deny": [f"*a{n}*" for n in range(300)]}]},
+    "glob rules": rules(*({"type": "before", "first": f"*a{n}*", "then": f"*b{n}*"} for n in range(150))),
+    "many inputs": rules(*({"type": "blocklist", "tools": [some_input(n)]} for n in range(400))),
+    "inputs of one rule": rules({"type": "before", "first": [some_input(n) for n in range(200)],
+                                 "then": [some_input(n) for n in range(200, 400)]}),
+    "many priors": rules({"type": "precondition", "tool": "x", "requires": [{"prior": f"a{n}"} for n in range(999)]}),
+    "a long sequence": rules({"type": "sequence", "tools": [f"a{n}" for n in range(1500)]}),
+    "virtual names": {
+        "name": "p",
+        "virtual_tools": [{"tool": "bash", "path": "$.command", "match": f"w{n}", "as": f"v{n}"} for n in range(600)],
+        "tool_rules": [{"deny": [f"v{n}" for n in range(600)]}],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", LARGE.values(), ids=list(LARGE))
+def test_no_policy_keeps_preflight_busy(policy: dict[str, Any]) -> None:
+    """Huge numbers, many rules, many conditions: it ends, and compiling does too."""
+    merged = merge_policies(parse_policies(policy))
+    began = time.process_time()
+    preflight(merged)
+    compile_policy(merged).monitor()
+
+    assert time.process_time() - began < SECONDS
+
+
+def test_what_is_not_finished_is_said_by_name() -> None:
+    """A report, not a refusal: the rules hold in runs all the same; what was found before is kept."""
+    policy = {**LARGE["many inputs"], "limits": {"max_turns": 0}}
+    findings = preflight(merge_policies(parse_policies(policy)), steps=5_000)
+    (unfinished,) = (each for each in findings if each.code == "not_finished")
+
+    assert findings.unfinished
+    assert unfinished.severity == "report"
+    assert unfinished.witness
+    assert [each.code for each in findings.refusals] == ["zero_limit"]
+
+
+def test_a_caller_can_end_it() -> None:
+    """It is asked now and then, and after its yes nothing more is looked at."""
+    questions: list[None] = []
+
+    def should_stop() -> bool:
+        questions.append(None)
+        return len(questions) > 3
+
+    findings = preflight(merge_policies(parse_policies(LARGE["many inputs"])), should_stop=should_stop)
+
+    assert findings.unfinished
+    assert len(questions) == 4
+
+
+def test_a_small_policy_is_finished_in_few_steps() -> None:
+    """So that starting a run under an ordinary one does not leave the event loop."""
+    policy = rules(*({"type": "before", "first": f"a{n}", "then": f"b{n}"} for n in range(30)))
+
+    assert not preflight(merge_policies(parse_policies(policy)), steps=200_000).unfinished
+
+
+def test_a_net_that_fires_by_itself_starts_with_few_tokens() -> None:
+    """Each of them fires before the session begins."""
+    transitions = [{"name": "t", "inputs": ["p"], "outputs": ["q"]}, {"name": "u", "inputs": ["q"], "tools": ["y"]}]
+
+    with pytest.raises(PolicyError, match="starts with less than 10,000 tokens"):
+        parse_policies(net(initial_marking={"p": HUGE}, transitions=transitions))
+
+
+def test_a_net_with_more_to_fire_by_itself_than_is_followed_refuses() -> None:
+    """Stages that multiply tokens come to more firings than anybody waits for."""
+    written = net(
+        transitions=[
+            {"name": "t", "outputs": ["p"] * 10_000, "tools": ["x"]},
+            {"name": "u", "inputs": ["p"]},
+            {"name": "w", "tools": ["y"]},
+        ]
+    )
+    monitor = compile_policy(merge_policies(parse_policies(written))).monitor()
+
+    assert monitor.propose(ToolCall(id="1", name="x")).action == "allow"
+    refused = monitor.propose(ToolCall(id="2", name="y"))
+    assert refused.action == "cancel"
+    assert "fire by themselves" in refused.violations[0].details["expected"]
+    assert monitor.narrow(["x", "y", "z"]) == ["z"]
+
+
+def test_a_number_of_many_digits_in_a_line_is_one_clear_error() -> None:
+    """Python refuses to read such a number."""
+    with pytest.raises(PolicyError, match="counts to 10,000 at most"):
+        parse_policies({"name": "p", "nets": [f"limit x to {'9' * 5_000} per session"]})
+
+
+@pytest.mark.parametrize(
+    ("line", "suggestion"),
+    [
+        ("limit deploy to 1 per test", "add `require test before deploy`"),
+        ("limit deploy to 3 per test", "add `require test before deploy`"),
+        ("limit deploy to 3 per session", None),
+        ("limit deploy to 0 per test", None),
+        ("require test before deploy", None),
+    ],
+)
+def test_a_limit_per_action_that_starts_full_is_noted(line: str, suggestion: str | None) -> None:
+    """With the line that was probably meant."""
+    found = [
+        f for f in preflight(merge_policies(parse_policies({"name": "p", "nets": [line]}))) if f.code == "starts_full"
+    ]
+
+    assert [suggestion in each.suggestion for each in found if suggestion] == ([True] if suggestion else [])
+    assert bool(found) == (suggestion is not None)
+
+
+@pytest.mark.parametrize(
+    ("condition", "noted"),
+    [
+        ({"path": "$.user_role", "not_equals": "admin"}, True),
+        ({"path": "$.user_role", "not_in": ["admin"]}, True),
+        ({"any_of": [{"path": "$.user_role", "not_equals": "admin"}]}, True),
+        ({"not": [{"path": "$.user_role", "equals": "admin"}]}, False),
+        ({"path": "$.user_role", "equals": "admin"}, False),
+    ],
+)
+def test_a_when_that_does_not_hold_for_none_is_noted(condition: dict[str, Any], noted: bool) -> None:
+    """As the monitor judges: what the note says is so, and what it suggests holds."""
+    from proctor.policies import RunContext
+
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": ["bash"], "when": [condition]}]}))
+    answer = compile_policy(policy).monitor(RunContext(user_role=None)).propose(ToolCall(id="1", name="bash")).action
+    found = [f for f in preflight(policy) if f.code == "none_in_context"]
+
+    assert bool(found) == noted
+    assert answer == ("cancel" if "not" in condition else "allow")

@@ -1,0 +1,188 @@
+"""Differences that no other test noticed: each is one line of code changed, and the answer it changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import (
+    Approval,
+    Check,
+    CheckContext,
+    Limit,
+    Limits,
+    Net,
+    Policy,
+    RunContext,
+    ToolCall,
+    Transition,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
+from proctor.policies.stream import events as ev
+from proctor.policies.stream.marks import is_mark_of, mark, same_input
+
+
+def monitor(*rules: dict[str, Any], **fields: Any) -> Any:
+    """A monitor over rules."""
+    return compile_policy(merge_policies(parse_policies({"name": "p", "rules": list(rules), **fields}))).monitor()
+
+
+def done(of: Any, id: str, tool: str, input: dict[str, Any], turn: int = 1) -> None:
+    """A call that ran and succeeded."""
+    of.observe(ev.ToolCallStarted(tool_call_id=id, tool_name=tool, tool_input=input, turn=turn))
+    of.observe(ev.ToolCallCompleted(tool_call_id=id, tool_name=tool, tool_output={"ok": True}))
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [
+    ({"a": True}, {"a": 1}, False),
+    ({"a": [False]}, {"a": [0]}, False),
+    ({"a": 1}, {"a": 1.0}, True),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+    ({"a": 1}, {"a": 2}, False),
+])  # fmt: skip
+def test_true_is_not_1_in_the_same_call(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
+    """While it is in flight, and once it is over and only its mark is kept."""
+    assert same_input(one, other) == same
+    assert is_mark_of(mark("t", one), "t", other) == same
+
+
+def test_a_call_in_flight_with_true_for_1_is_another_call() -> None:
+    """It is refused, as one with any other input is."""
+    of = monitor()
+    of.observe(ev.ToolCallRequested(tool_call_id="1", tool_name="t", tool_input={"a": 1}, turn=1))
+    assert of.propose(ToolCall(id="1", name="t", input={"a": 1}, turn=1)).action == "allow"
+
+    assert of.propose(ToolCall(id="1", name="t", input={"a": True}, turn=1)).action != "allow"
+
+
+def test_each_tool_of_a_prior_is_told_apart_by_its_own_conditions() -> None:
+    """The slots of a second requirement and of a second tool are their own."""
+    rule = {
+        "type": "precondition",
+        "tool": "pay",
+        "requires": [
+            {"prior": "identify"},
+            {"prior": [{"tool": "look", "where": [{"path": "$.x", "equals": 1}]}, "ask"]},
+        ],
+    }
+    for calls, answer in (
+        ([("identify", {}), ("look", {"x": 1})], "allow"),
+        ([("identify", {}), ("ask", {})], "allow"),
+        ([("identify", {}), ("look", {"x": 2})], "cancel"),
+        ([("look", {"x": 1}), ("ask", {})], "cancel"),
+    ):
+        of = monitor(rule)
+        for n, (tool, input) in enumerate(calls):
+            done(of, str(n), tool, input)
+        assert of.propose(ToolCall(id="pay", name="pay")).action == answer, calls
+
+
+def test_a_response_at_the_edge_of_what_is_forgotten_still_counts() -> None:
+    """The first one beyond it refuses, the last one within it does not."""
+    rule = {"type": "count", "tool": "t", "max": 1, "within_turns": 2}
+    for turn, refused in ((100, False), (68, False), (67, True), (60, True)):
+        of = monitor(rule)
+        done(of, "old", "t", {}, turn=66)
+        done(of, "new", "u", {}, turn=100)
+        done(of, "newer", "t", {}, turn=100)
+        found = of.observe(ev.ToolCallStarted(tool_call_id="late", tool_name="t", tool_input={}, turn=turn))
+        assert bool([v for v in found if "forgotten" in v.message]) == refused, turn
+
+
+def test_a_check_knows_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That many, and no more."""
+    monkeypatch.setattr("proctor.policies.rules.evidence.check.BOUND", 3)
+    counts: list[int] = []
+
+    def look(call: ToolCall, context: CheckContext) -> bool:
+        counts.append(len(context.calls))
+        return True
+
+    of = compile_policy(Policy(name="p", rules=[Check(look)])).monitor(RunContext())
+    answers = [of.propose(ToolCall(id=str(n), name="t")).action for n in range(3)]
+    for n in range(3, 7):  # past the bound calls may still have happened
+        of.observe(ev.ToolCallStarted(tool_call_id=str(n), tool_name="t", tool_input={}, turn=1))
+
+    assert answers == ["allow"] * 3
+    assert counts == [0, 1, 2]
+    assert len(of.state.states[0].calls) == 3
+    assert of.propose(ToolCall(id="more", name="t")).action == "cancel"
+
+
+def test_a_transition_that_takes_two_tokens_is_capped_at_half_of_them() -> None:
+    """What preflight says of how often a call may come is what the net lets through."""
+    for tokens, often in ((4, 2), (5, 2), (6, 3)):
+        taking = Transition(name="t", inputs=("p", "p"), tools=("x",))
+        net = Net(name="n", places=("p",), initial_marking={"p": tokens}, transitions=(taking,))
+        of = compile_policy(Policy(name="p", nets=[net])).monitor(RunContext())
+
+        assert [cap.most for cap in net.caps()] == [often]
+        assert [of.propose(ToolCall(id=str(n), name="x")).action for n in range(often)] == ["allow"] * often
+        assert of.propose(ToolCall(id="more", name="x")).action == "cancel"
+
+
+@pytest.mark.parametrize(("counts", "needs"), [("max_cost_usd", True), ("max_tool_calls", False)])
+def test_only_a_budget_of_money_needs_prices(counts: str, needs: bool) -> None:
+    """And without one an unpriced model is nobody's business."""
+    stack = merge_policies(parse_policies({"name": "p", "unpriced": "reject", "budgets": [{"name": "b", counts: 5}]}))
+    of = compile_policy(stack).monitor(RunContext())
+    of.observe(ev.RunStarted(run_id="r"))
+
+    assert compile_policy(stack).program.budgets.needs_prices == needs
+    assert bool(of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))) == needs
+
+
+def test_later_calls_after_an_unpriced_model_are_refused_for_the_price() -> None:
+    """Not as "0 USD, expected at most 5 USD"."""
+    limits = Limits(max_cost_usd=Limit(max=5, action="deny"))
+    of = compile_policy(Policy(name="p", limits=limits, unpriced="reject")).monitor(RunContext())
+    of.observe(ev.RunStarted(run_id="r"))
+    of.observe(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))
+    refused = of.propose(ToolCall(id="1", name="t"))
+
+    assert refused.action == "deny"
+    assert "no price" in refused.violations[0].message
+    assert refused.violations[0].details["unpriced"] == ["nobody-knows"]
+    assert (
+        "no price"
+        in compile_policy(Policy(name="p", limits=limits, unpriced="reject"))
+        .restore(of.snapshot())
+        .propose(ToolCall(id="2", name="t"))
+        .violations[0]
+        .message
+    )
+
+
+def test_approvers_that_nobody_shares_are_a_finding() -> None:
+    """It names who each policy allows."""
+
+    def findings(*approvers: tuple[str, ...] | None) -> list[str]:
+        members = [Policy(name=f"p{n}", approval=Approval(approvers=who)) for n, who in enumerate(approvers)]
+        return [f.message for f in preflight(merge_policies(members)) if f.code == "no_approver"]
+
+    (message,) = findings(("alice",), ("bob",))
+    assert "p0: alice" in message
+    assert "p1: bob" in message
+    assert findings(("alice",), ("bob", "alice")) == []
+    assert findings(("alice",), None) == []
+    assert findings(()) != []
+
+
+@pytest.mark.parametrize("turn", [0, 1, 3, 9])
+def test_asking_which_checks_concern_a_call_changes_nothing(turn: int) -> None:
+    """In a session's first run and in a later one, where the response's number is not settled yet."""
+
+    async def look(call: ToolCall) -> bool:
+        return True
+
+    of = compile_policy(Policy(name="p", rules=[Check(look)])).monitor(RunContext())
+    for run in ("a", "b"):
+        of.observe(ev.RunStarted(run_id=run))
+        before = of.snapshot()
+        assert len(of.async_checks(ToolCall(id="1", name="t", turn=turn))) == 1
+        assert of.snapshot() == before
+        of.observe(ev.TurnStarted(turn=3))

@@ -1,0 +1,157 @@
+"""`runs`: what a named command means, option by option, and which lines nobody can tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from proctor.policies.language.command_lines import NamedCommands
+
+REFUSED = [
+    *(
+        ("rm -rf", line)
+        for line in (
+            *(
+                "rm -rf x",
+                "rm -fr x",
+                "rm -rvf x",
+                "rm -r -f x",
+                "rm x -rf",
+                "rm --recursive --force x",
+                "rm -R --forc x",
+            ),
+            *("sudo rm -rvf x", "ls | xargs rm -fr", "find . -exec rm -Rf {} +", "RM -fr x", "bash -c 'rm -fr x'"),
+            *("rm $x", "mytool rm -rf x", "mytool --run=rm -fr x", "python -c x"),
+        )
+    ),
+    ("git push --force", "git push origin -f"),
+    ("git push -f", "git -C d push origin --force"),
+    ("git push --force", "git-push --force"),
+    ("docker run -v /:/host", "docker run --volume=/:/host x"),
+    ("find -delete", "find . -name x -delete"),
+    ("tar -x", "tar xzf a"),
+    ("sed -i", "sed -ni.bak p f"),
+    ("sed -i", "sed --in-place s/a/b/ f"),
+    ("pip install -r", "pip install --requirement=f"),
+    ("mytool -rf", "mytool -fvr x"),
+    ("mytool --force", "mytool x --force"),
+    ("git push", "nobody-knows exec c -- git push"),
+    ("git push", "nobody-knows -c 'git push'"),
+    ("git push", "nobody-knows $x"),
+    ("curl", "nobody-knows --fetch=curl x"),
+    ("git push", "lxc exec c -- git push"),
+]
+PASSED = [
+    *(("rm -rf", line) for line in ("rm -r x", "rm -f x", "rm -vi x", "rm -- -rf", "rmdir -p x", "echo rm -rf")),
+    ("git push --force", "git push origin main"),
+    ("git push -f", "git push --force-with-lease"),
+    ("tar -x", "tar czf a d"),
+    ("find -delete", "find . -type d -empty"),
+    *(
+        ("git push", line)
+        for line in ("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'", "git stash push")
+    ),
+]
+
+
+@pytest.mark.parametrize(("named", "line"), REFUSED)
+def test_an_option_is_meant_in_every_spelling(named: str, line: str) -> None:
+    """In any order and combination, at any place, cut short; and what may run among a program's words."""
+    assert NamedCommands(named).reach(line)
+
+
+@pytest.mark.parametrize(("named", "line"), PASSED)
+def test_another_command_is_not_meant(named: str, line: str) -> None:
+    """One option of two, the words of a program that runs nothing, an operand that looks like an option."""
+    assert not NamedCommands(named).reach(line)
+
+
+@pytest.mark.parametrize(
+    ("named", "line"),
+    [
+        *(("cat", line) for line in ("cat f", "cat < f", "cat f | cat", 'cat "$x"', "cat f 2>/dev/null")),
+        *(("ls -la", line) for line in ("ls -la x", "ls -al x", "ls --all -l", "ls -l -a x")),
+        ("mytool", "mytool a b"),
+        ("dynamic python -c", "python -c x"),
+    ],
+)
+def test_a_line_is_permitted_by_the_commands_that_are_named(named: str, line: str) -> None:
+    """As they stand, or with the same options spelled in another way; `dynamic` names what is known only then."""
+    assert NamedCommands([named, "python"]).admit(line)
+
+
+@pytest.mark.parametrize(
+    ("named", "line"),
+    [
+        *(
+            ("cat", f"cat f {rest}")
+            for rest in ("> g", "3</dev/tcp/h/1", "> /dev/udp/h/1", ">&3", "| mytool", "; x=1 ls")
+        ),
+        *(("ls -la", line) for line in ("ls -laR", "ls -a", "ls")),
+        ("rm -f", "rm -rf x"),
+        ("python", "python -c x"),
+        ("dynamic python -c", "python -m timeit x"),
+        ("dynamic", "cat 'open"),
+        ("cat", "PAGER=x cat f"),
+        ("cat", "FOO=x cat f"),
+        ("cat", "declare -a 'x=($(cat f))'"),
+    ],
+)
+def test_nothing_else_is_permitted(named: str, line: str) -> None:
+    """Neither another command nor a file that is written, nor what only the run knows."""
+    assert not NamedCommands([named]).admit(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "echo $'\\' ; git push #'",
+            "echo $x['$(git push)']",
+            "printf %d 'a[$(git push)]'",
+            "[ 'a[$(git push)]' -eq 1 ]",
+        ),
+        *("> ! f git push x", ">! f git push", "env $=x", "integer x='a[$(git push)]'", "exit 'a[$(git push)]'"),
+        *("print -f %d 'a[$(git push)]'", "shift 'a[$(git push)]'", "[[ x && git ]]"),
+    ],
+)
+def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None:
+    """bash, dash or zsh would run something else."""
+    assert NamedCommands("git push").reach(line, "sh")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "git status",
+            "ls -la",
+            "pytest -q tests/x.py 2>&1 | tail -5",
+            "cd x && make test",
+            "grep -rn foo . | head",
+        ),
+        *(
+            "cat > f <<'E'\nx $(y)\nE",
+            "python manage.py test a.b --verbosity=2",
+            "find . -name '*.py' | xargs grep -n x",
+        ),
+        *("sed -n '1,20p' f", "npm run build -- --x", "pip install -e .", "PYTHONPATH=src pytest -k 'a and b'"),
+        *(
+            'for f in *.py; do wc -l "$f"; done',
+            "git commit -m 'a b; c'",
+            "gcc -O2 -Wall -o x x.c -lm",
+            "go test ./...",
+        ),
+        *(
+            "docker ps -a",
+            "cargo test --all",
+            "CI=1 npm test",
+            "tar -xzf f -C d",
+            "python -m pytest x",
+            "curl -s http://x",
+        ),
+    ],
+)
+def test_what_agents_write_every_day_passes_whatever_the_shell(line: str) -> None:
+    """A deny of something else does not refuse it."""
+    assert not NamedCommands("git push").reach(line, "sh")
+    assert not NamedCommands("git push").reach(line, "bash")

@@ -1,0 +1,147 @@
+"""Arguments that contradict each other are an error; none of them silently wins."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.policies.policy import Deny, Policy
+from proctor.policies.stream.calls import Capabilities, RunContext
+from proctor.policies.stream.events import RunStarted, ToolCallStarted
+from proctor.supervisor import (
+    MemoryStore,
+    Supervisor,
+    UsageError,
+    cancel_for_approval,
+    create_run,
+    execute_run,
+    run_once,
+    run_once_sync,
+)
+from proctor.supervisor.testing import FakeAdapter, FakeApprover, Pause
+
+pytestmark = pytest.mark.anyio
+NO_BASH = Policy(name="no bash", tool_rules=(Deny(("bash",)),))
+EMPTY = Policy(name="empty")
+BASH = ToolCallStarted(tool_call_id="c1", tool_name="bash", tool_input={})
+
+
+async def _once(adapter: FakeAdapter, **given: Any) -> None:
+    await run_once(adapter, "go", **given)
+
+
+async def _execute_run(adapter: FakeAdapter, **given: Any) -> None:
+    store = MemoryStore()
+    await execute_run(store, adapter, await create_run(store, "go"), **given)
+
+
+async def _start(adapter: FakeAdapter, **given: Any) -> None:
+    async with Supervisor(MemoryStore()) as supervisor:
+        await supervisor.start(adapter, "go", **given)
+
+
+async def _execute(adapter: FakeAdapter, **given: Any) -> None:
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        await supervisor.execute(adapter, await create_run(store, "go"), **given)
+
+
+async def _sync(adapter: FakeAdapter, **given: Any) -> None:
+    run_once_sync(adapter, "go", **given)
+
+
+ENTRIES = [_once, _execute_run, _start, _execute, _sync]
+Entry = Callable[..., Awaitable[None]]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("policies", [[EMPTY], (), [], "p"], ids=repr)
+async def test_policies_and_policy_together_are_an_error(entry: Entry, policies: Any) -> None:
+    """However a run is started, and whatever either is: nothing is launched."""
+    adapter = FakeAdapter([BASH])
+    with pytest.raises(UsageError, match="both `policies` and `policy`"):
+        await entry(adapter, policies=policies, policy=NO_BASH)
+
+    assert adapter.launches == []
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+async def test_no_policy_is_said_on_purpose(entry: Entry, caplog: pytest.LogCaptureFixture) -> None:
+    """`policies=()` runs and says so in one line; left out, it is an error."""
+    adapter = FakeAdapter([BASH])
+    with pytest.raises(UsageError, match=r"no policy was given.*policies=\(\)"):
+        await entry(adapter)
+    assert caplog.messages == []
+    assert adapter.launches == []
+
+    await entry(adapter, policies=())
+    assert len(adapter.launches) == 1
+    assert len([message for message in caplog.messages if "run.under_no_policy" in message]) == 1
+
+
+async def test_a_run_under_no_policy_is_recorded_and_cancelled() -> None:
+    """Its record names no policy, and its handle ends it."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=())
+        await handle.cancel(by="ana")
+        result = await handle.wait()
+    started = [event for event in result.events if isinstance(event, RunStarted)]
+
+    assert result.status == "cancelled"
+    assert started[0].metadata["policy"] == "no policy"
+
+
+async def test_an_approver_nobody_would_ask_is_an_error() -> None:
+    """`answerable=False` says that nobody can answer."""
+    with pytest.raises(UsageError, match=r"`approver`.*`answerable=False`"):
+        Supervisor(MemoryStore(), approver=FakeApprover(True), answerable=False)
+
+
+async def test_a_created_run_keeps_its_context() -> None:
+    """Executed with another one, it is not started; with the same one it is."""
+    store = MemoryStore()
+    context = RunContext(tenant="acme", labels={"env": "prod"})
+    run_id = await create_run(store, "go", context=context)
+    with pytest.raises(UsageError, match="another `context`"):
+        await execute_run(store, FakeAdapter(), run_id, policies=[EMPTY], context=RunContext(tenant="other"))
+    result = await execute_run(store, FakeAdapter(), run_id, policies=[EMPTY], context=context)
+
+    assert result.status == "completed"
+
+
+@pytest.mark.parametrize("field", ["run_id", "session_id", "provider", "model", "workspace", "home"])
+async def test_a_context_of_another_run_is_an_error(field: str) -> None:
+    """What the supervisor knows of a run is not replaced by what a caller says."""
+    capabilities = Capabilities(gate="all", model="m", workspace="/w", home="/h")
+    adapter = FakeAdapter(capabilities=capabilities)
+    with pytest.raises(UsageError, match=f"the context's `{field}`"):
+        await run_once(adapter, "go", policies=[EMPTY], context=msgspec.convert({field: "other"}, RunContext))
+
+    assert adapter.launches == []
+
+
+@pytest.mark.parametrize("given", [{"metadata": {"x": object()}}, {"context": RunContext(labels={"x": object()})}])
+async def test_what_no_record_can_hold_is_an_error(given: Any) -> None:
+    """Before anything starts."""
+    with pytest.raises(UsageError, match="cannot be recorded"):
+        await run_once(FakeAdapter(), "go", policies=[EMPTY], **given)
+
+
+async def test_the_handle_of_another_run_is_an_error() -> None:
+    """`cancel_for_approval` ends the run that it was told, or none."""
+    store = MemoryStore()
+    about = {"tool_name": "bash", "tool_call_id": "c1"}
+    async with Supervisor(store) as supervisor:
+        one = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[EMPTY])
+        two = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[EMPTY])
+        with pytest.raises(UsageError, match="not of run"):
+            await cancel_for_approval(store, one, two.run_id, about)
+        assert not one.done
+        request = await cancel_for_approval(store, one, one.run_id, about)
+        with pytest.raises(UsageError, match="not of run"):
+            await cancel_for_approval(store, two, two.run_id, request)
+        await supervisor.cancel_all()

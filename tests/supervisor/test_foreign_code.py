@@ -1,0 +1,351 @@
+"""Code of others may raise anything, and errors that cannot be shown: the supervisor and its other runs go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters import ScriptedAdapter
+from proctor.adapters.agents.loop import FunctionAdapter, LoopGate
+from proctor.policies import parse_policies
+from proctor.policies.policy import Policy
+from proctor.policies.rules import Check
+from proctor.policies.stream.events import TERMINAL, MessageReceived, RunCancelled, ToolCallDenied, ToolCallFailed
+from proctor.policies.values.foreign import error_text, isolated
+from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor.ports.adapters import Rung
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+
+pytestmark = pytest.mark.anyio
+OPEN = Policy(name="open")
+
+
+class UnspeakableError(Exception):
+    """Nothing of it can be shown or read."""
+
+    code = property(lambda self: sys.exit("code"))
+    details = property(lambda self: sys.exit("details"))
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+    def __repr__(self) -> str:
+        raise SystemExit(4)
+
+
+class SilentError(UnspeakableError):
+    """Its text cannot be shown; trio's own task groups need the `repr` of what leaves them."""
+
+    __repr__ = object.__repr__
+
+
+def leave(*_: Any) -> Any:
+    sys.exit(3)
+
+
+def interrupt(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def group(*_: Any) -> Any:
+    raise BaseExceptionGroup("several", [SystemExit(1), ValueError("one")])
+
+
+def unspeakable(*_: Any) -> Any:
+    raise SilentError
+
+
+RAISING = [leave, interrupt, group, unspeakable]
+Raising = Callable[..., Any]
+
+
+@pytest.fixture(params=RAISING, ids=lambda each: str(each.__name__))
+def raising(request: pytest.FixtureRequest) -> Raising:
+    found: Raising = request.param
+    return found
+
+
+async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -> Any:
+    """Do something while another run goes on, which must notice nothing."""
+    async with Supervisor(MemoryStore(), **settings) as supervisor:
+        other = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
+        result = await act(supervisor)
+        assert not other.done
+        await other.cancel()
+        assert (await other.wait()).status == "cancelled"
+    return result
+
+
+@pytest.mark.parametrize("where", ["capabilities", "compile"])
+async def test_an_adapter_that_fails_before_the_start_is_an_error_of_the_caller(where: str, raising: Raising) -> None:
+    """An Exception, whatever it raised; nothing is left of the start."""
+    kinds = {"capabilities": property(raising), "compile": raising}
+    adapter = type("Failing", (FakeAdapter,), {where: kinds[where]})()
+
+    async def start(supervisor: Supervisor) -> None:
+        for _ in range(2):
+            with pytest.raises(Exception) as raised:  # noqa: PT011 - any, and no BaseException
+                await supervisor.start(adapter, "go", policies=[OPEN], session_id="s")
+            assert isinstance(raised.value, Exception)
+        await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN], session_id="s")).wait()
+
+    await beside(start)
+
+
+@pytest.mark.parametrize("where", ["capabilities", "compile"])
+async def test_an_adapter_that_gives_something_else_is_told_so(where: str) -> None:
+    """One clear error."""
+    values: dict[str, Any] = {"capabilities": {"gate": "all"}, "compile": lambda *_: {"options": {}}}
+    adapter = type("Failing", (FakeAdapter,), {where: values[where]})()
+
+    async def start(supervisor: Supervisor) -> None:
+        with pytest.raises(ValueError, match=f"`{where}`.*`dict`"):
+            await supervisor.start(adapter, "go", policies=[OPEN])
+
+    await beside(start)
+
+
+async def test_a_publisher_that_raises_is_dropped_and_the_others_are_not(raising: Raising) -> None:
+    """Whatever it raises and however it shows itself."""
+
+    class Broken:
+        def __call__(self, event: object) -> None:
+            raising()
+
+        __eq__ = __hash__ = __repr__ = unspeakable
+
+    seen: list[object] = []
+
+    async def run(supervisor: Supervisor) -> None:
+        await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN])).wait()
+        assert supervisor.statistics().publishers_dropped == 1
+
+    await beside(run, publishers=[Broken(), seen.append])
+    assert seen
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_approver_that_raises_grants_nothing(raising: Raising, is_async: bool) -> None:
+    """Nor does it end anything but its own question."""
+
+    async def ask(request: object) -> Any:
+        raising()
+
+    agent = FakeAdapter([Ask(name="bash", id="c1")])
+    policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
+
+    async def run(supervisor: Supervisor) -> None:
+        assert (await (await supervisor.start(agent, "go", policies=policies)).wait()).status == "completed"
+
+    await beside(run, approver=ask if is_async else raising)
+    assert agent.ran == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_check_that_raises_denies_its_call(raising: Raising, is_async: bool) -> None:
+    """Its run goes on, and says which rule failed."""
+
+    async def ask(call: object) -> Any:
+        raising()
+
+    def check(call: object) -> Any:
+        raising()
+
+    policy = Policy(name="p", rules=(Check(check=ask if is_async else check, id="own", action="deny"),))
+    agent = FakeAdapter([Ask(name="bash", id="c1")])
+
+    async def run(supervisor: Supervisor) -> Any:
+        return await (await supervisor.start(agent, "go", policies=[policy])).wait()
+
+    result = await beside(run)
+    assert agent.ran == []
+    assert [type(event) for event in result.events if isinstance(event, ToolCallDenied)] == [ToolCallDenied]
+    assert result.policy.violations[0].rule == "own"
+
+
+@pytest.mark.parametrize("where", ["validators", "on_results"])
+async def test_what_is_attached_to_a_net_harms_no_run(raising: Raising, where: str) -> None:
+    """A validator that raises denies; what receives results only fails."""
+    net = "limit a to 1 per b"
+    policies = parse_policies(f"{{name: p, nets: ['{net}'], on_violation: deny}}")
+    agent = FakeAdapter([Ask(name="a", id="c1")])
+
+    async def run(supervisor: Supervisor) -> Any:
+        attached: Any = {where: {net: raising}}
+        return await (await supervisor.start(agent, "go", policies=policies, **attached)).wait()
+
+    result = await beside(run)
+    assert result.status == "completed"
+    assert (agent.ran == []) is (where == "validators")
+
+
+class Laddered(FakeAdapter):
+    """Its ladder, or a step of it, fails."""
+
+    def __init__(self, where: str, raising: Raising) -> None:
+        super().__init__([MessageReceived(content="at work"), Pause()], rung_s=0.05)
+        self.where = where
+        self.raising = raising
+
+    def open(self, launch: Any) -> Any:
+        opened = super().open(launch)
+        adapter = self
+
+        class Opened:
+            async def __aenter__(self) -> Any:
+                provider = await opened.__aenter__()
+                ladder = provider.ladder
+
+                def failing() -> Sequence[Rung]:
+                    if adapter.where == "ladder":
+                        adapter.raising()
+                    bound: Any = "soon" if adapter.where == "bound" else 0.05
+                    return [Rung(name="first", act=adapter.act, bound_s=bound), *ladder()]
+
+                provider.ladder = failing  # type: ignore[method-assign]
+                return provider
+
+            async def __aexit__(self, *error: Any) -> Any:
+                return await opened.__aexit__(*error)
+
+        return Opened()
+
+    async def act(self) -> Any:
+        if self.where == "evidence":
+            return {"left": UnspeakableError(), 1: {object()}}
+        return self.raising() if self.where == "act" else None
+
+
+@pytest.mark.parametrize("where", ["ladder", "act", "evidence", "bound"])
+async def test_a_cancel_step_that_fails_is_followed_by_the_next_and_one_end(where: str, raising: Raising) -> None:
+    """Exactly one event ends the run, and it has the evidence."""
+
+    async def run(supervisor: Supervisor) -> Any:
+        handle = await supervisor.start(Laddered(where, raising), "go", policies=[OPEN])
+        async with supervisor.subscribe(run_id=handle.run_id) as events:
+            async for event in events:
+                if isinstance(event, MessageReceived):
+                    break
+        await handle.cancel(by="ana")
+        return await handle.wait()
+
+    result = await beside(run)
+    ends = [event for event in result.events if isinstance(event, TERMINAL)]
+    assert result.status == "cancelled"
+    assert [type(end) for end in ends] == [RunCancelled]
+    assert isinstance(ends[0], RunCancelled)
+    assert ends[0].evidence["rungs"]
+
+
+async def test_an_error_that_cannot_be_shown_fails_one_run() -> None:
+    """It is raised as it is, and recorded by its type."""
+
+    async def run(supervisor: Supervisor) -> Any:
+        handle = await supervisor.start(FakeAdapter([Crash(SilentError())]), "go", policies=[OPEN], run_id="r")
+        with pytest.raises(SilentError):
+            await handle.wait()
+
+    await beside(run)
+
+
+@pytest.mark.parametrize("kind", ["loop", "loop tool", "scripted tool", "threaded tool"])
+async def test_an_agent_of_this_process_that_exits_ends_nothing_but_its_run(kind: str, raising: Raising) -> None:
+    """Its loop fails, or its tool does; tools run beside each other, too."""
+
+    async def tool(**_: Any) -> Any:
+        raising()
+
+    def in_a_thread(**_: Any) -> Any:
+        raising()
+
+    async def loop(gate: LoopGate, prompt: str) -> Any:
+        if kind == "loop":
+            raising()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gate.call, "one", {}, raising_act)
+            tasks.start_soon(gate.call, "two", {}, raising_act)
+
+    async def raising_act(_: Any) -> Any:
+        raising()
+
+    script = {"steps": [{"parallel": [{"call": "one"}, {"call": "two"}]}]}
+    adapter: Any = FunctionAdapter(loop)
+    if "loop" not in kind:
+        function = tool if kind == "scripted tool" else in_a_thread
+        adapter = ScriptedAdapter(script, tools={"one": function, "two": function})
+
+    async def run(supervisor: Supervisor) -> Any:
+        handle = await supervisor.start(adapter, "go", policies=[OPEN], run_id="r")
+        await handle.wait_finished()
+        events = [event async for event in supervisor._store.read(handle.session_id)]
+        assert len([event for event in events if isinstance(event, TERMINAL)]) == 1
+        return [event for event in events if isinstance(event, ToolCallFailed)]
+
+    assert len(await beside(run)) == (0 if kind == "loop" else 2)
+
+
+PROGRAM = """
+import os, signal, sys, anyio
+from proctor.policies import Policy
+from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor.testing import FakeAdapter, Pause
+
+if sys.argv[2] == "term":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+elif sys.argv[3] == "plain":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def publisher(event):
+    os.kill(os.getpid(), signal.SIGTERM if sys.argv[2] == "term" else signal.SIGINT)
+    for _ in range(1000):
+        pass
+    raise KeyboardInterrupt
+
+async def main():
+    if sys.argv[3] == "plain":
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    async with Supervisor(MemoryStore(), publishers=[publisher]) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[Policy(name="open")])
+        await handle.wait()
+
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("handler", ["runner's", "plain"])
+@pytest.mark.parametrize("kind", ["int", "term"])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_signal_of_the_program_is_not_swallowed_by_an_observer(backend: str, kind: str, handler: str) -> None:
+    """Ctrl-C, or a handler that exits, that comes while an observer is called: the program ends."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, backend, kind, handler],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert done.returncode != 0, done.stderr
+    assert "SystemExit" in done.stderr or "KeyboardInterrupt" in done.stderr or done.returncode in (7, -signal.SIGINT)
+
+
+def test_the_wrapper_gives_what_it_is_given_and_shows_what_it_can() -> None:
+    """An Exception comes out unchanged; only its text may be missing."""
+    error = ValueError("mine")
+
+    def fails() -> None:
+        raise error
+
+    assert isolated(max, 1, 2) == 2
+    with pytest.raises(ValueError, match="mine") as raised:
+        isolated(fails)
+    assert raised.value is error
+    assert error_text(error) == "mine"
+    assert error_text(UnspeakableError()) == "a `UnspeakableError` that cannot be shown"

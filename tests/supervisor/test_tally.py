@@ -1,0 +1,77 @@
+"""What some events change in the line of their run, by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from proctor.policies.stream.calls import Usage
+from proctor.policies.stream.events import Event, RunCompleted, RunStarted, TokenUsageUpdated
+from proctor.supervisor.ports.adapters import RunInfo
+from proctor.supervisor.store.tally import RunTally, owners
+
+RUN = RunInfo(run_id="r", session_id="s")
+
+
+def after(run: RunInfo, *events: Event) -> RunInfo:
+    """The line of a run after some events, each with the next seq."""
+    tally = RunTally()
+    for seq, event in enumerate(events, 1):
+        tally.take(replace(event, seq=seq))
+    return tally.applied(run)
+
+
+def test_an_end_without_usage_is_an_end_and_usage_without_an_end_is_usage() -> None:
+    """Either alone changes the line, and neither does not."""
+    ended, used, started = after(RUN, RunCompleted()), after(RUN, TokenUsageUpdated(input_tokens=3)), after(RUN)
+
+    assert (ended.ended_seq, ended.usage) == (1, Usage())
+    assert (used.ended_seq, used.usage) == (0, Usage(input_tokens=3))
+    assert started == RUN
+
+
+def test_a_line_that_has_its_end_keeps_it_and_its_usage() -> None:
+    """Whatever is reported later."""
+    over = after(RUN, RunCompleted(usage={"input_tokens": 5}))
+
+    assert after(over, TokenUsageUpdated(input_tokens=7), RunCompleted(usage={"input_tokens": 9})) == over
+    assert after(over, RunStarted(), RunCompleted()).ended_seq == 1
+
+
+@pytest.mark.parametrize("tenant", [7, None, True, ["t"], {"t": 1}])
+def test_a_tenant_that_is_no_text_is_none(tenant: Any) -> None:
+    """And labels that are no names with values are none; the other is taken all the same."""
+    assert owners({"context": {"tenant": tenant, "labels": {"a": 1}}}) == (None, {"a": 1})
+    assert owners({"context": {"tenant": "t", "labels": tenant if not isinstance(tenant, dict) else []}}) == ("t", {})
+    assert owners({"context": tenant if not isinstance(tenant, dict) else 1}) == owners({}) == (None, {})
+
+
+def test_a_tenant_and_labels_are_those_the_run_was_created_with_else_those_of_its_start() -> None:
+    """The start's are taken where the run has none, and once."""
+    start = RunStarted(metadata={"context": {"tenant": "late", "labels": {"a": "late"}}})
+    created = replace(RUN, tenant="t", labels={"a": "b"})
+    first = after(RUN, start)
+
+    assert (after(created, start).tenant, after(created, start).labels) == ("t", {"a": "b"})
+    assert (first.tenant, first.labels, first.started_seq) == ("late", {"a": "late"}, 1)
+    assert after(first, RunCompleted(), RunStarted()).started_seq == 1
+
+
+def test_an_end_that_states_otherwise_than_was_reported_is_told() -> None:
+    """More or fewer tokens, and a cost that is less; a cost may be stated that nobody reported."""
+
+    def off(*events: Event) -> list[str]:
+        tally = RunTally()
+        for event in events:
+            tally.take(event)
+        return [name for name, _, _ in tally.off()]
+
+    report = TokenUsageUpdated(input_tokens=5, cost_usd=0.5)
+    assert off(report, RunCompleted(usage={"input_tokens": 5, "cost_usd": 0.5})) == off(report, RunCompleted()) == []
+    assert off(report, report, RunCompleted(usage={"input_tokens": 5, "cost_usd": 0.5})) == [
+        "input_tokens",
+        "cost_usd",
+    ]
+    assert off(RunCompleted(usage={"input_tokens": 5, "cost_usd": 0.5})) == ["input_tokens"]
