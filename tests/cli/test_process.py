@@ -333,4 +333,4 @@ def test_a_long_line_of_a_failure_wraps_below_its_beginning(place: Path) -> None
     assert code == 1
     assert [line for line in lines if len(line) > 80] == []
     assert {len(line) - len(line.lstrip()) for line in lines if "word" in line} == {2, 10, 14}
-    assert len(call("eval", "--policy", "org.yaml", "t.jsonl").stdout.partition("rules, in")[0].splitlines()) == 11
+    assert len(call("eval", "--policy", "org.yaml", "t.jsonl").stdout.partition("rules, in")[0].splitlines()) == 12

@@ -29,7 +29,7 @@ async def fill(path: Path) -> None:
             await store.append(
                 [
                     RunStarted(at=AT + timedelta(hours=n), **ids),
-                    *[ToolCallStarted(tool_call_id="c", tool_name="bash", **ids)] * n,
+                    *(ToolCallStarted(tool_call_id=f"c{call}", tool_name="bash", **ids) for call in range(n)),
                     PolicyViolated(**ids),
                     RunCompleted(
                         at=AT + timedelta(hours=n, seconds=75),

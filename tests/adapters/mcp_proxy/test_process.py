@@ -159,8 +159,11 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, anyio_backend: str) -> None:
+async def test_a_cancelled_run_exits_with_1_after_its_answer(
+    tmp_path: Path, anyio_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over its own pipes: the refused call is answered, then the process says why it ended."""
+    monkeypatch.setattr("mcp.client.stdio.PROCESS_TERMINATION_TIMEOUT", PATIENCE_S)
     target = tmp_path / "never"
     command = arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)
     script = f"{shlex.join(command)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
