@@ -25,6 +25,8 @@ DIFFERS = "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As under `nohup ... &`, and what the tests start would inherit it: they send Ctrl-C to such processes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile("proctor", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("proctor")

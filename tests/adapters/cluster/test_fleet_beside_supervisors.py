@@ -23,6 +23,7 @@ LEFT_OUT: dict[Any, dict[str, str]] = {
         "done": "the store is asked, so it is awaited: `info`",
         "released": "the agent is a worker's: nobody's event loop waits for it here",
         "remove_net": "as `add_net`",
+        "resolve": "as `status`",
         "status": "the state of nets is in the process of the run",
     },
 }
