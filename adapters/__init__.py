@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.supervisor.lazily import lazily
+from proctor.supervisor.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from .agents.acp import AcpAdapter
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .agents.pydantic_ai import PydanticAIAdapter
     from .agents.replay import ReplayAdapter
     from .agents.scripted.adapter import ScriptedAdapter
-    from .agents.shell.adapter import ShellAdapter
+    from .agents.shell import ShellAdapter
 
 __all__ = [
     "AcpAdapter",
@@ -53,24 +53,24 @@ __getattr__, __dir__ = lazily(
         "agents.pydantic_ai": "PydanticAIAdapter",
         "agents.replay": "ReplayAdapter",
         "agents.scripted.adapter": "ScriptedAdapter",
-        "agents.shell.adapter": "ShellAdapter",
+        "agents.shell": "ShellAdapter",
     },
 )
 
-
 ROOMS = (
-    "cli",  # the command line
-    "web",  # the operators' page and the HTTP API
-    "matrix",  # what each adapter can do, as said and as shown
-    "telemetry",  # runs as OpenTelemetry spans and metrics
-    "cluster",  # runs over several processes and machines: a queue in the store, workers, Ray
-    "claude_hook",  # a person's own Claude Code under policies
-    "mcp_proxy",  # a policy-enforcing proxy before any MCP server
-    "agents",  # the agents, one folder each
-    "evaluate",  # recorded sessions judged under a policy, and reports of it
-    "traces",  # recorded sessions of agents
-    "drawing",  # policies as SVG pictures
-    "stores",  # stores
-    "kit",  # what every adapter stands on, ours and those of third parties
+    "cli",
+    "claude_hook",
+    "fleet",
+    "matrix",
+    "mcp_proxy",
+    "telemetry",
+    "web",
+    "drawing",
+    "operations",
+    "stores",
+    "evaluate",
+    "traces",
+    "agents",
+    "kit",
 )
 """Top first: each imports only those below it."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import anyio
 
 from proctor.policies import Capabilities, Policy
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 from proctor.supervisor import Launch, LaunchOptions, Provider, Rung
 
 Session: TypeAlias = Callable[[Launch], AsyncIterator[Event]]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import anyio
 
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import Event, RunCompleted, TurnStarted
+from proctor.policies.events import Event, RunCompleted, TurnStarted
 from proctor.supervisor import Launch, MemoryStore, Supervisor
 
 from .agents import Agent

@@ -10,7 +10,7 @@ import anyio
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import encode_event
-from proctor.policies.stream.events import Event, RunCompleted
+from proctor.policies.events import Event, RunCompleted
 from proctor.supervisor import Launch, Supervisor
 
 from .agents import Agent

@@ -20,8 +20,8 @@ import anyio
 import msgspec
 import psutil
 
-from proctor.adapters.agents.registry import adapter_named
-from proctor.adapters.cluster import Fleet, RunSpec, WorkerStatus
+from proctor.adapters.agents.catalog import adapter_named
+from proctor.adapters.fleet import Fleet, RunSpec, WorkerStatus
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
 from proctor.supervisor import RunInfo, Supervisor, all_runs

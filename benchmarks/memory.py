@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import psutil
 
-from proctor.policies.stream.events import Event, TurnStarted
+from proctor.policies.events import Event, TurnStarted
 from proctor.supervisor import Launch, MemoryStore, Supervisor
 
 from .agents import Agent

@@ -17,7 +17,7 @@ import psycopg
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import encode_event
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 
 from .rows import Row, Size
 from .stream import BATCH, RULES, RUNS, alone, supervised

@@ -13,7 +13,7 @@ import anyio
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy, encode_event
-from proctor.policies.stream.events import Event, RunCompleted
+from proctor.policies.events import Event, RunCompleted
 from proctor.supervisor import Launch, MemoryStore, Store, Supervisor
 
 from .agents import Agent

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from proctor.policies.stream.events import Event, RunCompleted
+from proctor.policies.events import Event, RunCompleted
 from proctor.supervisor import Launch, MemoryStore, Supervisor
 
 from .agents import Agent

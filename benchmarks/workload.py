@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from proctor.policies import CompiledPolicy, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallStarted
+from proctor.policies.events import Event, ToolCallCompleted, ToolCallStarted
 
 MANY = 1_000_000_000
 RESOURCES = 1_000

@@ -7,23 +7,28 @@ Python. So a check is written once, beside the record it is about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
 
-from .budget import Budget
-from .language.record import Amount, Base, Name, Record
-from .language.selectors import NameScope, VirtualTool, selector_problems
-from .language.tools import ListedTools
+from .language.selectors import ListedTools, VirtualTool, selector_problems
+from .limits import Budget, Limits
 from .rules.lists import AllowlistMachine, BlocklistMachine
-from .rules.machine import Machine
-from .rules.nets.shorthand import NetLine, net_of
-from .rules.nets.written import Net
-from .rules.record import Roles, Rule, RuleAction, Statement, owes_nothing
-from .rules.wording import names
-from .values.complaints import Complaint
+from .rules.net_shorthand import NetLine, net_of
+from .rules.petri_net import Net
+from .rules.rule import Roles, Rule, Statement, names, owes_nothing
+from .values.model_base import Amount, Base, Name, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    from .language.selectors import NameScope
+    from .rules.machine import Machine
+    from .values.model_base import Complaint
+
 
 OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
 
@@ -95,65 +100,9 @@ class Deny(ToolRule, frozen=True):
         return f"no {names(self.tools)}"
 
 
-class Limit(Record, frozen=True):
-    """A limit with more to say than its number.
-
-    Attributes:
-        max: The limit, in the unit that its name says; more than it is a violation.
-        scope: `run`, or `session`: counted over all runs of the session.
-        warn_at: The fraction of it at which a warning is recorded, once.
-        action: What a violation asks for; a limit other than `max_tool_calls` that only inherits `deny` cancels.
-        reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets when a call is refused.
-        description: For people.
-    """
-
-    max: Amount
-    scope: Literal["run", "session"] = "run"
-    warn_at: Annotated[float, Meta(gt=0, le=1)] | None = None
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-
-
-LimitValue: TypeAlias = Amount | Limit | None
-
-
-class Limits(Record, frozen=True):
-    """Hard caps: each is a number from 0, or a `Limit`, and is violated when more than it is used.
-
-    Attributes:
-        max_total_tokens: Tokens of input and output together.
-        max_input_tokens: Tokens of input, cached ones included.
-        max_output_tokens: Tokens of output.
-        max_cost_usd: USD.
-        max_duration_ms: Milliseconds from the start; `max_duration: 10m` is the same with a unit.
-        max_idle_ms: Milliseconds in which nothing happens, nothing runs and nobody is asked; `max_idle: 60s`.
-        max_tool_calls: Calls that started.
-        max_turns: Responses of the model.
-    """
-
-    max_total_tokens: LimitValue = None
-    max_input_tokens: LimitValue = None
-    max_output_tokens: LimitValue = None
-    max_cost_usd: LimitValue = None
-    max_duration_ms: LimitValue = None
-    max_idle_ms: LimitValue = None
-    max_tool_calls: LimitValue = None
-    max_turns: LimitValue = None
-
-    def given(self) -> Iterator[tuple[str, Limit]]:
-        """The limits that are set, each as a full record."""
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, Limit):
-                yield name, value
-            elif value is not None:
-                yield name, Limit(max=value)
-
-
 ApprovalScope: TypeAlias = Literal["once", "run", "session"]
+
+
 SCOPES: tuple[str, ...] = get_args(ApprovalScope)
 """Narrowest first."""
 

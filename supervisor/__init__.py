@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lazily import lazily
+from .lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from .api.active_runs import Statistics
-    from .api.handle import RunHandle
-    from .api.once import cancel_for_approval, create_run, execute_run, run_once
+    from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
+
+    from .api.active_runs import RunHandle, Statistics
+    from .api.run_once import cancel_for_approval, create_run, execute_run, run_once, run_once_sync
     from .api.supervisor import Supervisor
-    from .api.sync import run_once_sync
-    from .control.approvals import answer, pending
+    from .control.approval_inbox import answer, pending
     from .control.kill_switch import KillOutcome, KillSwitch
-    from .control.reaping import withdraw_created
+    from .control.ownership import withdraw_created
     from .errors import (
         ApprovalError,
-        EventError,
-        PolicyError,
-        PolicyViolationError,
-        ProctorError,
         ProviderError,
         ProviderUnavailableError,
         StartsBlockedError,
@@ -32,11 +28,16 @@ if TYPE_CHECKING:
         UnknownSessionError,
         UsageError,
     )
-    from .machine.boundary.result import PolicyReport, RunResult
-    from .ports.adapters import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung, Store
-    from .ports.facts import (
+    from .machine.interface import PolicyReport, RunResult
+    from .ports.adapter import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung
+    from .ports.store import Store
+    from .ports.stored_types import (
+        AnswerGiven,
         ApprovalAnswer,
         ApprovalRequest,
+        Block,
+        Cancel,
+        Instruction,
         Owner,
         RunFilter,
         RunInfo,
@@ -44,12 +45,10 @@ if TYPE_CHECKING:
         StoredApproval,
         StoreSize,
     )
-    from .ports.orders import AnswerGiven, Block, Cancel, Instruction
     from .redaction import Redaction
-    from .store.memory.store import MemoryStore
-    from .store.paging import all_runs
-    from .store.retention import PruneReport, prune
-    from .store.transfer import ImportReport, export_lines, import_lines
+    from .store.maintenance import ImportReport, PruneReport, export_lines, import_lines, prune
+    from .store.memory_store import MemoryStore
+    from .store.run_index import all_runs
     from .watch.subscriptions import Subscription
 
 __all__ = [
@@ -114,46 +113,46 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "api.active_runs": "Statistics",
-        "api.once": "cancel_for_approval create_run execute_run run_once",
-        "control.approvals": "answer pending",
+        "api.active_runs": "RunHandle Statistics",
+        "api.run_once": "cancel_for_approval create_run execute_run run_once run_once_sync",
+        "api.supervisor": "Supervisor",
+        "control.approval_inbox": "answer pending",
         "control.kill_switch": "KillOutcome KillSwitch",
-        "control.reaping": "withdraw_created",
+        "control.ownership": "withdraw_created",
         "errors": """
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
             ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
         """,
-        "ports.facts": "ApprovalAnswer ApprovalRequest Owner RunFilter RunInfo SessionInfo StoredApproval StoreSize",
-        "api.handle": "RunHandle",
-        "machine.boundary.result": "PolicyReport RunResult",
-        "ports.orders": "AnswerGiven Block Cancel Instruction",
-        "ports.adapters": "Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store",
+        "machine.interface": "PolicyReport RunResult",
+        "ports.adapter": """
+            Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store
+        """,
+        "ports.stored_types": """
+            AnswerGiven ApprovalAnswer ApprovalRequest Block Cancel Instruction Owner RunFilter RunInfo
+            SessionInfo StoreSize StoredApproval
+        """,
         "redaction": "Redaction",
-        "store.retention": "PruneReport prune",
-        "store.memory.store": "MemoryStore",
-        "store.paging": "all_runs",
-        "api.supervisor": "Supervisor",
-        "api.sync": "run_once_sync",
-        "store.transfer": "ImportReport export_lines import_lines",
+        "store.maintenance": "ImportReport PruneReport export_lines import_lines prune",
+        "store.memory_store": "MemoryStore",
+        "store.run_index": "all_runs",
         "watch.subscriptions": "Subscription",
     },
 )
 
-
 ROOMS = (
-    "testing",  # what tests and authors of adapters and stores use
-    "api",  # what callers use: one run, many runs, a run in hand
-    "control",  # what people and other processes ask of runs
-    "watch",  # who watches runs
-    "launch",  # from a request to a run that has started
-    "run",  # the shell around one machine
-    "machine",  # the machine of one run
-    "store",  # how records are kept
-    "arguments",  # what callers pass, checked
-    "log",  # where logs go
-    "redaction",  # secrets taken out of what is recorded and shown
-    "lazily",  # packages whose names are imported when they are used
-    "ports",  # where the world comes in: adapters, stores, approvers, publishers
-    "errors",  # what can go wrong
+    "lazy_imports",
+    "testing",
+    "api",
+    "control",
+    "launch",
+    "watch",
+    "run",
+    "log",
+    "machine",
+    "store",
+    "arguments",
+    "ports",
+    "redaction",
+    "errors",
 )
 """Top first: each imports only those below it."""

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.calls import UNREADABLE, RunContext
-from proctor.policies.values.canonical import json_words
-from proctor.policies.values.foreign import isolated
+from proctor.policies.events.calls import UNREADABLE
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.values.foreign_code import isolated
+from proctor.policies.values.json_values import json_words
 
 from .errors import UsageError
 

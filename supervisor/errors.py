@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
-from proctor.policies.values.foreign import as_error
+from proctor.policies.values.foreign_code import as_error
 
 __all__ = [
     "ApprovalError",

@@ -9,8 +9,8 @@ from typing import Any
 
 import structlog
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.values.foreign import isolated, named_error
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.values.foreign_code import isolated, named_error
 
 from .redaction import Redactor
 

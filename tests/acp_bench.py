@@ -16,8 +16,8 @@ import anyio
 import pytest
 
 from proctor.adapters.agents.acp import AcpAdapter
-from proctor.supervisor.testing.adapters.driving import Drive, Driven
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 HERE = Path(__file__).parent / "adapters" / "agents" / "acp"
 AGENT = HERE / "scripted_agent.py"

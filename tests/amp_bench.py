@@ -16,8 +16,8 @@ import pytest
 
 from proctor.adapters.agents.amp import AmpAdapter
 from proctor.policies.policy import Policy
-from proctor.supervisor.testing.adapters.driving import Drive, Driven
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 STAND_IN = Path(__file__).parent / "adapters" / "agents" / "amp" / "stand_in.py"
 INSTALLED = Path(__file__).parents[1] / ".ci" / "node" / "node_modules" / ".bin"

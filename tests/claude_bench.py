@@ -12,13 +12,13 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.adapters.kit.processes import guardian
-from proctor.adapters.kit.processes.process_tree import RUN_MARK
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event
-from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch
+from proctor.policies.events import Event
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch
 from proctor.supervisor.testing import damaged_output
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 class Bench:

@@ -15,12 +15,12 @@ from typing import Any
 import anyio
 import psutil
 
-from proctor.adapters.kit.processes.remains import end_remains
+from proctor.adapters.kit.process_tree import end_remains
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import Event, ToolApprovalRequested, ToolCallStarted
+from proctor.policies.events import Event, ToolApprovalRequested, ToolCallStarted
 from proctor.supervisor import StoredApproval
-from proctor.supervisor.control.reaping import reap
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLL_S = 0.02
 """The client writes its conversation when it likes; nothing announces it."""

@@ -12,12 +12,12 @@ from typing import Any
 
 import anyio
 
-from proctor.adapters.cluster import Fleet, FleetHandle, RunSpec
+from proctor.adapters.fleet import Fleet, FleetHandle, RunSpec
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
+from proctor.policies.events import TERMINAL, RunStarted, ToolCallStarted
 from proctor.supervisor import ApprovalError, RunInfo, Store, StoredApproval, all_runs
-from proctor.supervisor.ports.facts import NOT_OVER
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.stored_types import NOT_OVER
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 ECHO = {"steps": [{"call": "bash", "input": {"command": "echo hi"}}, {"output": "done"}]}
 ASKING = {

@@ -20,14 +20,14 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.codex import CodexAdapter, session
-from proctor.adapters.kit.processes.process_tree import RUN_MARK
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, RunCompleted, TurnStarted
+from proctor.adapters.kit.process_tree import RUN_MARK
+from proctor.policies.events import Event, RunCompleted, TurnStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch, Provider
-from proctor.supervisor.run.cancel_ladder import walk
-from proctor.supervisor.run.clock import Clock
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider
+from proctor.supervisor.run.provider_session import walk
+from proctor.supervisor.run.services import Clock
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Item = dict[str, Any]
 

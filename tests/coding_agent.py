@@ -11,10 +11,11 @@ import pytest
 from page_blocks import ROOT, blocks
 
 from proctor.policies import Policy, PolicyViolationError, load_policies, parse_policies
-from proctor.policies.policy import Limit
-from proctor.policies.stream.events import ToolApprovalGranted, ToolCallStarted
+from proctor.policies.events import ToolApprovalGranted, ToolCallStarted
+from proctor.policies.limits import Limit
 from proctor.supervisor import RunResult, run_once
-from proctor.supervisor.ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.adapter import Adapter
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "coding_agent" / "policy.yaml"
 

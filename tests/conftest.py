@@ -17,7 +17,7 @@ from hypothesis import settings
 
 from proctor.adapters.matrix import Shown, read_record, write_record
 from proctor.adapters.matrix.evidence import settled
-from proctor.supervisor.testing.adapters.evidence import Evidence
+from proctor.supervisor.testing.adapter_fixture import Evidence
 
 WRITE = os.environ.get("PROCTOR_MATRIX") == "write"
 DIFFERS = "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"

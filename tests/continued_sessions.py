@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.policies.stream.events import ErrorOccurred, RunStarted, SessionStarted
+from proctor.policies.events import ErrorOccurred, RunStarted, SessionStarted
 from proctor.supervisor import RunResult, Store
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import anyio
 import pytest
 
-from proctor.supervisor.ports.adapters import Adapter
+from proctor.supervisor.ports.adapter import Adapter
 
 Call: TypeAlias = tuple[str, dict[str, Any]]
 """A tool's name and its input."""

@@ -17,7 +17,7 @@ from proctor.adapters.claude_hook.knock import RESIDENT
 from proctor.adapters.claude_hook.session_record import store_id
 from proctor.adapters.claude_hook.settings import command
 from proctor.policies import RunContext
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 def residents(store: Path) -> list[int]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import ToolCall, input_digest
+from proctor.policies import events as ev
+from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.supervisor.errors import OwnerLostError, ProviderError, StoreError
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.ports.adapters import ApprovalAnswer
+from proctor.supervisor.machine import interface
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
 RULES: dict[str, Any] = {
     "tool_rules": [
@@ -22,8 +22,8 @@ RULES: dict[str, Any] = {
     "limits": {"max_total_tokens": {"max": 100, "warn_at": 0.5}, "max_duration_ms": 60_000},
     "approval": {"timeout_s": 5, "scope": "session", "approvers": ["ana", "bo"], "four_eyes": True},
 }
-BEGIN = inputs.Begin(now_ms=1_000, prompt="go", model="m", tools=("read",), metadata={"a": 1})
-ENDED = inputs.AdapterEnded(now_ms=9_000)
+BEGIN = interface.Begin(now_ms=1_000, prompt="go", model="m", tools=("read",), metadata={"a": 1})
+ENDED = interface.AdapterEnded(now_ms=9_000)
 YES = ApprovalAnswer(granted=True, by="ana", reason="fine")
 NO = ApprovalAnswer(granted=False, by="bo", tell_model="Use the staging host.")
 
@@ -46,15 +46,15 @@ class Scenario:
         self.identity = {"gates_all": True, "user": "kim", **identity}
 
 
-def reported(*events: Any, now_ms: int = 1_500) -> Iterator[inputs.Input]:
+def reported(*events: Any, now_ms: int = 1_500) -> Iterator[interface.Input]:
     """What the provider reports."""
-    return (inputs.Reported(now_ms=now_ms, event=event) for event in events)
+    return (interface.Reported(now_ms=now_ms, event=event) for event in events)
 
 
-def proposed(key: int, tool: str, *, id: str | None = None, now_ms: int = 2_000, **input: Any) -> inputs.Input:
+def proposed(key: int, tool: str, *, id: str | None = None, now_ms: int = 2_000, **input: Any) -> interface.Input:
     """A proposal at the gate."""
     call = ToolCall(id=id or f"c{key}", name=tool, input=input, turn=1, parent_tool_call_id="c0")
-    return inputs.Proposed(now_ms=now_ms, key=key, call=call)
+    return interface.Proposed(now_ms=now_ms, key=key, call=call)
 
 
 def about(id: str, tool: str = "read", **more: Any) -> dict[str, Any]:
@@ -62,14 +62,14 @@ def about(id: str, tool: str = "read", **more: Any) -> dict[str, Any]:
     return {"tool_call_id": id, "tool_name": tool, **more}
 
 
-def answered(number: int, answer: ApprovalAnswer, *, now_ms: int = 3_000, **more: Any) -> inputs.Input:
+def answered(number: int, answer: ApprovalAnswer, *, now_ms: int = 3_000, **more: Any) -> interface.Input:
     """A person's answer to the request of that number."""
-    return inputs.ApprovalAnswered(now_ms=now_ms, approval_id=f"r.{number}", answer=answer, **more)
+    return interface.ApprovalAnswered(now_ms=now_ms, approval_id=f"r.{number}", answer=answer, **more)
 
 
-def withdrawn(key: int) -> inputs.Input:
+def withdrawn(key: int) -> interface.Input:
     """Whoever asked does not wait any more."""
-    return inputs.Withdrawn(now_ms=3_000, key=key, call_id=f"c{key}")
+    return interface.Withdrawn(now_ms=3_000, key=key, call_id=f"c{key}")
 
 
 COMPLETED = ev.RunCompleted(output="done")
@@ -114,7 +114,7 @@ SCENARIOS = [
         answered(2, YES),
         answered(9, YES),
         withdrawn(4),
-        inputs.Ticked(now_ms=7_500),
+        interface.Ticked(now_ms=7_500),
         answered(3, YES, now_ms=7_600),
         *reported(COMPLETED),
         ENDED,
@@ -127,8 +127,8 @@ SCENARIOS = [
         answered(1, ApprovalAnswer(granted=True, by="eve")),
         answered(1, ApprovalAnswer(granted=True, by="ana", input_digest="0" * 64)),
         answered(1, ApprovalAnswer(granted=False, by="ana", reason="too much")),
-        inputs.CancelAsked(now_ms=3_000, reason="enough", by="user"),
-        inputs.CancelAsked(now_ms=3_000, reason="again", by="caller"),
+        interface.CancelAsked(now_ms=3_000, reason="enough", by="user"),
+        interface.CancelAsked(now_ms=3_000, reason="again", by="caller"),
         ENDED,
     ),
     Scenario(
@@ -147,8 +147,8 @@ SCENARIOS = [
         "approvals: nobody in time ends the run",
         BEGIN,
         proposed(1, "publish"),
-        inputs.Ticked(now_ms=6_999),
-        inputs.Ticked(now_ms=7_000),
+        interface.Ticked(now_ms=6_999),
+        interface.Ticked(now_ms=7_000),
         ENDED,
         policy={**RULES, "approval": {"timeout_s": 5, "on_timeout": "cancel"}},
     ),
@@ -175,7 +175,7 @@ SCENARIOS = [
         proposed(2, "read"),
         withdrawn(2),
         proposed(3, "read"),
-        inputs.CancelAsked(now_ms=3_000, reason="enough"),
+        interface.CancelAsked(now_ms=3_000, reason="enough"),
         "stored",
         withdrawn(3),
         ENDED,
@@ -198,7 +198,7 @@ SCENARIOS = [
         *reported(ev.ToolCallStarted(**about("c6", tool_input={"n": 1.0}))),
         proposed(9, "pay"),
         proposed(10, "pay", id="c9"),
-        inputs.RanOtherwise(now_ms=3_000, event=ev.ToolCallStarted(**about("c6", tool_input={"n": 2}))),
+        interface.RanOtherwise(now_ms=3_000, event=ev.ToolCallStarted(**about("c6", tool_input={"n": 2}))),
         ENDED,
     ),
     Scenario(
@@ -233,34 +233,34 @@ SCENARIOS = [
     ),
     Scenario(
         "time that runs out",
-        inputs.Begin(now_ms=1_000, prompt=None, first=False),
-        inputs.Ticked(now_ms=60_999),
-        inputs.Ticked(now_ms=61_001),
-        inputs.AdapterEnded(now_ms=61_500, evidence={"killed": True}),
+        interface.Begin(now_ms=1_000, prompt=None, first=False),
+        interface.Ticked(now_ms=60_999),
+        interface.Ticked(now_ms=61_001),
+        interface.AdapterEnded(now_ms=61_500, evidence={"killed": True}),
     ),
     Scenario(
         "the agent's client raises",
         BEGIN,
         *reported(ev.MessageReceived(content="so far")),
         proposed(1, "pay"),
-        inputs.AdapterEnded(now_ms=3_000, error=ProviderError("died", details={"code": 3})),
+        interface.AdapterEnded(now_ms=3_000, error=ProviderError("died", details={"code": 3})),
     ),
     Scenario("the stream ends without a result", BEGIN, *reported(ev.MessageStreamed(delta="so ")), ENDED),
     Scenario("the agent says that it was cancelled", BEGIN, *reported(ev.RunCancelled(reason="by itself")), ENDED),
     Scenario("the agent fails in a word", BEGIN, *reported(ev.RunFailed(error="quota")), ENDED),
-    Scenario("the owner is lost", BEGIN, inputs.OwnerLost(now_ms=2_000, error=OwnerLostError("gone")), ENDED),
+    Scenario("the owner is lost", BEGIN, interface.OwnerLost(now_ms=2_000, error=OwnerLostError("gone")), ENDED),
     Scenario(
         "a net that joins and leaves",
         BEGIN,
-        inputs.NetsChanged(now_ms=2_000, event=ev.NetJoined(name="n", net="require a before b")),
+        interface.NetsChanged(now_ms=2_000, event=ev.NetJoined(name="n", net="require a before b")),
         *reported(COMPLETED),
         ENDED,
-        inputs.NetsChanged(now_ms=9_500, event=ev.NetLeft(name="n")),
+        interface.NetsChanged(now_ms=9_500, event=ev.NetLeft(name="n")),
     ),
     Scenario(
         "what cannot be true",
         BEGIN,
-        inputs.Proposed(now_ms=2_000, key=1, call="rm"),  # type: ignore[arg-type]
+        interface.Proposed(now_ms=2_000, key=1, call="rm"),  # type: ignore[arg-type]
         proposed(2, "read"),
         ENDED,
     ),
@@ -277,22 +277,22 @@ SCENARIOS = [
         BEGIN,
         "not stored",
         proposed(1, "read"),
-        inputs.StoreFailed(now_ms=2_500, error=StoreError("disk full")),
-        inputs.StoreFailed(now_ms=2_600, error=StoreError("still full")),
+        interface.StoreFailed(now_ms=2_500, error=StoreError("disk full")),
+        interface.StoreFailed(now_ms=2_600, error=StoreError("still full")),
         proposed(2, "read"),
         ENDED,
-        inputs.Retried(now_ms=9_100),
+        interface.Retried(now_ms=9_100),
     ),
     Scenario(
         "a store that refuses a record, and the end in its place",
         BEGIN,
         "not stored",
         *reported(COMPLETED),
-        inputs.StoreFailed(now_ms=2_500, error=StoreError("bad", kind="bad_record")),
+        interface.StoreFailed(now_ms=2_500, error=StoreError("bad", kind="bad_record")),
         ENDED,
-        inputs.Retried(now_ms=9_100, refused=StoreError("no such record", kind="bad_record")),
-        inputs.Retried(now_ms=9_200, refused=StoreError("nor that", kind="bad_record")),
-        inputs.Retried(now_ms=9_300, error=StoreError("gone")),
+        interface.Retried(now_ms=9_100, refused=StoreError("no such record", kind="bad_record")),
+        interface.Retried(now_ms=9_200, refused=StoreError("nor that", kind="bad_record")),
+        interface.Retried(now_ms=9_300, error=StoreError("gone")),
     ),
     Scenario(
         "a store that fails at the end",
@@ -300,14 +300,14 @@ SCENARIOS = [
         *reported(COMPLETED),
         "not stored",
         ENDED,
-        inputs.StoreFailed(now_ms=9_050, error=StoreError("disk full")),
-        inputs.Retried(now_ms=9_100, refused=StoreError("no such record", kind="bad_record")),
-        inputs.Retried(now_ms=9_200),
+        interface.StoreFailed(now_ms=9_050, error=StoreError("disk full")),
+        interface.Retried(now_ms=9_100, refused=StoreError("no such record", kind="bad_record")),
+        interface.Retried(now_ms=9_200),
     ),
     Scenario(
         "an end that is to be approved first",
         BEGIN,
-        inputs.CancelAsked(now_ms=2_000, reason="wait for Ana", by="approval"),
+        interface.CancelAsked(now_ms=2_000, reason="wait for Ana", by="approval"),
         *reported(COMPLETED),
         ENDED,
     ),
@@ -339,14 +339,14 @@ SCENARIOS = [
         "a policy ends the run, and its agent fails of that",
         BEGIN,
         proposed(1, "halt"),
-        inputs.AdapterEnded(now_ms=3_000, error=ProviderError("interrupted")),
+        interface.AdapterEnded(now_ms=3_000, error=ProviderError("interrupted")),
     ),
     Scenario(
         "a person ends the run, and its agent fails of that",
         BEGIN,
-        inputs.CancelAsked(now_ms=2_000, reason="enough"),
+        interface.CancelAsked(now_ms=2_000, reason="enough"),
         *reported(ev.RunFailed(error={"message": "interrupted"})),
-        inputs.AdapterEnded(now_ms=3_000, error=ProviderError("interrupted")),
+        interface.AdapterEnded(now_ms=3_000, error=ProviderError("interrupted")),
     ),
     Scenario(
         "a policy ends the run, and its agent says what it has",

@@ -13,7 +13,7 @@ from typing import Any
 import loopback
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 HERMETIC = {
     "ANTHROPIC_API_KEY": "dummy",

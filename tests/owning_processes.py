@@ -12,11 +12,11 @@ from pathlib import Path
 from queue import Queue
 
 from proctor.adapters.stores import open_store
-from proctor.policies.stream.events import TERMINAL, Event, ToolCallStarted
+from proctor.policies.events import TERMINAL, Event, ToolCallStarted
 from proctor.supervisor import all_runs
-from proctor.supervisor.control.reaping import reap
-from proctor.supervisor.ports.adapters import Store
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"
 SESSIONS = 6

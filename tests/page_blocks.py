@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import psutil
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

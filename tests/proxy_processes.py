@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 QUICK = Path(__file__).parent / "adapters" / "mcp_proxy" / "quick_server.py"
 LENIENT = Path(__file__).parent / "attacks" / "lenient_server.py"

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from owning_processes import Process
 
-from proctor.adapters.cluster import WorkerStatus
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.fleet import WorkerStatus
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is missing: pip install 'proctor[ray]'")
 PROGRAM = Path(__file__).parent / "adapters" / "cluster" / "ray_program.py"

@@ -19,11 +19,12 @@ import trio  # noqa: F401 loaded once, before the first fork
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import Budget, Policy, PolicyViolationError
-from proctor.policies.stream.events import BudgetReserved, TokenUsageUpdated
+from proctor.policies.events import BudgetReserved, TokenUsageUpdated
 from proctor.supervisor import Supervisor
 from proctor.supervisor.control import ownership
-from proctor.supervisor.launch import claiming
-from proctor.supervisor.run import actor, journal, recorder
+from proctor.supervisor.launch import launch
+from proctor.supervisor.run import actor, journal
+from proctor.supervisor.run import journal as recorder
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 MOST_USD = 12.0
@@ -82,7 +83,7 @@ async def hold(where: str, usd: float) -> None:
 
 def be_patient() -> None:
     """So many processes on few cores answer each other late."""
-    for module in (actor, claiming, journal, recorder):
+    for module in (actor, launch, journal, recorder):
         module.ANSWER_S = 600.0  # type: ignore[attr-defined]
     ownership.LEASE_S = 3600.0
 

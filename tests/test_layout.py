@@ -118,94 +118,6 @@ def test_a_folder_lists_its_rooms(folder: Path) -> None:
     assert sorted(listing((folder / "__init__.py").read_text())) == rooms(folder)
 
 
-AT_MOST = 30
-"""How many entries a folder shows, so that a file is found from the listing."""
-
-
-def shown(folder: Path) -> list[str]:
-    """What a listing of the folder shows, data and pages included; its `__init__`, markers and caches aside."""
-    aside = ("__init__.py", "__pycache__", "py.typed")
-    entries = [path for path in folder.iterdir() if path.name not in aside and not path.name.startswith(".")]
-    return sorted(path.name for path in entries if path.is_file() or shown(path) or (path / "__init__.py").exists())
-
-
-def crowded(root: Path) -> dict[str, int]:
-    """The folders below that show more than they may, with how many entries they show."""
-    found = [folder for folder in (root, *root.rglob("*")) if folder.is_dir() and folder.name != "__pycache__"]
-    return {str(folder): len(shown(folder)) for folder in found if len(shown(folder)) > AT_MOST}
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_no_folder_shows_more_entries_than_one_reads(row: str) -> None:
-    """Decision 0015: a folder that grows past the bound is split by what its files are for."""
-    assert crowded(ROOT / row) == {}
-
-
-def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
-    """The guard above can fail: data files count, an `__init__` does not."""
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    for number in range(AT_MOST):
-        (inner / f"room_{number}.py").touch()
-    (inner / "__init__.py").touch()
-
-    assert crowded(tmp_path) == {}
-    (inner / "record.yaml").touch()
-    assert crowded(tmp_path) == {str(inner): AT_MOST + 1}
-
-
-KINDS = ("attacks", "benchmarks", "cli", "docs", "examples", "faults", "fuzz", "mutation", "reference")
-"""Folders of tests that are of a kind rather than of a room (CONTRIBUTING, "Where a change belongs")."""
-OF_ANY_ROOM = ("cases", "conformance", "differential", "properties")
-"""Kinds of tests of a whole package, by the first word of their name."""
-OF_CLIENTS = ("adapters/agents", "adapters/claude_hook", "adapters/mcp_proxy")
-"""Where a test is of what a client does under an adapter, and named for that."""
-
-
-def rooms_below(folder: Path) -> set[str]:
-    """The names of every file and folder of a package's folder, its own included."""
-    return {folder.name, *(path.stem for path in folder.rglob("*") if path.suffix == ".py" or path.is_dir())}
-
-
-def is_named_for_a_room(place: str, root: Path) -> bool:
-    """Whether a test, given by its path below `tests`, stands beside what it is of: `folder/test_room_aspect.py`."""
-    folder, _, name = place.rpartition("/")
-    stem = name.removesuffix(".py").removeprefix("test_")
-    if (
-        not folder
-        or folder.split("/")[0] in KINDS
-        or f"{folder}/".startswith(tuple(f"{each}/" for each in OF_CLIENTS))
-    ):
-        return True
-    words = (*OF_ANY_ROOM, *(rooms_below(root / folder) if (root / folder).is_dir() else ()))
-    return any(f"{stem}_".startswith((f"{word}_", f"{word}s_")) for word in words)
-
-
-def test_tests_are_named_for_the_room_they_are_of() -> None:
-    """`tests/policies/test_limits.py` is of `policies/**/limits`; what is of no room is in the folder of its kind."""
-    places = [str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")]
-
-    assert [place for place in sorted(places) if not is_named_for_a_room(place, ROOT)] == []
-
-
-@pytest.mark.parametrize(
-    ("place", "named"),
-    [
-        ("policies/test_limits.py", True),
-        ("policies/test_limits_of_runs.py", True),
-        ("policies/reading/test_tree.py", True),
-        ("attacks/test_anything.py", True),
-        ("policies/test_stuff.py", False),
-        ("policies/test_limitless.py", False),
-        ("policies/test_journal.py", False),
-        ("nowhere/test_limits.py", False),
-    ],
-)
-def test_a_test_named_for_nothing_is_found(place: str, named: bool) -> None:
-    """The guard above can fail: for a word that is no room, and for a room of another package."""
-    assert is_named_for_a_room(place, ROOT) == named
-
-
 def test_imports_lead_down_the_listing() -> None:
     """Inside a folder a room imports only rooms listed below it; so there is no circle."""
     found: set[tuple[str, str, str]] = set()
@@ -324,8 +236,7 @@ FOREIGN = {"adapter", "_adapter", "provider", "_provider", "rung"}
 MEMBERS = {"capabilities", "compile", "prepare", "open", "events", "ladder", "act"}
 FUNCTIONS = {"publisher", "_publisher", "approver", "_approver", "validate", "on_result"}
 IN_A_TASK = {
-    "supervisor/run/provider_reader.py": {"prepare", "open", "events"},
-    "supervisor/run/cancel_ladder.py": {"act"},
+    "supervisor/run/provider_session.py": {"prepare", "open", "events", "act"},
 }
 """What runs in a task of its own (`Apart`), which catches everything at its root."""
 
@@ -345,7 +256,13 @@ def called_directly(source: str) -> set[str]:
 
 def test_foreign_code_is_called_only_through_the_wrapper() -> None:
     """`isolated` for what returns at once, `contained` and `Apart` for what is awaited."""
-    inside = ("supervisor/run/foreign/", "supervisor/testing/", "policies/reading/")
+    inside = (
+        "supervisor/run/adapter_calls.py",
+        "supervisor/run/callbacks.py",
+        "supervisor/run/tasks.py",
+        "supervisor/testing/",
+        "policies/reading/",
+    )
     found = {}
     for path in [*files("supervisor"), *files("policies")]:
         name = path.relative_to(ROOT).as_posix()

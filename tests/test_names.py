@@ -22,9 +22,9 @@ RETIRED = frozenset(
 """Words that say how a value came, not what it is: it has a name of its own (`input`, `request`, `answer`)."""
 PROMISED = {
     ("adapters/agents/acp/probe.py", "asked"): "a field of the report that `adapters probe --json` writes",
-    ("adapters/cli/commands/agents/adapters.py", "asked"): "the same field, read",
-    ("policies/monitor/answers/report.py", "asked"): "the same field, read",
-    ("policies/monitor/session.py", "asked"): "a field of stored snapshots",
+    ("adapters/cli/commands/agents.py", "asked"): "the same field, read",
+    ("policies/monitor/monitor.py", "asked"): "the same field, read",
+    ("policies/monitor/call_table.py", "asked"): "a field of stored snapshots",
     ("policies/monitor/state.py", "asked"): "the same field, written",
     ("tests/adapters/agents/acp/test_probe.py", "asked"): "the same field, read",
 }
@@ -32,8 +32,8 @@ PROMISED = {
 LINES, BODY = 60, 35
 LONGER = {
     "adapters/agents/loop/supervision.py:supervise": "every parameter of a run by name, as editors show them",
-    "supervisor/api/once.py:run_once": "every parameter of a run by name, each described",
-    "supervisor/api/sync.py:run_once_sync": "every parameter of a run by name, each described",
+    "supervisor/api/run_once.py:run_once": "every parameter of a run by name, each described",
+    "supervisor/api/run_once.py:run_once_sync": "every parameter of a run by name, each described",
 }
 """Functions longer than `LINES` for their signature and docstring alone: their bodies are short. It only shrinks."""
 

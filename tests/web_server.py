@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from proctor.adapters.kit.wire.http_server import listening, url_of
+from proctor.adapters.kit.http_server import listening, url_of
+from proctor.adapters.operations.identities import AccessTokens, read_tokens
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.web.identities import AccessTokens, read_tokens
-from proctor.adapters.web.serving import serve
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.web.server import serve
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 TOKENS = """\
 tokens:

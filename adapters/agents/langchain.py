@@ -9,11 +9,11 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, ToolMessage
 from pydantic import BaseModel
 
-from proctor.policies.stream.marks import same_input
+from proctor.policies.events.calls import same_input
 
-from ..kit.values.jsonable import plain
+from ..kit.values import plain
 from .loop import LoopGate, ToolRefused
-from .loop.loop_gate import is_forced
+from .loop.gate import is_forced
 
 
 class Supervision(AgentMiddleware[Any, Any]):

@@ -13,9 +13,7 @@ import anyio.lowlevel
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.stream.calls import Capabilities, ToolCall
-from proctor.policies.stream.codec import decode_event
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ApprovalEvent,
     BudgetWarned,
     Event,
@@ -33,14 +31,15 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     ToolOutcome,
 )
-from proctor.policies.stream.marks import same_input
+from proctor.policies.events.calls import ToolCall, same_input
+from proctor.policies.events.codec import decode_event
+from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider, Rung
 
+from ..kit.client_tools import offering, recorded_tools
 from ..kit.launch_options import NoLaunchOptions
-from ..kit.tool_names import offering, recorded_tools
-from ..traces.errors import TraceError
-from ..traces.lines import open_lines
+from ..kit.trace_lines import TraceError, open_lines
 
 Pace: TypeAlias = Literal["original", "flat"] | float
 

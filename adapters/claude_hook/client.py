@@ -17,10 +17,10 @@ import msgspec
 import psutil
 
 from proctor.policies.errors import EventError
-from proctor.supervisor.ports.facts import CLIENT, Owner
 from proctor.supervisor.ports.processes import as_owner, is_gone, machine
+from proctor.supervisor.ports.stored_types import CLIENT, Owner
 
-from ..kit.processes.signals import SHELLS, adopts
+from ..kit.process_tree import SHELLS, adopts
 from .session_record import HookRecord
 
 _NOTE = "client"

@@ -8,9 +8,7 @@ from typing import Any
 
 from proctor.policies import Decision, ToolCall
 from proctor.policies.errors import EventError
-from proctor.policies.stack.limits import figure
-from proctor.policies.stream.calls import input_digest, tell_model_default
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     BudgetWarned,
     Event,
     PolicyViolated,
@@ -21,11 +19,13 @@ from proctor.policies.stream.events import (
     TurnCompleted,
     at_ms,
 )
+from proctor.policies.events.calls import input_digest, tell_model_default
+from proctor.policies.stack.merge import figure
 from proctor.supervisor.errors import StartsBlockedError
-from proctor.supervisor.machine.boundary import commands, inputs
-from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.machine import interface
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
-from ..kit.uncountable_limits import USAGE
+from ..kit.launch_options import USAGE
 from .messages import usage
 from .messages.answers import HookAnswer
 from .messages.input import CAN_STOP, GATING, HookInput
@@ -55,7 +55,7 @@ class Hook:
         self._record = record
         self._at = at
         self._recorded: list[Event] = []
-        self._wanted: list[commands.Command] = []
+        self._wanted: list[interface.Command] = []
         self._blocked = False
 
     def answer(self) -> HookAnswer:
@@ -66,10 +66,10 @@ class Hook:
         if self._goes_on:
             self._count_usage()
         if self._goes_on:
-            self._tell(inputs.Ticked(now_ms=self._now))
+            self._tell(interface.Ticked(now_ms=self._now))
         verdict, reason = handler(self)
-        cancelled = any(isinstance(command, commands.CancelAdapter) for command in self._wanted)
-        refused = any(isinstance(c, commands.AnswerGate) and c.answer.stop for c in self._wanted)
+        cancelled = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
+        refused = any(isinstance(c, interface.AnswerGate) and c.answer.stop for c in self._wanted)
         stop = self._input.hook_event_name in CAN_STOP and (cancelled or refused or self._blocked)
         return HookAnswer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
 
@@ -81,7 +81,7 @@ class Hook:
     def _goes_on(self) -> bool:
         return self._session.goes_on
 
-    def _tell(self, input: inputs.Input) -> None:
+    def _tell(self, input: interface.Input) -> None:
         """Hand an input to the machine; a run that it cancels is over, since the client is told to stop."""
         self._follow(self._session.tell(input, self._record))
 
@@ -89,11 +89,11 @@ class Hook:
         recorded, wanted = outcome
         self._recorded += recorded
         self._wanted += wanted
-        if any(isinstance(command, commands.CancelAdapter) for command in wanted):
-            self._tell(inputs.AdapterEnded(now_ms=self._now))
+        if any(isinstance(command, interface.CancelAdapter) for command in wanted):
+            self._tell(interface.AdapterEnded(now_ms=self._now))
 
     def _report(self, event: Event) -> None:
-        self._tell(inputs.Reported(now_ms=self._now, event=event))
+        self._tell(interface.Reported(now_ms=self._now, event=event))
 
     def _prompted(self) -> Verdict:
         self._complete(None)
@@ -116,9 +116,9 @@ class Hook:
             self._count_usage()
         key = session.next_key()
         with session.judge.supposing(session.machine.requests):
-            self._tell(inputs.Proposed(now_ms=self._now, key=key, call=call))
+            self._tell(interface.Proposed(now_ms=self._now, key=key, call=call))
         for command in self._wanted:
-            if isinstance(command, commands.AnswerGate) and command.key == key:
+            if isinstance(command, interface.AnswerGate) and command.key == key:
                 answer = command.answer
                 return _ALLOWED if answer.allowed else ("deny", answer.tell_model or tell_model_default(call.name))
         if self._waiting(call.id) is None:
@@ -142,7 +142,7 @@ class Hook:
             turn=session.machine.turn,
         )
         if open_call is not None and not open_call.same(started.tool_name, tool_input):
-            self._tell(inputs.RanOtherwise(now_ms=self._now, event=started))
+            self._tell(interface.RanOtherwise(now_ms=self._now, event=started))
         else:
             self._report(started)
 
@@ -188,7 +188,7 @@ class Hook:
     def _session_over(self) -> Verdict:
         if self._goes_on:
             reason = f"the session ended: {self._input.reason or 'no reason given'}"
-            self._tell(inputs.CancelAsked(now_ms=self._now, reason=reason))
+            self._tell(interface.CancelAsked(now_ms=self._now, reason=reason))
         return _ALLOWED
 
     def _settings_changed(self) -> Verdict:
@@ -203,7 +203,7 @@ class Hook:
 
     def _answered(self, request: ApprovalRequest, *, granted: bool, tool_input: dict[str, Any] | None = None) -> None:
         answer, approval_id = ApprovalAnswer(granted=granted, by=BY), request.approval_id
-        answered = inputs.ApprovalAnswered(
+        answered = interface.ApprovalAnswered(
             now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input
         )
         self._tell(answered)
@@ -216,7 +216,7 @@ class Hook:
         if self._goes_on:
             self._report(RunCompleted(output=output))
         if self._goes_on:
-            self._tell(inputs.AdapterEnded(now_ms=self._now))
+            self._tell(interface.AdapterEnded(now_ms=self._now))
 
     def _count_usage(self) -> None:
         """Take in what the client's log says was used.

@@ -11,8 +11,8 @@ import msgspec
 
 from proctor.policies import RunContext
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.facts import Owner
 from proctor.supervisor.ports.processes import is_gone
+from proctor.supervisor.ports.stored_types import Owner
 
 from .client import Origin, check_origin
 from .hook import Hook

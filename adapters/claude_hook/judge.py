@@ -8,9 +8,8 @@ from typing import Any
 
 from proctor.policies import CompiledPolicy, Decision, ToolCall
 from proctor.policies.monitor.monitor import Monitor
-from proctor.supervisor.machine.events.approvals import granted
-from proctor.supervisor.machine.events.enforcement import started
-from proctor.supervisor.ports.adapters import ApprovalRequest
+from proctor.supervisor.machine.event_factory import granted, started
+from proctor.supervisor.ports.stored_types import ApprovalRequest
 
 
 class AskingJudge:

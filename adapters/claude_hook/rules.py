@@ -13,7 +13,7 @@ from proctor.policies import CompiledPolicy, Policy, RunContext, compile_policy,
 from proctor.policies.policy import members_of
 from proctor.supervisor.launch.plan import written
 
-from ..kit.tool_names.claude import TOOLS
+from ..kit.client_tools import CLAUDE_TOOLS as TOOLS
 
 FileStates: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Of each file its path, inode, size and time of change."""

@@ -10,32 +10,25 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from proctor.policies.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, at_ms
+from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Approval
-from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import (
-    Event,
-    RunCancelled,
-    RunStarted,
-    SessionStarted,
-    ToolEvent,
-    at_ms,
-)
-from proctor.supervisor.machine.boundary import commands, inputs
-from proctor.supervisor.machine.boundary.judge import Judge
-from proctor.supervisor.machine.events.past import Past
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.event_factory import Past
+from proctor.supervisor.machine.interface import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.ports.orders import Block
 from proctor.supervisor.ports.processes import is_gone
+from proctor.supervisor.ports.stored_types import Block
 from proctor.supervisor.redaction import Redactor
-from proctor.supervisor.run.orphans import lost_error
+from proctor.supervisor.run.recovery import lost_error
 
-from ..kit.processes.environment import home_of
+from ..kit.environment import home_of
 from .judge import AskingJudge
 from .rules import Rules
 from .session_record import HookRecord
 
-Outcome: TypeAlias = tuple[list[Event], list[commands.Command]]
+Outcome: TypeAlias = tuple[list[Event], list[interface.Command]]
 """What the machine recorded, and what it wants done."""
 PROVIDER = "claude"
 ASKS = "claude"
@@ -86,8 +79,8 @@ class HookedSession:
         owner = record.owner
         if owner is not None and owner.is_client and is_gone(owner):
             now = at_ms(at)
-            self.tell(inputs.OwnerLost(now_ms=now, error=lost_error(owner)), record)
-            self.tell(inputs.AdapterEnded(now_ms=now), record)
+            self.tell(interface.OwnerLost(now_ms=now, error=lost_error(owner)), record)
+            self.tell(interface.AdapterEnded(now_ms=now), record)
 
     def refuses_on(self, prompt_id: str) -> bool:
         """Whether the run that this prompt of the client began was cancelled: nothing of it runs any more, whatever
@@ -113,8 +106,8 @@ class HookedSession:
         self.machine = RunMachine(identity, self._judge, earlier_grants=self._past.grants, **self._settings())
         self._stored = 0
         now = round(at.timestamp() * 1000)
-        begin = inputs.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=run_metadata)
-        named = inputs.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
+        begin = interface.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=run_metadata)
+        named = interface.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
         recorded, wanted = self.tell(begin, record)
         if not self.machine.cancelling:
             more = self.tell(named, record)
@@ -126,7 +119,7 @@ class HookedSession:
         self._keys += 1
         return self._keys
 
-    def tell(self, input: inputs.Input, record: HookRecord) -> Outcome:
+    def tell(self, input: interface.Input, record: HookRecord) -> Outcome:
         """Tell the machine; gives what it recorded and what it wants done.
 
         The record counts as durable here: nobody is answered before it is.
@@ -137,25 +130,25 @@ class HookedSession:
             record.append(events)
             recorded += events
             self._stored += len(events)
-            wanted += self._handle(inputs.Stored(now_ms=input.now_ms, count=self._stored), record)
+            wanted += self._handle(interface.Stored(now_ms=input.now_ms, count=self._stored), record)
         self._learn(recorded)
         return recorded, wanted
 
-    def _handle(self, input: inputs.Input, record: HookRecord) -> list[commands.Command]:
+    def _handle(self, input: interface.Input, record: HookRecord) -> list[interface.Command]:
         """What the machine wants done, but that the budgets are asked: this is within a transaction, and they answer
         at once.
         """
-        wanted: list[commands.Command] = []
+        wanted: list[interface.Command] = []
         todo = deque(self.machine.handle(input))
         now, run_id = input.now_ms, self._identity().run_id
         while todo:
             match todo.popleft():
-                case commands.Reserve(draws=draws):
+                case interface.Reserve(draws=draws):
                     drawn = tuple(record.reserve(run_id, draws, now))
-                    todo += self.machine.handle(inputs.Reserved(now_ms=now, drawn=drawn))
-                case commands.Settle(used=used):
+                    todo += self.machine.handle(interface.Reserved(now_ms=now, drawn=drawn))
+                case interface.Settle(used=used):
                     drawn = tuple(record.settle(run_id, used, now))
-                    todo += self.machine.handle(inputs.Settled(now_ms=now, drawn=drawn))
+                    todo += self.machine.handle(interface.Settled(now_ms=now, drawn=drawn))
                 case command:
                     wanted.append(command)
         return wanted

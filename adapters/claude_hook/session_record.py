@@ -15,20 +15,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.facts import Owner, RunInfo
-from proctor.supervisor.ports.ledger import Draw, Drawn
-from proctor.supervisor.ports.orders import Block
+from proctor.supervisor.ports.budget_ledger import Draw, Drawn
+from proctor.supervisor.ports.stored_types import Block, Owner, RunInfo
 
-from ..stores.sqlite.file.descriptors import Connection
-from ..stores.sqlite.file.failures import store_error
-from ..stores.sqlite.file.opening import open_for_writing
-from ..stores.sqlite.statements.recording import Recorder
+from ..stores.sqlite.file import Connection, open_for_writing, store_error
+from ..stores.sqlite.recording import Recorder
 from ..stores.tables import budgets, claiming
-from ..stores.tables.approvals_and_orders import blocks
-from ..stores.tables.batch import Batch
 from ..stores.tables.queries import events_page, run_info, session_info
+from ..stores.tables.recording import blocks
+from ..stores.tables.transactions import Batch
 
 BUSY_S = 10.0
 LEASE_S = 900.0

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from proctor.adapters.kit.processes.environment import home_of
-from proctor.adapters.kit.whole_file import whole_file
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
 
+from ..kit.environment import home_of
+from ..kit.values import whole_file
 from .messages.input import EVENTS
 
 TIMEOUT_S = 120

@@ -12,44 +12,42 @@ from typing import Any
 
 import click
 
-from .ending_signals import handlers, put_back
-from .exits import BAD_INPUT, report
-from .terminal.output import note, version
-from .terminal.wording import usage_text
+from .exits import BAD_INPUT, handlers, put_back, report
+from .output import note, usage_text, version
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("commands.agents.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
-    "init": ("commands.policies.init:init", "Write a first policy for an agent into this folder."),
-    "run": ("commands.agents.run:run", "Supervise one session of an agent."),
-    "check": ("commands.policies.check:check", "Check policy files before anything runs."),
-    "test": ("commands.policies.test:test", "Run the unit tests of policies."),
-    "eval": ("commands.sessions.eval:evaluate", "Judge recorded sessions by a policy."),
-    "diff": ("commands.sessions.diff:diff", "What a new policy would judge differently."),
-    "explain": ("commands.runs.explain:explain", "Why each decision of a run was taken."),
-    "narrow": ("commands.sessions.narrow:narrow", "Which tools could be called after a trace."),
-    "graph": ("commands.policies.graph:graph", "Draw a policy's rules and nets."),
-    "runs": ("commands.runs.listing:runs", "List the stored runs."),
-    "show": ("commands.runs.show:show", "Show a stored run."),
-    "tail": ("commands.runs.tail:tail", "Show the latest events, and follow them."),
-    "approvals": ("commands.control.inbox:approvals", "List the calls that wait for a person."),
-    "approve": ("commands.control.answers:approve", "Let a waiting call run."),
-    "deny": ("commands.control.answers:deny", "Refuse a waiting call."),
-    "store": ("commands.record.store:store_", "Where the record is, and how much it holds."),
-    "prune": ("commands.record.prune:prune", "Remove sessions that ended long ago."),
-    "export": ("commands.record.transfer:export", "Write the record as lines of JSON."),
-    "import": ("commands.record.transfer:import_", "Store what export wrote."),
-    "kill": ("commands.control.kill:kill", "End runs, in any process."),
-    "watch": ("commands.runs.watch:watch", "A live board of runs, limits and waiting calls."),
-    "budgets": ("commands.control.budgets:budgets", "What is used and left of budgets that runs share."),
-    "audit": ("commands.record.audit:audit", "Check that the record is complete and unchanged."),
-    "reap": ("commands.control.reap:reap", "End runs whose supervisor is gone."),
-    "fleet": ("commands.control.fleet:fleet", "Workers on a Ray cluster that execute runs."),
-    "serve": ("commands.runs.serve:serve", "Serve the operators' page and the HTTP API."),
-    "mcp": ("commands.agents.mcp:mcp", "Enforce policies between agents and an MCP server."),
-    "hook": ("commands.agents.hook:hook", "Hold a person's own Claude Code to policies."),
-    "adapters": ("commands.agents.adapters:adapters", "What each adapter can do, and which work here."),
-    "migrate": ("commands.policies.migrate:migrate", "Rewrite an old policy file in today's spelling."),
-    "schema": ("commands.policies.migrate:schema", "Print the JSON Schema of policy files."),
+    "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
+    "init": ("commands.policies:init", "Write a first policy for an agent into this folder."),
+    "run": ("commands.run:run", "Supervise one session of an agent."),
+    "check": ("commands.policies:check", "Check policy files before anything runs."),
+    "test": ("commands.policies:test", "Run the unit tests of policies."),
+    "eval": ("commands.sessions:evaluate", "Judge recorded sessions by a policy."),
+    "diff": ("commands.sessions:diff", "What a new policy would judge differently."),
+    "explain": ("commands.runs:explain", "Why each decision of a run was taken."),
+    "narrow": ("commands.sessions:narrow", "Which tools could be called after a trace."),
+    "graph": ("commands.policies:graph", "Draw a policy's rules and nets."),
+    "runs": ("commands.runs:runs", "List the stored runs."),
+    "show": ("commands.runs:show", "Show a stored run."),
+    "tail": ("commands.runs:tail", "Show the latest events, and follow them."),
+    "approvals": ("commands.approvals:approvals", "List the calls that wait for a person."),
+    "approve": ("commands.approvals:approve", "Let a waiting call run."),
+    "deny": ("commands.approvals:deny", "Refuse a waiting call."),
+    "store": ("commands.records:store_", "Where the record is, and how much it holds."),
+    "prune": ("commands.records:prune", "Remove sessions that ended long ago."),
+    "export": ("commands.records:export", "Write the record as lines of JSON."),
+    "import": ("commands.records:import_", "Store what export wrote."),
+    "kill": ("commands.stop:kill", "End runs, in any process."),
+    "watch": ("commands.watch:watch", "A live board of runs, limits and waiting calls."),
+    "budgets": ("commands.stop:budgets", "What is used and left of budgets that runs share."),
+    "audit": ("commands.records:audit", "Check that the record is complete and unchanged."),
+    "reap": ("commands.stop:reap", "End runs whose supervisor is gone."),
+    "fleet": ("commands.fleet:fleet", "Workers on a Ray cluster that execute runs."),
+    "serve": ("commands.serve:serve", "Serve the operators' page and the HTTP API."),
+    "mcp": ("commands.agents:mcp", "Enforce policies between agents and an MCP server."),
+    "hook": ("commands.agents:hook", "Hold a person's own Claude Code to policies."),
+    "adapters": ("commands.agents:adapters", "What each adapter can do, and which work here."),
+    "migrate": ("commands.policies:migrate", "Rewrite an old policy file in today's spelling."),
+    "schema": ("commands.policies:schema", "Print the JSON Schema of policy files."),
 }
 """Name -> where the command is, and its one line of help."""
 
@@ -72,7 +70,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from proctor.policies.reading.suggestions import did_you_mean
+            from proctor.policies.reading.schema import did_you_mean
 
             hint = did_you_mean(args[0], COMMANDS) or "`proctor --help` lists the commands"
             raise click.UsageError(f"there is no command `{args[0]}`; {hint}", ctx)

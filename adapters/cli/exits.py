@@ -9,11 +9,29 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
+
+from ..kit.values import printable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+    from typing import NoReturn, TypeAlias
+
+    from proctor.policies.errors import Problem
+
+    from ..operations.identities import Role
+
 
 FINE, VIOLATED, BAD_INPUT, FAILED = 0, 1, 2, 3
+
+
 _CODES = {
     "policy_violation": VIOLATED,
     "starts_blocked": FAILED,
@@ -23,8 +41,12 @@ _CODES = {
     "unknown_session": FAILED,
 }
 """By the `code` of an error; every other error raised on purpose is about what was given."""
+
+
 _NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")
 """Kinds of store errors that are about what was given, not about the machine."""
+
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -35,7 +57,7 @@ def report(error: BaseException, *, debug: bool) -> int:
     leaves = list(_leaves(error))
     shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
     code, text = _code_and_text(shown)
-    from proctor.adapters.kit.values.printable import printable_lines
+    from ..kit.values import printable_lines
 
     print(printable_lines(text), file=sys.stderr)
     return code
@@ -54,8 +76,6 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
     from proctor.policies.errors import PolicyError, ProctorError
 
     if isinstance(error, PolicyError):
-        from .problems import problem_text
-
         return BAD_INPUT, problem_text(error.problems)
     if isinstance(error, ProctorError):
         return code_of(error), f"error: {error}"
@@ -82,3 +102,243 @@ def code_of(error: BaseException) -> int:
     if type(error).__name__ == "EventError" and getattr(error, "partial", None) is not None:
         return FAILED  # what a provider reported, not what was given
     return _CODES.get(str(getattr(error, "code", "")), BAD_INPUT)
+
+
+_WIDEST = 100
+"""A source line is shown up to so many characters around the place."""
+
+
+def problem_text(problems: Sequence[Problem]) -> str:
+    """All problems, in the order of the text, and how many there are."""
+    blocks = ["\n".join(_lines(problem)) for problem in problems]
+    if len(blocks) > 1:
+        blocks.append(f"{len(blocks)} problems")
+    return "\n".join(blocks)
+
+
+def _lines(problem: Problem) -> Iterator[str]:
+    place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
+    where = f" at `{problem.path}`" if problem.path else ""
+    yield printable(f"{place + ': ' if place else ''}error: {problem.message}{where}")
+    if problem.source.strip() and problem.column:
+        yield from _marked(problem.source.rstrip("\r\n"), problem.line, problem.column - 1)
+    if problem.suggestion:
+        yield f"  {printable(problem.suggestion)}"
+
+
+def _marked(source: str, number: int, at: int) -> Iterator[str]:
+    start = max(0, at - _WIDEST // 2) if len(source) > _WIDEST else 0
+    shown = "".join(c if c.isprintable() else " " for c in source[start : start + _WIDEST])  # one for one: the caret
+    margin = f"{number:>5} | "
+    yield margin + shown
+    before = sum(2 if east_asian_width(c) in "WF" else 1 for c in shown[: at - start])
+    yield " " * (len(margin) - 2) + "| " + " " * before + "^"
+
+
+Handlers: TypeAlias = dict[signal.Signals, Any]
+
+
+_HANGUP = getattr(signal, "SIGHUP", None)
+
+
+_PATIENCE = {signal.SIGINT: 2}
+"""So many of a kind are taken; the next one ends the program. Of others: one."""
+
+
+class EndingSignals:
+    """Ctrl-C, SIGTERM and the loss of the terminal, taken from now to the end of the program.
+
+    Until somebody listens the first one interrupts the program, as Ctrl-C does: there is no run yet. Afterwards it
+    changes nothing: the run is over. A second SIGTERM, or a third Ctrl-C, ends the program as if nobody had listened:
+    whoever sees the store then ends the run. Under `nohup` the loss of the terminal stays without effect.
+
+    The handlers are Python's own: those of an event loop wait for the loop, which an agent may hold up.
+    """
+
+    def __init__(self) -> None:
+        self._came: dict[int, int] = {}
+        self._tell: Callable[[], object] = _interrupt
+        for number in handlers():
+            if number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._take)
+
+    @asynccontextmanager
+    async def call(self, end: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+        """Call `end`, within the event loop, at the first signal, also one that has come already."""
+        import anyio
+
+        from ..kit.tasks import current_hop
+
+        hop, received = current_hop(), anyio.Event()
+        raised: Exception | None = None
+
+        async def listen() -> None:
+            await received.wait()
+            await end()
+
+        self._tell = lambda: hop(received.set)
+        if self._came:  # what it interrupted then went on
+            received.set()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(listen)
+                try:
+                    yield
+                except Exception as error:
+                    raised = error
+                tasks.cancel_scope.cancel()
+        finally:
+            self._tell = _do_nothing
+        if raised is not None:  # itself, not one of a group
+            raise raised
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        came = self._came[number] = self._came.get(number, 0) + 1
+        if sum(self._came.values()) > 1 and came > _PATIENCE.get(signal.Signals(number), 1):
+            _give_way(number)
+        self._tell()
+
+
+def handlers() -> Handlers:
+    """What the signals that end a run are to do."""
+    meant = (signal.SIGINT, signal.SIGTERM, _HANGUP)
+    return {number: signal.getsignal(number) for number in meant if number is not None}
+
+
+def put_back(before: Handlers) -> None:
+    """Have signals do what they did, in a program that goes on."""
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _give_way(number: int) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def leave(code: int) -> NoReturn:
+    """End the program with this exit code, though something in it does not end."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+TOKEN = "PROCTOR_TOKEN"
+
+
+def check_outside_runs(what: str) -> None:
+    """Raises UsageError when this process, or one it descends from, belongs to a supervised run."""
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.ports.processes import run_of
+
+    from ..kit.process_tree import RUN_MARK
+    from ..kit.processes.guarded import has_limit
+
+    for environment in _environments():
+        if mark := environment.get(RUN_MARK):
+            raise UsageError(
+                f"`{what}` is for people: it does not work within a supervised run (this is `{run_of(mark)}`)"
+            )
+    if has_limit(os.getpid()):
+        raise UsageError(
+            f"`{what}` is for people: it does not work within a supervised run (this process has a limit on locks, "
+            "as the guardian of a run sets it; `ulimit -x` shows it)"
+        )
+
+
+def _environments() -> Iterator[Mapping[str, str]]:
+    import psutil
+
+    yield os.environ
+    try:
+        parents = psutil.Process().parents()
+    except psutil.Error:
+        return
+    for parent in parents:
+        try:
+            yield parent.environ()
+        except psutil.Error:  # another user's, and so not ours
+            continue
+
+
+def check_person(what: str, store: str | None, role: Role) -> str | None:
+    """See that whoever asks is outside of every run, and shows it; gives the name that its token has, if it has one.
+
+    It shows it by a token, by a terminal, or by being started by a program that is still there. A daemon, which has
+    left whoever started it, shows nothing: a service needs a token.
+
+    Args:
+        what: the command.
+        store: the store it is about, as the command line has it; its tokens are beside it.
+        role: what the token has to allow.
+
+    Raises:
+        UsageError: it does not show it, or the token does not allow it.
+    """
+    from proctor.supervisor.errors import UsageError
+
+    check_outside_runs(what)
+    if token := os.environ.pop(TOKEN, None):
+        return _holder(token, what, store, role)
+    if not (_has_terminal() or _was_started_by_somebody()):
+        raise UsageError(
+            f"`{what}` is for people, and this process is a daemon without a terminal: set {TOKEN} to one of the "
+            f"tokens in `{_tokens(store)}`"
+        )
+    return None
+
+
+def _holder(token: str, what: str, store: str | None, role: Role) -> str:
+    from proctor.supervisor.errors import UsageError
+
+    from ..operations.identities import read_tokens
+
+    file = _tokens(store)
+    holder = read_tokens(file).holder(token)
+    if holder is None:
+        raise UsageError(f"{TOKEN} holds none of the tokens in `{file}`")
+    if not holder.may(role):
+        raise UsageError(f"the token of `{holder.name}` does not allow `{what}`: its roles lack `{role}`")
+    return holder.name
+
+
+def _tokens(store: str | None) -> str:
+    from .options import beside
+
+    return f"{beside(store)}-tokens"
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _was_started_by_somebody() -> bool:
+    """Whether this process and those above it, up to the leader of its session, still have who started them."""
+    import psutil
+
+    from ..kit.process_tree import adopts, session_of
+
+    session = session_of(os.getpid())
+    try:
+        for process in (psutil.Process(), *psutil.Process().parents()):
+            parent = process.parent()
+            if parent is not None and adopts(parent) and session_of(parent.pid) != session:
+                return False
+            if process.pid == session:
+                break
+    except psutil.Error:
+        return False
+    return True

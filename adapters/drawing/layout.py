@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from proctor.policies.drawing import Edge, Section
+from proctor.policies.diagram import Edge, Section
 
 COLUMN_GAP = 44
 ROW_GAP = 20

@@ -2,21 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from proctor.policies import Monitor, Policy
-from proctor.policies.drawing import Picture, Section, draw
+from proctor.policies.diagram import Section, draw
 
-from .layout import Laid, lay_out
-from .shapes import ACTIONS, FONT, LETTER, MARKERS, STATES, VIOLATED, arrow_svg, node_svg, shown, size_of
+from .layout import Laid, Size, lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from proctor.policies import Monitor, Policy
+    from proctor.policies.diagram import Edge, GraphNode, Picture
+
+    from .layout import Box, Point
+
+
+FONT = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
+
+
+LETTER, SMALL = 7.4, 6.1
+"""The width of a letter of the text, and of a note."""
+
+
+LINE = 14
+
+
+PLACE = 20
+"""The radius of a place."""
+
+
+DOTS = ((), ((0, 0),), ((-6, 0), (6, 0)), ((-6, 5), (6, 5), (0, -6)), ((-6, -6), (6, -6), (-6, 6), (6, 6)))
+
+
+ACTIONS = {"cancel": "#b91c1c", "deny": "#c2410c", "request_approval": "#1d4ed8", "warn": "#a16207"}
+"""The colour of a rule by what it does."""
+
+
+STATES = {"open": "#15803d", "shut": "#b45309", "violated": "#b91c1c"}
+
+
+FILLS = {"tool": "#e8eef6", "rule": "#ffffff", "fact": "#f5ecfd", "transition": "#334155"}
+
+
+VIOLATED = "#fee2e2"
+
+
+LONGEST = 44
+
+
+def shown(text: str) -> str:
+    """Text as it is shown: cut where it is long, without what XML cannot hold."""
+    clean = "".join(char if char.isprintable() else " " for char in text)
+    return clean if len(clean) <= LONGEST else f"{clean[: LONGEST - 1]}\u2026"
+
+
+def size_of(node: GraphNode) -> Size:
+    """What a node takes."""
+    notes = max((len(shown(note)) * SMALL for note in node.notes), default=0)
+    text = len(shown(node.text)) * LETTER
+    if node.shape == "place":
+        below = LINE * (1 + len(node.notes))
+        return Size(max(2 * PLACE, text, notes) + 4, 2 * PLACE + 2 * below, PLACE, PLACE / 2)
+    width = max(text, notes) + 26
+    height = 30 + LINE * len(node.notes)
+    return Size(width, height, width / 2, height / 2 - 4)
+
+
+def node_svg(node: GraphNode, box: Box) -> str:
+    """One node."""
+    if node.shape == "place":
+        return _place(node, box)
+    colour = STATES.get(node.state) or (ACTIONS.get(node.action) if node.shape == "rule" else None) or "#64748b"
+    wide = 2.5 if node.state else 1.4
+    dashes = ' stroke-dasharray="5 3"' if node.state == "shut" else ""
+    radius = {"tool": 6, "rule": box.size.height / 2, "fact": 2, "transition": 1}[node.shape]
+    fill = VIOLATED if node.state == "violated" else FILLS[node.shape]
+    ink = "#ffffff" if fill == FILLS["transition"] else "#0f172a"
+    width, height = box.size.width, box.size.height
+    rectangle = (
+        f'<rect x="{box.x - width / 2:.1f}" y="{box.y - height / 2:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'rx="{radius:g}" fill="{fill}" stroke="{colour}" stroke-width="{wide}"{dashes}/>'
+    )
+    return rectangle + _rows(node, box.x, box.y - LINE * len(node.notes) / 2 + 4.5, ink)
+
+
+def _rows(node: GraphNode, x: float, y: float, ink: str) -> str:
+    weight = ' font-weight="600"' if node.shape in ("tool", "transition") else ""
+    rows = [
+        f'<text x="{x:.1f}" y="{y:.1f}" fill="{ink}" text-anchor="middle"{weight}>{escape(shown(node.text))}</text>'
+    ]
+    for n, note in enumerate(node.notes, 1):
+        rows.append(
+            f'<text x="{x:.1f}" y="{y + LINE * n:.1f}" fill="{ink}" fill-opacity="0.75" font-size="11" '
+            f'text-anchor="middle">{escape(shown(note))}</text>'
+        )
+    return "".join(rows)
+
+
+def _place(node: GraphNode, box: Box) -> str:
+    y = box.y
+    circle = f'<circle cx="{box.x:.1f}" cy="{y:.1f}" r="{PLACE}" fill="#ffffff" stroke="#334155" stroke-width="1.6"/>'
+    if node.tokens < len(DOTS):
+        marks = "".join(
+            f'<circle cx="{box.x + dx:.1f}" cy="{y + dy:.1f}" r="4.5" fill="#0f172a"/>'
+            for dx, dy in DOTS[node.tokens]
+        )
+    else:
+        marks = f'<text x="{box.x:.1f}" y="{y + 5:.1f}" text-anchor="middle" font-weight="600">{node.tokens}</text>'
+    return circle + marks + _rows(node, box.x, y + PLACE + LINE, "#0f172a")
+
+
+def arrow_svg(edge: Edge, points: Sequence[Point]) -> str:
+    """One arrow, curved through its bends."""
+    (x, y), *rest = points
+    path = [f"M{x:.1f},{y:.1f}"]
+    for to_x, to_y in rest:
+        half = (x + to_x) / 2
+        path.append(f"C{half:.1f},{y:.1f} {half:.1f},{to_y:.1f} {to_x:.1f},{to_y:.1f}")
+        x, y = to_x, to_y
+    colour, head = ("#b91c1c", "never") if edge.style == "forbidden" else ("#475569", "arrow")
+    dashes = ' stroke-dasharray="4 4"' if edge.style == "weak" else ""
+    line = (
+        f'<path d="{" ".join(path)}" fill="none" stroke="{colour}" stroke-width="1.5"{dashes} '
+        f'marker-end="url(#{head})"/>'
+    )
+    return line + (_label(edge.label, points) if edge.label else "")
+
+
+def _label(text: str, points: Sequence[Point]) -> str:
+    (x0, y0), (x1, y1) = points[0], points[1]
+    return (
+        f'<text x="{(x0 + x1) / 2:.1f}" y="{(y0 + y1) / 2 - 5:.1f}" font-size="11" text-anchor="middle" '
+        f'fill="#475569">{escape(text)}</text>'
+    )
+
+
+MARKERS = (
+    '<marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
+    '<path d="M0,0 L10,5 L0,10 z" fill="#475569"/></marker>'
+    '<marker id="never" viewBox="0 0 12 12" refX="12" refY="6" markerWidth="10" markerHeight="10" orient="auto">'
+    '<path d="M2,2 L10,10 M10,2 L2,10" stroke="#b91c1c" stroke-width="2.4"/></marker>'
+)
+"""The ends of arrows: what follows, and what never may."""
+
 
 PAD = 18
+
+
 TITLE = 26
+
+
 MARGIN = 20
+
+
 WIDEST = 1_100
 """Frames stand beside each other up to this width."""
+
 
 WORDS = {
     "cancel": "ends the run",

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from proctor.adapters.kit.tool_names import recorded_tools
-from proctor.adapters.traces import TraceSession
-from proctor.policies.monitor.answers.report import Report
-from proctor.policies.monitor.compiled import CompiledPolicy
-from proctor.policies.preflight.checks.missing_context import missing_context
-from proctor.policies.stack.clauses import clauses_of
-from proctor.policies.stream.calls import STRICTNESS, Decision, RunContext, ToolCall, Violation
-from proctor.policies.stream.events import (
+from proctor.policies import RunContext
+from proctor.policies.events import (
     BudgetWarned,
-    Event,
     PolicyViolated,
     RunStarted,
     ToolApprovalGranted,
@@ -27,9 +19,116 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from proctor.policies.events.calls import STRICTNESS, ToolCall
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.verify.name_checks import missing_context
 
-from .results import DecisionRecord, SessionReport, ViolationRecord
-from .whose import whose
+from ..kit.client_tools import recorded_tools
+from ..kit.values import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import TypeAlias
+
+    from proctor.policies.errors import Violation
+    from proctor.policies.events import Event
+    from proctor.policies.events.calls import Decision
+    from proctor.policies.monitor.compiled_policy import CompiledPolicy
+    from proctor.policies.monitor.monitor import Report
+
+    from ..traces import TraceSession
+
+
+FailOn: TypeAlias = Literal["never", "warn", "deny", "cancel"]
+"""From which action on a broken rule makes a session, or a run, one that failed."""
+
+
+def fails(actions: Iterable[str], fail_on: FailOn = "deny") -> bool:
+    """Whether one of these actions is as strict as that."""
+    return fail_on != "never" and any(STRICTNESS[action] >= STRICTNESS[fail_on] for action in actions)
+
+
+class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule's finding about a recorded session.
+
+    Attributes:
+        rule: The rule's id.
+        policy: The member of the stack that it came from.
+        kind: The rule's type, the limit's name, or `net`.
+        action: What the rule asks for.
+        seq: The seq of the event that it is about; of the last one if it is about the end.
+        tool_call_id: The call that broke it, if one did.
+        tool_name: Its tool.
+        message: What happened, in words.
+        details: What was expected and what happened, with amounts.
+    """
+
+    rule: str
+    policy: str
+    kind: str
+    action: str
+    seq: int
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    message: str = ""
+    details: dict[str, Any] = {}
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gate would have answered to one call that was requested.
+
+    Attributes:
+        tool_call_id: The call.
+        action: What the gate would have answered.
+        violations: The ids of the rules that object.
+    """
+
+    tool_call_id: str
+    action: str
+    violations: list[str] = []
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One session under one policy.
+
+    Attributes:
+        session: The session's id.
+        passed: Nothing was violated, whatever the action.
+        violations: What was violated, in order.
+        rules: Each rule's status by its id: `held`, `violated`, `not_exercised` or `pending`.
+        whose: The user, role, tenant and labels that it ran for, where they are recorded.
+        unjudged: The rules that could not be judged, as the session's context leaves out what their `when` asks for;
+            each is among the violations.
+        decisions: The decisions, if the record has calls that were requested.
+    """
+
+    session: str
+    passed: bool
+    violations: list[ViolationRecord]
+    rules: dict[str, str]
+    whose: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    unjudged: list[str] | msgspec.UnsetType = msgspec.UNSET
+    decisions: list[DecisionRecord] | msgspec.UnsetType = msgspec.UNSET
+
+
+_FIELDS = ("user", "user_role", "tenant", "labels")
+
+
+def whose(session: TraceSession) -> dict[str, Any] | msgspec.UnsetType:
+    """For programs: what is recorded of them, UNSET where nothing is."""
+    context: RunContext = session.metadata.get("context", RunContext())
+    found = {name: value for name in _FIELDS if (value := getattr(context, name)) not in (msgspec.UNSET, None, {})}
+    return found or msgspec.UNSET
+
+
+def in_words(found: dict[str, Any] | msgspec.UnsetType) -> str:
+    """On one line: `user=ana labels.job=mail`."""
+    if found is msgspec.UNSET:
+        return ""
+    labels = {f"labels.{name}": value for name, value in found.get("labels", {}).items()}
+    flat = {name: value for name, value in found.items() if name != "labels"} | labels
+    return " ".join(f"{name}={value}" for name, value in flat.items())
+
 
 _EARLIER_CONCLUSIONS = (PolicyViolated, BudgetWarned)
 """What another policy concluded when the session was recorded is no fact of the session."""
@@ -238,3 +337,114 @@ def _over(given: RunContext, recorded: RunContext | None) -> RunContext:
             below = getattr(recorded, name)
             fields[name] = {**below, **value} if isinstance(below, dict) and isinstance(value, dict) else value
     return msgspec.structs.replace(recorded, **fields)
+
+
+class RuleTally(msgspec.Struct, kw_only=True):
+    """One rule over all sessions: how many ended with which status, and how often it was violated."""
+
+    rule: str
+    kind: str = ""
+    sessions: Counter[str] = msgspec.field(default_factory=Counter)
+    violations: int = 0
+
+
+class FailedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that broke rules, by id, with how often it broke each."""
+
+    session: str
+    source: str
+    rules: dict[str, int]
+    whose: str = ""
+
+
+class Tally:
+    """Sums up reports; `failed` keeps at most `keep` sessions that broke rules as strict as `fail_on`."""
+
+    def __init__(self, keep: int = 1000, fail_on: FailOn = "deny") -> None:
+        self.fail_on = fail_on
+        self.sessions = 0
+        self.passed = 0
+        self.violations = 0
+        self.rules: dict[str, RuleTally] = {}
+        self.failed: list[FailedSession] = []
+        self._keep = keep
+
+    def add(self, report: SessionReport, source: str = "") -> None:
+        """Take one session's report into account."""
+        self.sessions += 1
+        failed = fails((violation.action for violation in report.violations), self.fail_on)
+        self.passed += not failed
+        self.violations += len(report.violations)
+        for name, status in report.rules.items():
+            self._rule(name).sessions[status] += 1
+        for violation in report.violations:
+            rule = self._rule(violation.rule)
+            rule.kind = violation.kind
+            rule.violations += 1
+        for name in {violation.rule for violation in report.violations} - report.rules.keys():
+            self._rule(name).sessions["violated"] += 1  # a limit: it has no status of its own
+        if failed and len(self.failed) < self._keep:
+            rules = Counter(violation.rule for violation in report.violations)
+            self.failed.append(
+                FailedSession(session=report.session, source=source, rules=dict(rules), whose=in_words(report.whose))
+            )
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether no session failed."""
+        return self.passed == self.sessions
+
+    def _rule(self, name: str) -> RuleTally:
+        rule = self.rules.get(name)
+        if rule is None:
+            rule = self.rules[name] = RuleTally(rule=name)
+        return rule
+
+
+_LONGEST = 40
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class CallLine(msgspec.Struct, kw_only=True):
+    """One call of a session: where it stands in it (from 1), what it was, what became of it."""
+
+    position: int
+    seq: int
+    id: str
+    name: str
+    input: dict[str, Any]
+    fate: str = ""
+
+    @property
+    def text(self) -> str:
+        """The call as it would be written in a program, long arguments cut."""
+        arguments = ", ".join(f"{name}={_short(value)}" for name, value in self.input.items())
+        return f"{printable(self.name)}({printable(arguments)})"
+
+
+def call_lines(events: list[Event]) -> list[CallLine]:
+    """The calls of a session in order, each once."""
+    lines: dict[str, CallLine] = {}
+    for event in events:
+        if isinstance(event, ToolCallRequested | ToolCallStarted):
+            line = lines.get(event.tool_call_id)
+            if line is None:
+                line = lines[event.tool_call_id] = CallLine(
+                    position=len(lines) + 1,
+                    seq=event.seq,
+                    id=event.tool_call_id,
+                    name=event.tool_name,
+                    input=event.tool_input,
+                )
+            line.fate = "never ran" if isinstance(event, ToolCallRequested) else ""
+            line.input = event.tool_input
+        elif isinstance(event, ToolCallFailed | ToolCallDenied) and event.tool_call_id in lines:
+            lines[event.tool_call_id].fate = "failed" if isinstance(event, ToolCallFailed) else "denied"
+    return list(lines.values())
+
+
+def _short(value: Any) -> str:
+    text = _encoder.encode(value).decode(errors="replace")
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

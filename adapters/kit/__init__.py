@@ -12,27 +12,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.supervisor.lazily import lazily
+from proctor.supervisor.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from .event_stream import EventStream
-    from .gate import GateLink
-    from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits
-    from .log import run_logger, trace_of
+    from .client_process import ClientProcess, RpcClient, start_client
+    from .gate import EventStream, GateLink, run_logger, trace_of
+    from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError
+    from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
     from .message_calls import MessageCall, extract_calls
-    from .processes.client import ClientProcess, start_client
-    from .processes.commands import CommandResult, Subprocesses
-    from .processes.process_tree import ProcessTree, marked_environment, process_rungs
-    from .processes.rpc_client import RpcClient
-    from .task_provider import TaskProvider, at_work, provider_error
+    from .process_tree import ProcessTree, marked_environment, process_rungs
+    from .provider import TaskProvider, at_work, provider_error
+    from .subprocesses import CommandResult, Subprocesses
     from .tasks import helpers
     from .transcript import conversation, retold, text_of
-    from .uncountable_limits import uncounted
-    from .usage_figures import check_growth, dollars, tokens
-    from .values.jsonable import plain
-    from .values.named_object import named_object
-    from .wire.byte_lines import ByteLines, EndlessLineError
-    from .wire.jsonrpc import Peer, RpcClosedError, RpcError
+    from .usage_meter import check_growth, dollars, tokens
+    from .values import named_object, plain
 
 __all__ = [
     "ByteLines",
@@ -77,42 +71,39 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "wire.byte_lines": "ByteLines EndlessLineError",
-        "processes.client": "ClientProcess start_client",
-        "event_stream": "EventStream",
-        "gate": "GateLink",
-        "values.jsonable": "plain",
-        "wire.jsonrpc": "Peer RpcClosedError RpcError",
-        "launch_options": "allow_lists denied options_for policy_parts run_limits",
+        "client_process": "ClientProcess RpcClient start_client",
+        "gate": "EventStream GateLink run_logger trace_of",
+        "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError",
+        "launch_options": "allow_lists denied options_for policy_parts run_limits uncounted",
         "message_calls": "MessageCall extract_calls",
-        "log": "run_logger trace_of",
-        "values.named_object": "named_object",
-        "processes.process_tree": "ProcessTree marked_environment process_rungs",
-        "processes.rpc_client": "RpcClient",
-        "processes.commands": "CommandResult Subprocesses",
-        "task_provider": "TaskProvider at_work provider_error",
+        "process_tree": "ProcessTree marked_environment process_rungs",
+        "provider": "TaskProvider at_work provider_error",
+        "subprocesses": "CommandResult Subprocesses",
         "tasks": "helpers",
         "transcript": "conversation retold text_of",
-        "uncountable_limits": "uncounted",
-        "usage_figures": "check_growth dollars tokens",
+        "usage_meter": "check_growth dollars tokens",
+        "values": "named_object plain",
     },
 )
 
 ROOMS = (
-    "tool_names",  # what each client calls its tools
-    "message_calls",  # the calls in a framework's list of messages
-    "values",  # values by name, as records hold them, as a terminal shows them
-    "launch_options",  # the parts of a policy by name
-    "task_provider",  # a provider whose agent is a task of this process
-    "processes",  # clients and commands as processes, ended with everything they started
-    "wire",  # lines, JSON-RPC and HTTP over pipes and sockets
-    "gate",  # how the calls of a client reach the gate
-    "log",  # where adapters log
-    "event_stream",  # the events of an adapter whose work runs in tasks of its own
-    "whole_file",  # a file that is written as a whole, or not at all
-    "tasks",  # helper tasks beside a body of code that must not notice them
-    "transcript",  # a session's events as a model would be shown them
-    "usage_figures",  # what a client says was used
-    "uncountable_limits",  # limits that somebody who sees tool calls only cannot count
+    "client_process",
+    "client_tools",
+    "http_server",
+    "launch_options",
+    "message_calls",
+    "provider",
+    "trace_lines",
+    "transcript",
+    "usage_meter",
+    "function_tools",
+    "gate",
+    "jsonrpc",
+    "subprocesses",
+    "tasks",
+    "values",
+    "process_tree",
+    "environment",
+    "processes",
 )
 """Top first: each imports only those below it."""

@@ -2,23 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import traceback
+from collections import deque
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
 
-from proctor.policies.stream.calls import ToolCall, tell_model_default
-from proctor.policies.stream.events import Event, RunCompleted, ToolCallFailed
-from proctor.policies.stream.marks import same_input
-from proctor.policies.values.foreign import error_text
+from proctor.policies.events import RunCompleted, ToolCallFailed
+from proctor.policies.events.calls import same_input, tell_model_default
+from proctor.policies.values.foreign_code import error_text
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch
+from proctor.supervisor.log import logger
+from proctor.supervisor.ports.adapter import GateAnswer
 
-from .event_stream import EventStream
-from .log import run_logger, trace_of
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+    from typing import Any, Final
+
+    from proctor.policies.events import Event
+    from proctor.policies.events.calls import ToolCall
+    from proctor.supervisor.ports.adapter import Launch
+
+
+BACKLOG: Final = 1024
+"""Events that may wait for the reader before `put` waits for it too."""
+
+
+class EventStream:
+    """Hands events, in order, to the one who iterates the stream.
+
+    `put` slows down a client that reports faster than it is supervised. `emit` returns when the reader has come
+    back for more, so what an agent does next (ask the gate, run a call) comes after everything it said before.
+
+    Args:
+        backlog: how many events may wait for the reader before `put` waits.
+    """
+
+    def __init__(self, *, backlog: int = BACKLOG) -> None:
+        self._waiting: deque[tuple[Event, anyio.Event]] = deque()
+        self._backlog = backlog
+        self._wake = anyio.Event()
+        self._error: Exception | None = None
+        self.closed = False
+
+    async def emit(self, event: Event) -> None:
+        """Hand over one event and wait until it was dealt with; after the end of the stream, drop it."""
+        self.post(event)
+        await self.settled()
+
+    async def put(self, events: Iterable[Event]) -> None:
+        """Hand over events; while more of them wait than may, wait for the reader."""
+        for event in events:
+            self.post(event)
+            if len(self._waiting) >= self._backlog:
+                await self.settled()
+
+    def post(self, *events: Event) -> None:
+        """Hand over events without waiting; after the end of the stream, drop them."""
+        if not self.closed:
+            self._waiting.extend((event, anyio.Event()) for event in events)
+            self._wake.set()
+
+    async def settled(self) -> None:
+        """Return when everything handed over so far was dealt with, or the reader has left."""
+        if self._waiting:
+            await self._waiting[-1][1].wait()
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the stream after what was emitted, by raising `error` if given; only the first close counts."""
+        if not self.closed:
+            self._error = error
+            self.closed = True
+            self._wake.set()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The stream; to be iterated once."""
+        try:
+            while True:
+                while self._waiting:
+                    event, handled = self._waiting[0]
+                    yield event
+                    self._waiting.popleft()
+                    handled.set()
+                if self.closed:
+                    break
+                self._wake = anyio.Event()
+                await self._wake.wait()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """The reader has left: let all go that wait for it."""
+        self.closed = True
+        while self._waiting:
+            self._waiting.popleft()[1].set()
+
+
+def run_logger(launch: Launch) -> Any:
+    """A logger bound to a run and its session; silent until the program asks for logs."""
+    return logger(run_id=launch.run_id, session_id=launch.session_id)
+
+
+def trace_of(error: BaseException) -> str:
+    """An exception with where it came from, as text.
+
+    Log this in place of the exception: a program's own log format may print the local variables of every frame, and
+    those are tool inputs and secrets.
+    """
+    return "".join(traceback.format_exception(error))
+
 
 NO_SUCH_TOOL = "the client has no such tool"
+
+
 OTHER_INPUT = "the client cannot run a call with another input"
+
+
 CANCELLED = "the run is being cancelled"
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.policy import Allow, Deny, Policy
-from proctor.policies.rules.nets.shorthand import NetLine
-from proctor.policies.rules.nets.written import Net
-from proctor.policies.stack.clauses import Clause, clauses_of
-from proctor.policies.stack.limits import effective_limits
-from proctor.supervisor.ports.adapters import LaunchOptions
+from proctor.policies.policy import Allow, Deny, members_of
+from proctor.policies.rules.net_shorthand import NetLine
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.stack.merge import effective_limits
+from proctor.supervisor.ports.adapter import LaunchOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from typing import Any
+
+    from proctor.policies.language.selectors import ToolWhere
+    from proctor.policies.policy import Policy
+    from proctor.policies.rules.petri_net import Net
+    from proctor.policies.stack.clauses import Clause
 
 
 def denied(policy: Policy) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -97,3 +103,17 @@ def _tool_name(tool: str | ToolWhere) -> str:
         return tool
     names = tool.tool if isinstance(tool.tool, str) else " or ".join(tool.tool)
     return f"{names} where"
+
+
+USAGE = frozenset({"max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd"})
+"""Limits and budgets of what a model uses."""
+
+
+def uncounted(policies: Collection[Policy], kinds: Collection[str], *, why: str) -> Iterator[str]:
+    """One line for each of `policies` that has limits or budgets of `kinds`, which will not hold, with `why`."""
+    for policy in policies:
+        for member in members_of(policy):
+            names = [f"`{name}`" for name, _ in member.limits.given() if name in kinds]
+            names += [f"budget `{budget.name}`" for budget in member.budgets if budget.limit in kinds]
+            if names:
+                yield f"policy `{member.name}`: {', '.join(names)} cannot be held here; {why}"

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.supervisor.errors import UsageError
 
-from .values.jsonable import plain
+from .values import plain
 
 _ITEMS: Final = ("message", "reasoning")
 _NOT_INPUT: Final = ("id", "call_id", "type", "status", "output", "error")

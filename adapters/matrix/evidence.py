@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.policies.stream.calls import Capabilities
+from proctor.policies.events.run_context import Capabilities
 
 RECORD = Path(__file__).with_name("record.yaml")
 _OF_ONE_USE = frozenset({"mostly", "tools", "other_tools", "elsewhere", "model", "workspace", "home", "shell"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from proctor.policies.stream.calls import Capabilities
+from proctor.policies.events.run_context import Capabilities
 
 from .evidence import Shown, read_record, settled
 from .subjects import SUBJECTS, AdapterSubject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from proctor.policies.stream.calls import Capabilities
+from proctor.policies.events.run_context import Capabilities
 
 from .rows import Row
 

@@ -4,17 +4,11 @@ Importing this package needs no MCP library; using it needs `proctor[mcp]`. The 
 """
 
 ROOMS = (
-    "serving",  # a run from its options
-    "adapter",  # McpProxyAdapter
-    "session",  # one run
-    "downstream",  # where agents connect
-    "relay",  # one connection
-    "protocol",  # what the protocol lets a client say
-    "pending",  # what a client has asked for and waits for
-    "tool_list",  # which tools a client was shown
-    "names",  # what a tool is called in a policy; annotations
-    "upstream",  # where the server is
-    "visibility",  # which tools could be called now
-    "messages",  # messages, and what the proxy answers itself
+    "adapter",
+    "downstream",
+    "relay",
+    "upstream",
+    "messages",
+    "tools",
 )
 """Top first: each imports only those below it."""

@@ -2,20 +2,156 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+import signal
+from collections.abc import Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING
 
+import anyio
+import msgspec
+
+from proctor.policies.events import ErrorOccurred, RunCompleted
+from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
+from proctor.supervisor.api.supervisor import Supervisor
+from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.launch.launch import new_id
+from proctor.supervisor.ports.adapter import LaunchOptions, Rung
 
-from ..kit.launch_options import policy_parts
+from ..kit.gate import EventStream
+from ..kit.launch_options import USAGE, policy_parts, uncounted
+from ..kit.process_tree import ProcessTree, process_rungs
 from ..kit.tasks import helpers
-from .downstream.connections import Downstream
-from .names import Naming
-from .protocol import named_keys
-from .session import KEYS, ProxySession
-from .upstream import Upstream
+from .downstream import Downstream
+from .messages import named_keys
+from .relay import Relay, SharedByConnections
+from .tools import Naming, Visibility, trusts, with_annotations
+from .upstream import Upstream, offered_tools
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection
+    from typing import Any
+
+    from proctor.policies.events import Event
+    from proctor.supervisor.api.active_runs import RunHandle
+    from proctor.supervisor.ports.adapter import Launch, Provider
+    from proctor.supervisor.ports.store import Store
+
+    from .messages import Incoming, Outgoing
+
+
+INTERRUPT_S = 3.0
+
+
+KEYS = "keys"
+"""The launch option with the keys of inputs that the policy names."""
+
+
+class ProxySession:
+    """A Provider: clients served until they have gone, or the run is ended."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        upstream: Upstream,
+        downstream: Downstream,
+        *,
+        naming: Naming,
+        offered: Collection[str] | None,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._launch = launch
+        self._upstream = upstream
+        self._downstream = downstream
+        self._warn = warn
+        self._stream = EventStream()
+        self._scope = anyio.CancelScope()
+        self._relays: set[Relay] = set()
+        self._tree = ProcessTree(mark=launch.mark)
+        numbers = count(1)
+        self._desk = SharedByConnections(
+            gate=launch.gate,
+            report=self._stream.emit,
+            naming=naming,
+            visibility=Visibility(launch.narrow, offered),
+            new_id=lambda: f"call-{next(numbers)}",
+            warn=warn,
+            keys=frozenset(launch.options.options.get(KEYS, ())),
+        )
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream; see Provider."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """Answer what is open and hang up; then the server's processes. See Provider."""
+        return [
+            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S),
+            *process_rungs(self._tree, ended=self._give_up),
+        ]
+
+    async def work(self) -> None:
+        """Serve; whatever happens, the server's processes end first and the stream then."""
+        error: ProviderError | None = None
+        try:
+            with self._scope:
+                await self._downstream.take(self._serve)
+        except Exception as failure:
+            error = _provider_error(failure)
+        finally:
+            with anyio.CancelScope(shield=True):
+                if self._tree.snapshot():
+                    await self._tree.kill()
+            if error is None:
+                self._stream.post(RunCompleted())
+            self._stream.close(error)
+
+    def abandon(self) -> None:
+        """Nobody reads the stream any more."""
+        self._stream.abandon()
+
+    async def _serve(self, client: tuple[Incoming, Outgoing]) -> None:
+        relay: Relay | None = None
+        try:
+            async with self._upstream.connect(self._launch.mark) as server:
+                relay = Relay(self._desk, client, server)
+                self._relays.add(relay)
+                try:
+                    await relay.run()
+                finally:
+                    self._relays.discard(relay)
+        except Exception as failure:
+            error = _provider_error(failure)
+            if relay is not None:
+                await relay.answer_for_the_server(str(error))
+            if self._downstream.ends_with_client:
+                raise error from failure
+            self._warn(str(error))
+            await self._stream.emit(ErrorOccurred(code=error.code, message=str(error)))
+
+    async def _interrupt(self) -> dict[str, Any]:
+        seen = self._tree.snapshot()
+        with suppress(anyio.ClosedResourceError):
+            for relay in list(self._relays):
+                await relay.wind_up()
+        self._scope.cancel()
+        return {"seen": seen}
+
+    async def _give_up(self) -> None:
+        self._stream.close()
+        self._stream.abandon()
+
+
+def _provider_error(failure: BaseException) -> ProviderError:
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    if isinstance(failure, ProviderError):
+        return failure
+    return ProviderError(
+        f"the connection to the MCP server failed: {failure or type(failure).__name__}",
+        details={"error": repr(failure)},
+    )
 
 
 class McpProxyAdapter:
@@ -83,3 +219,73 @@ class McpProxyAdapter:
                 yield session
             finally:
                 session.abandon()
+
+
+NOT_COUNTED = USAGE | {"max_turns"}
+
+
+NO_USAGE = "MCP tells a server nothing of tokens, cost or turns"
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """What one proxy serves, to whom, and under which policies.
+
+    `trust_annotations` has every policy believe the server's annotations; without it only those do whose
+    `metadata.trusted_servers` names `server`.
+    """
+
+    upstream: Upstream
+    downstream: Downstream
+    policies: Sequence[Policy]
+    context: RunContext | None = None
+    server: str | None = None
+    trust_annotations: bool = False
+
+
+async def serve(store: Store, serving: Serving, *, warn: Callable[[str], None]) -> None:
+    """Serve until the clients have gone, a signal comes, or a policy ends the run.
+
+    Raises PolicyViolationError, ProviderError, StoreError, UsageError.
+    """
+    _check_name(serving.server)
+    for line in uncounted(serving.policies, NOT_COUNTED, why=NO_USAGE):
+        warn(line)
+    policies, offered = await _believing(serving)
+    adapter = McpProxyAdapter(serving.upstream, serving.downstream, server=serving.server, offered=offered, warn=warn)
+    async with Supervisor(store) as supervisor:
+        metadata = {"upstream": serving.upstream.label, "server": serving.server}
+        handle = await supervisor.start(adapter, "", policies=policies, context=serving.context, metadata=metadata)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_end_on_signal, handle)
+            await handle.wait_finished()
+            tasks.cancel_scope.cancel()
+    result = await handle.wait()
+    if result.status == "cancelled":
+        warn(f"run `{result.run_id}` was cancelled")
+
+
+async def _believing(serving: Serving) -> tuple[list[Policy], frozenset[str] | None]:
+    """The policies with the annotations each believes, and what was offered when they were read."""
+    trusted = [serving.trust_annotations or trusts(policy, serving.server) for policy in serving.policies]
+    if not any(trusted):
+        return list(serving.policies), None
+    naming = Naming(serving.server)
+    tools = await offered_tools(serving.upstream, new_id("run"))
+    policies = [
+        with_annotations([policy], tools, naming)[0] if believes else policy
+        for policy, believes in zip(serving.policies, trusted, strict=True)
+    ]
+    return policies, frozenset(naming.judged(str(tool.get("name"))) for tool in tools)
+
+
+def _check_name(server: str | None) -> None:
+    if server is not None and (not server or "__" in server or any(sign in server for sign in "*?[] \n")):
+        raise UsageError(f"server name `{server}` cannot stand in a tool's name; use letters, digits, `-` and `_`")
+
+
+async def _end_on_signal(handle: RunHandle) -> None:
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    with suppress(NotImplementedError), anyio.open_signal_receiver(*wanted) as signals:
+        async for number in signals:
+            await handle.cancel(reason=f"the proxy got {signal.Signals(number).name}")
+            return

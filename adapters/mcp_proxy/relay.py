@@ -6,26 +6,158 @@ What the protocol defines and is not about tools goes through untouched, in both
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from proctor.policies.stream.calls import ToolCall, tell_model_default
-from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed
+from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed
+from proctor.policies.events.calls import ToolCall, tell_model_default
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import Gate
+from proctor.supervisor.ports.adapter import Gate
 
-from . import messages, protocol
-from .names import Naming
-from .pending import Handshake, Listing, Pending, PendingCall, PendingRequest, about, asked_for, progress_token
-from .tool_list import ToolList
-from .visibility import Visibility
+from . import messages
+from .tools import Naming, ToolList, Visibility
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from anyio.abc import TaskGroup
+    from mcp.shared.message import MessageMetadata
+
+    from .messages import RequestId
+
+
+class PendingRequest:
+    """A request that is only passed on: `id` is the client's own, `withdrawn` whether the client has cancelled it."""
+
+    __slots__ = ("id", "withdrawn")
+
+    def __init__(self, id: RequestId) -> None:
+        self.id = id
+        self.withdrawn = False
+
+
+class Handshake(PendingRequest):
+    """The client's `initialize`."""
+
+    __slots__ = ()
+
+
+class Listing(PendingRequest):
+    """A page of `tools/list`; `first` when it begins the list."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, id: RequestId, *, first: bool) -> None:
+        super().__init__(id)
+        self.first = first
+
+
+class PendingCall(PendingRequest):
+    """A tool call: held at the gate, then with the server."""
+
+    __slots__ = ("call", "progress", "running", "scope")
+
+    def __init__(self, id: RequestId, call: ToolCall, progress: RequestId | None) -> None:
+        super().__init__(id)
+        self.call = call
+        self.progress = progress
+        self.running = False
+        self.scope = anyio.CancelScope()
+
+
+class Pending:
+    """What a client has asked for and has no answer to.
+
+    The server is asked under numbers of the proxy's own: servers read ids as their language does (2**53 + 1 is 2**53
+    in JavaScript), and answer what was cancelled when its id may be another request's already.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[RequestId, PendingRequest] = {}
+        self._by_number: dict[int, PendingRequest] = {}
+        self._numbers = count(1)
+
+    def __iter__(self) -> Iterator[PendingRequest]:
+        """Those the client waits for, and calls that it has withdrawn and the server works on still."""
+        return iter(
+            [*{id(request): request for request in (*self._by_id.values(), *self._by_number.values())}.values()]
+        )
+
+    def has(self, request_id: Any) -> bool:
+        """Whether the client waits for an answer under this id."""
+        return request_id in self._by_id
+
+    def add(self, request: PendingRequest) -> None:
+        """The client asks."""
+        self._by_id[request.id] = request
+
+    def passed_on(self, request: PendingRequest) -> int:
+        """It goes to the server; gives the number it is asked under."""
+        number = next(self._numbers)
+        self._by_number[number] = request
+        return number
+
+    def withdraw(self, request_id: Any) -> tuple[PendingRequest, int | None] | None:
+        """What the client cancels by its id, and the number the server knows it by, if it does; None if nothing."""
+        usable = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        request = self._by_id.get(request_id) if usable else None
+        if request is None:
+            return None
+        number = next((number for number, each in self._by_number.items() if each is request), None)
+        if number is not None and not isinstance(request, Handshake):
+            request.withdrawn = True
+            del self._by_id[request.id]
+        return request, number
+
+    def answered(self, number: Any) -> PendingRequest | None:
+        """What the server answers; None for what it was not asked."""
+        request = self._by_number.pop(number, None) if isinstance(number, int) else None
+        if request is not None and not request.withdrawn:
+            self._by_id.pop(request.id, None)
+        return request
+
+    def drop(self, request: PendingRequest) -> None:
+        """Nobody waits for it any more."""
+        if self._by_id.get(request.id) is request:
+            del self._by_id[request.id]
+        self._by_number = {number: each for number, each in self._by_number.items() if each is not request}
+
+
+def asked_for(message: JSONRPCRequest) -> PendingRequest:
+    """What a request that is no tool call asks for."""
+    if message.method == "initialize":
+        return Handshake(message.id)
+    if message.method == "tools/list":
+        return Listing(message.id, first=not (message.params or {}).get("cursor"))
+    return PendingRequest(message.id)
+
+
+def progress_token(params: Mapping[str, Any]) -> RequestId | None:
+    """By what a request wants to hear of its progress."""
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if isinstance(token, str | int) else None
+
+
+def about(message: Any, pending: Pending) -> MessageMetadata:
+    """Which request a notice of progress belongs to: over HTTP it travels with that request's answer."""
+    token = (message.params or {}).get("progressToken")
+    if token is None:
+        return None
+    found = (request.id for request in pending if isinstance(request, PendingCall) and request.progress == token)
+    request_id = next(found, None)
+    return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)
+
 
 LOST = "the MCP server ended before it answered"
+
+
 HANDSHAKE_S = 50.0
 """Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
 
@@ -121,7 +253,7 @@ class Relay:
     async def _noticed(self, message: JSONRPCNotification) -> None:
         if message.method == "notifications/cancelled":
             await self._withdrawn(message)
-        elif message.method in protocol.NOTICES:
+        elif message.method in messages.NOTICES:
             await self._pass_on(message)
         else:  # also a request whose id is none: null, a float, a boolean, an object, a list
             self._desk.warn(f"the client sent `{messages.short(message.method)}` without a usable id; it is dropped")
@@ -132,13 +264,13 @@ class Relay:
         if self._pending.has(message.id):
             why = f"the request id `{message.id}` is in use"
             await self._tell(messages.failure(message.id, messages.INVALID_REQUEST, why))
-        elif message.method == protocol.TOOL_CALL:
+        elif message.method == messages.TOOL_CALL:
             await self._called(message, tasks)
         elif message.method == "server/discover":
             # Without the handshake there would be no stream for the notice that the tools changed.
             why = "this proxy speaks the protocol versions that begin with `initialize`"
             await self._tell(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
-        elif message.method not in protocol.REQUESTS:
+        elif message.method not in messages.REQUESTS:
             why = (
                 f"this proxy passes on no `{message.method}`: the protocol does not define it, or it evades the gate"
             )
@@ -157,7 +289,7 @@ class Relay:
 
     async def _called(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         params = message.params or {}
-        problem = protocol.call_problem(params, self._desk.keys)
+        problem = messages.call_problem(params, self._desk.keys)
         if problem is not None:
             await self._tell(messages.failure(message.id, messages.INVALID_PARAMS, problem))
             return
@@ -254,7 +386,7 @@ class Relay:
     async def _take_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
         """What the client is told of what the server asks or announces: only what the protocol defines."""
         is_request = isinstance(message, JSONRPCRequest)
-        if message.method in (protocol.SERVER_REQUESTS if is_request else protocol.SERVER_NOTICES):
+        if message.method in (messages.SERVER_REQUESTS if is_request else messages.SERVER_NOTICES):
             if isinstance(message, JSONRPCRequest):
                 self._asked_by_server.add(message.id)
             return SessionMessage(message, about(message, self._pending))

@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
-from ..kit.processes.process_tree import marked_environment
+from ..kit.process_tree import marked_environment
 from .messages import Incoming, Outgoing
 
 PROBE_S = 30.0

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.supervisor.lazily import lazily
+from proctor.supervisor.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from proctor.supervisor.store.memory.store import MemoryStore
+    from proctor.supervisor.store.memory_store import MemoryStore
 
     from .postgres import PostgresStore
     from .sqlite import SQLiteStore
@@ -24,19 +24,18 @@ __all__ = ["MemoryStore", "PostgresStore", "SQLiteStore", "open_store"]
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "..supervisor.store.memory.store": "MemoryStore",
-        "store_names": "open_store",
+        "..supervisor.store.memory_store": "MemoryStore",
         "postgres": "PostgresStore",
         "sqlite": "SQLiteStore",
+        "store_names": "open_store",
     },
 )
 
 ROOMS = (
-    "audit",  # whether a record is what was written, and all of it
-    "store_names",  # a store by the name that people give it
-    "postgres",  # a PostgreSQL database, any number of machines
-    "sqlite",  # one file, any number of processes on one machine
-    "tables",  # what stores do alike in the tables of every database
-    "wakeups",  # from a writer's thread back to the tasks that wait
+    "audit",
+    "store_names",
+    "postgres",
+    "sqlite",
+    "tables",
 )
 """Top first: each imports only those below it."""

@@ -5,18 +5,12 @@ Without an observer, nothing here is imported and no run is slower.
 
 from __future__ import annotations
 
-from .observer import OpenTelemetry
-from .trace_context import trace_metadata
+from .observer import OpenTelemetry, trace_metadata
 
 __all__ = ["OpenTelemetry", "trace_metadata"]
 
 ROOMS = (
-    "exporting",  # spans and metrics sent to a collector, for programs that have set up nothing themselves
-    "observer",  # what is handed the events
-    "open_runs",  # the spans of the runs that go on
-    "meters",  # the metrics
-    "trace_context",  # the trace a run is part of
-    "attributes",  # what spans and metrics say
-    "names",  # how that is called
+    "observer",
+    "attributes",
 )
 """Top first: each imports only those below it."""

@@ -7,19 +7,173 @@ Text is bounded, because an agent chooses the names of the tools it calls. Every
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.policies.stream.events import PolicyViolated, RunStarted
+if TYPE_CHECKING:
+    from typing import Any, Final, TypeAlias
 
-from . import names
+    from proctor.policies.events import PolicyViolated, RunStarted
+
+
+INVOKE_AGENT: Final = "invoke_agent"
+
+
+EXECUTE_TOOL: Final = "execute_tool"
+
+
+RUN_GUARDRAIL: Final = "run_guardrail"
+
+
+OPERATION: Final = "gen_ai.operation.name"
+
+
+PROVIDER: Final = "gen_ai.provider.name"
+
+
+AGENT: Final = "gen_ai.agent.name"
+
+
+CONVERSATION: Final = "gen_ai.conversation.id"
+
+
+MODEL: Final = "gen_ai.request.model"
+
+
+TOOL: Final = "gen_ai.tool.name"
+
+
+TOOL_CALL: Final = "gen_ai.tool.call.id"
+
+
+TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+
+
+TOOL_RESULT: Final = "gen_ai.tool.call.result"
+
+
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+
+
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+
+
+TOKEN_TYPE: Final = "gen_ai.token.type"
+
+
+ERROR_TYPE: Final = "error.type"
+
+
+USAGE: Final = {
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
+}
+"""By the fields of our own record of usage."""
+
+
+RUN: Final = "proctor.run.id"
+
+
+STATUS: Final = "proctor.run.status"
+
+
+REASON: Final = "proctor.run.reason"
+
+
+TENANT: Final = "proctor.tenant"
+
+
+LABEL: Final = "proctor.label."
+
+
+COST: Final = "proctor.usage.cost_usd"
+
+
+DECISION: Final = "proctor.decision"
+
+
+POLICY: Final = "proctor.policy"
+
+
+RULE: Final = "proctor.rule"
+
+
+RULES: Final = "proctor.rules"
+
+
+KIND: Final = "proctor.violation.kind"
+
+
+ACTION: Final = "proctor.violation.action"
+
+
+ENFORCEMENT: Final = "proctor.violation.enforcement"
+
+
+MESSAGE: Final = "proctor.violation.message"
+
+
+LIMIT: Final = "proctor.limit"
+
+
+APPROVAL: Final = "proctor.approval.outcome"
+
+
+BY: Final = "proctor.approval.by"
+
+
+VIOLATION_EVENT: Final = "proctor.violation"
+
+
+WARNING_EVENT: Final = "proctor.budget_warning"
+
+
+APPROVAL_EVENT: Final = "proctor.approval"
+
+
+DURATION_METRIC: Final = "gen_ai.client.operation.duration"
+
+
+TOKENS_METRIC: Final = "gen_ai.client.token.usage"
+
+
+RUNS_METRIC: Final = "proctor.runs"
+
+
+ACTIVE_METRIC: Final = "proctor.runs.active"
+
+
+DECISIONS_METRIC: Final = "proctor.decisions"
+
+
+VIOLATIONS_METRIC: Final = "proctor.violations"
+
+
+APPROVALS_METRIC: Final = "proctor.approvals"
+
+
+WAIT_METRIC: Final = "proctor.approval.wait"
+
+
+COST_METRIC: Final = "proctor.cost"
+
 
 Attributes: TypeAlias = dict[str, str | int | float | bool | tuple[str, ...]]
 
+
 NAME_CHARS = 128
+
+
 CONTENT_CHARS = 8 * 1024
+
+
 _LABELS = 16
+
+
 _PROVIDERS = {"claude": "anthropic", "codex": "openai", "openai-agents": "openai"}
 """Adapters whose models are one provider's; the others go by their own name."""
 
@@ -41,45 +195,43 @@ def content(value: object) -> str:
 
 def of_agent(adapter: str, model: str | None) -> Attributes:
     """The attributes of the agent, for spans and metrics alike."""
-    found: Attributes = {names.AGENT: name(adapter), names.PROVIDER: _PROVIDERS.get(adapter, name(adapter))}
+    found: Attributes = {AGENT: name(adapter), PROVIDER: _PROVIDERS.get(adapter, name(adapter))}
     if model:
-        found[names.MODEL] = name(model)
+        found[MODEL] = name(model)
     return found
 
 
 def of_run(event: RunStarted) -> Attributes:
     """The attributes that a run's span has from the start."""
-    found = {names.CONVERSATION: name(event.session_id), names.RUN: name(event.run_id)}
+    found = {CONVERSATION: name(event.session_id), RUN: name(event.run_id)}
     context = event.metadata.get("context")
     context = context if isinstance(context, Mapping) else {}
-    for key, value in ((names.POLICY, event.metadata.get("policy")), (names.TENANT, context.get("tenant"))):
+    for key, value in ((POLICY, event.metadata.get("policy")), (TENANT, context.get("tenant"))):
         if isinstance(value, str):
             found[key] = name(value)
     labels = context.get("labels")
     for label, value in list(labels.items())[:_LABELS] if isinstance(labels, Mapping) else ():
-        found[names.LABEL + name(str(label))] = name(str(value))
+        found[LABEL + name(str(label))] = name(str(value))
     return {**found, **of_agent(event.provider, event.model)}
 
 
 def of_violation(event: PolicyViolated) -> Attributes:
     """The attributes of a violation: its rule and policy, and how far it got."""
     return {
-        names.POLICY: name(event.policy),
-        names.RULE: name(event.rule),
-        names.KIND: name(event.kind),
-        names.ACTION: name(event.action),
-        names.ENFORCEMENT: name(event.enforcement),
+        POLICY: name(event.policy),
+        RULE: name(event.rule),
+        KIND: name(event.kind),
+        ACTION: name(event.action),
+        ENFORCEMENT: name(event.enforcement),
     }
 
 
 def of_usage(usage: Mapping[str, Any]) -> Attributes:
     """The attributes of usage: tokens, and cost in USD, if they are numbers."""
     found: Attributes = {
-        attribute: count
-        for field, attribute in names.USAGE.items()
-        if type(count := usage.get(field)) is int and count
+        attribute: count for field, attribute in USAGE.items() if type(count := usage.get(field)) is int and count
     }
     cost = usage.get("cost_usd")
     if isinstance(cost, int | float) and cost:
-        found[names.COST] = float(cost)
+        found[COST] = float(cost)
     return found

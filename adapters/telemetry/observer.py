@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import time
+from contextlib import contextmanager
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING
 
-from opentelemetry import metrics, trace
-from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import TracerProvider
+from opentelemetry import context, metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ApprovalEvent,
     BudgetWarned,
-    Event,
     MessageReceived,
     MessageSent,
     PolicyViolated,
@@ -30,18 +33,235 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from proctor.policies.events.calls import STRICTNESS
+from proctor.supervisor.errors import UsageError
 
-from ..kit.processes.trace_context import carry_trace
-from . import names
-from .attributes import content, name
-from .meters import Meters
-from .open_runs import OpenRun, OpenSpan, moment
-from .trace_context import carried
+from ..kit.environment import carry_trace
+from . import attributes as names
+from .attributes import content, name, of_agent, of_run, of_usage, of_violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from datetime import datetime
+    from typing import Any
+
+    from opentelemetry.metrics import Meter, MeterProvider
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+    from proctor.policies.events import Event, ToolEvent
+
+    from .attributes import Attributes
+
+
+_KEYS = ("traceparent", "tracestate")
+
+
+_W3C = TraceContextTextMapPropagator()
+
+
+def trace_metadata() -> dict[str, str]:
+    """The current span as metadata for a run that another process or a later task will start; empty if there is none.
+
+    `create_run(store, prompt, metadata=trace_metadata())`.
+    """
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier)
+    return carrier
+
+
+def parent_of(metadata: Mapping[str, object]) -> Context | None:
+    """The trace context in a run's metadata; None stands for that of whoever started it here."""
+    carrier = {key: value for key in _KEYS if isinstance(value := metadata.get(key), str)}
+    context = _W3C.extract(carrier)
+    return context if trace.get_current_span(context).get_span_context().is_valid else None
+
+
+def carried(span: Span) -> dict[str, str]:
+    """A span as its children in other processes refer to it; empty for one that cannot be a parent."""
+    carrier: dict[str, str] = {}
+    _W3C.inject(carrier, trace.set_span_in_context(span))
+    return carrier
+
+
+MOST_OPEN = 1_000
+"""Spans of one kind that a run holds open; the oldest is ended for one more."""
+
+
+class OpenSpan:
+    """A span with the moment it began, in nanoseconds."""
+
+    __slots__ = ("actions", "began", "rules", "span", "waits_since")
+
+    def __init__(self, span: Span, began: int) -> None:
+        self.span = span
+        self.began = began
+        self.actions: list[str] = []
+        self.rules: list[str] = []
+        self.waits_since: int | None = None
+
+    def end(self, at: int, *, error: str | None = None) -> float:
+        """End it; returns its duration in seconds."""
+        if error is not None:
+            self.span.set_status(Status(StatusCode.ERROR))
+            self.span.set_attribute(names.ERROR_TYPE, error)
+        self.span.end(max(at, self.began))
+        return max(at - self.began, 0) / 1e9
+
+
+class OpenRun:
+    """One run: its span, and those inside it by call id."""
+
+    def __init__(self, event: RunStarted, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self.agent = of_agent(event.provider, event.model)
+        self.tools = frozenset(event.tools or ())
+        self.policy = name(str(event.metadata.get("policy", "")))
+        self.began = nanoseconds(event.at)
+        attributes = {names.OPERATION: names.INVOKE_AGENT, **of_run(event)}
+        span = tracer.start_span(
+            f"{names.INVOKE_AGENT} {self.agent[names.AGENT]}",
+            context=parent_of(event.metadata),
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=self.began,
+        )
+        self.own = OpenSpan(span, self.began)
+        self.decisions: dict[str, OpenSpan] = {}
+        self.calls: dict[str, OpenSpan] = {}
+        self.ended_by: str | None = None
+
+    def decide(self, event: ToolEvent) -> OpenSpan:
+        """A call was requested."""
+        return self._open(self.decisions, event, f"{names.RUN_GUARDRAIL} {self.policy}", names.RUN_GUARDRAIL)
+
+    def decided(self, call_id: str, at: int, action: str | None = None) -> str | None:
+        """End a decision's span; returns the action, or None if nothing was being decided."""
+        found = self.decisions.pop(call_id, None)
+        if found is None:
+            return None
+        action = action or max(found.actions, key=lambda action_name: STRICTNESS.get(action_name, 0), default="allow")
+        found.span.set_attributes({names.DECISION: action, names.RULES: tuple(dict.fromkeys(found.rules))})
+        found.end(at)
+        return action
+
+    def call(self, event: ToolEvent) -> OpenSpan:
+        """A call runs."""
+        return self._open(self.calls, event, f"{names.EXECUTE_TOOL} {name(event.tool_name)}", names.EXECUTE_TOOL)
+
+    def violated(self, event: PolicyViolated, more: Attributes) -> None:
+        """Add a violation to the decision it is about, else to the call, else to the run."""
+        call_id = event.tool_call_id or ""
+        decision = self.decisions.get(call_id)
+        if decision is not None:
+            decision.actions.append(event.action)
+            decision.rules.append(name(event.rule))
+        if event.action == "cancel":
+            self.ended_by = name(event.rule)
+        about = decision or self.calls.get(call_id) or self.own
+        about.span.add_event(names.VIOLATION_EVENT, {**of_violation(event), **more}, nanoseconds(event.at))
+
+    def end(self, at: int, *, status: str, error: str | None, usage: Mapping[str, Any]) -> Attributes:
+        """End every span; returns what the run used."""
+        for open_span in (*self.decisions.values(), *self.calls.values()):
+            open_span.end(at, error=status)
+        used = of_usage(usage)
+        self.own.span.set_attributes({names.STATUS: status, **used})
+        self.own.end(at, error=error)
+        return used
+
+    def _open(self, spans: dict[str, OpenSpan], event: ToolEvent, title: str, operation: str) -> OpenSpan:
+        for over in (event.tool_call_id, next(iter(spans), "") if len(spans) >= MOST_OPEN else ""):
+            if (old := spans.pop(over, None)) is not None:
+                old.end(nanoseconds(event.at), error="unfinished")
+        began = nanoseconds(event.at)
+        attributes: Attributes = {
+            names.OPERATION: operation,
+            names.CONVERSATION: name(event.session_id),
+            names.TOOL: name(event.tool_name),
+            names.TOOL_CALL: name(event.tool_call_id),
+        }
+        parent = self.calls.get(event.parent_tool_call_id or "", self.own)
+        within = trace.set_span_in_context(parent.span, Context())
+        span = self._tracer.start_span(title, within, SpanKind.INTERNAL, attributes, start_time=began)
+        spans[event.tool_call_id] = OpenSpan(span, began)
+        return spans[event.tool_call_id]
+
+
+def nanoseconds(at: datetime | None) -> int:
+    """A moment in nanoseconds since the epoch, as OpenTelemetry counts."""
+    return time.time_ns() if at is None else int(at.timestamp() * 1_000_000) * 1_000
+
+
+def moment(event: Event) -> int:
+    """When an event happened, in nanoseconds."""
+    return nanoseconds(event.at)
+
+
+class Meters:
+    """Every instrument, created once."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._duration = meter.create_histogram(names.DURATION_METRIC, "s", "How long runs and tool calls took.")
+        self._tokens = meter.create_histogram(names.TOKENS_METRIC, "{token}", "Tokens a run used.")
+        self._runs = meter.create_counter(names.RUNS_METRIC, "{run}", "Runs that ended, by status.")
+        self._active = meter.create_up_down_counter(names.ACTIVE_METRIC, "{run}", "Runs that go on.")
+        self._decisions = meter.create_counter(names.DECISIONS_METRIC, "{decision}", "Decisions on calls, by action.")
+        self._violations = meter.create_counter(names.VIOLATIONS_METRIC, "{violation}", "Rules that found something.")
+        self._approvals = meter.create_counter(names.APPROVALS_METRIC, "{approval}", "Approvals, by outcome.")
+        self._wait = meter.create_histogram(names.WAIT_METRIC, "s", "How long a call waited for a person.")
+        self._cost = meter.create_counter(names.COST_METRIC, "USD", "What runs cost.")
+
+    def began(self, agent: Attributes) -> None:
+        """Count a run that starts."""
+        self._active.add(1, agent)
+
+    def ended(self, agent: Attributes, *, status: str, seconds: float, usage: Attributes) -> None:
+        """A run is over."""
+        self._active.add(-1, agent)
+        self._runs.add(1, {**agent, names.STATUS: status})
+        operation = {**agent, names.OPERATION: names.INVOKE_AGENT}
+        self._duration.record(seconds, {**operation, names.STATUS: status})
+        for kind in ("input", "output"):
+            if isinstance(count := usage.get(names.USAGE[f"{kind}_tokens"]), int):
+                self._tokens.record(count, {**operation, names.TOKEN_TYPE: kind})
+        if isinstance(cost := usage.get(names.COST), float):
+            self._cost.add(cost, agent)
+
+    def ran(self, agent: Attributes, *, tool: str | None, failed: bool, seconds: float) -> None:
+        """Count a call that ran; `tool` is its name if the adapter had listed it."""
+        found: Attributes = {**agent, names.OPERATION: names.EXECUTE_TOOL}
+        if tool is not None:
+            found[names.TOOL] = tool
+        if failed:
+            found[names.ERROR_TYPE] = "tool_error"
+        self._duration.record(seconds, found)
+
+    def decided(self, agent: Attributes, action: str) -> None:
+        """A call was decided."""
+        self._decisions.add(1, {**agent, names.DECISION: action})
+
+    def violated(self, agent: Attributes, event: PolicyViolated) -> None:
+        """A rule found something."""
+        self._violations.add(1, {**agent, **of_violation(event)})
+
+    def approval(self, agent: Attributes, outcome: str, waited_s: float | None) -> None:
+        """An approval is closed."""
+        found: Attributes = {**agent, names.APPROVAL: outcome}
+        self._approvals.add(1, found)
+        if waited_s is not None:
+            self._wait.record(waited_s, found)
+
 
 _VERSION = version("proctor")
+
+
 MOST_RUNS = 10_000
 """Runs that are followed at once; the oldest is let go for one more: its end was never stored."""
+
+
 _STATUS = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
+
+
 _OUTCOME = {ToolApprovalGranted: "granted", ToolApprovalDenied: "denied", ToolApprovalExpired: "expired"}
 
 
@@ -168,3 +388,34 @@ class OpenTelemetry:
         """Content, where it is asked for."""
         if self._content and value is not None:
             about.span.set_attribute(attribute, content(value))
+
+
+@contextmanager
+def exported() -> Iterator[OpenTelemetry]:
+    """An observer whose spans and metrics are sent while this is open, and at its end. A run that starts
+    meanwhile is part of the trace that TRACEPARENT names. Raises UsageError if the extra is not installed.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as missing:
+        raise UsageError(f"`{missing.name}` is not installed: pip install 'proctor[otel]'") from None
+
+    resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "proctor")})
+    traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+    traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+    meters = MeterProvider([reader], resource, shutdown_on_exit=False)
+    given = {name.lower(): os.environ[name] for name in ("TRACEPARENT", "TRACESTATE") if name in os.environ}
+    token = context.attach(TraceContextTextMapPropagator().extract(given))
+    try:
+        yield OpenTelemetry(tracer_provider=traces, meter_provider=meters)
+    finally:
+        context.detach(token)
+        traces.shutdown()
+        meters.shutdown()

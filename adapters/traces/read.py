@@ -2,15 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING
 
-from .claude.files import without_subagents
-from .errors import TraceError
-from .formats import FORMATS, check_format, detect
-from .lines import open_lines
-from .session import TraceSession
+import msgspec
+
+from proctor.policies.events import EVENT_TYPES
+
+from ..agents.claude import log as claude
+from ..agents.claude.log import without_subagents
+from ..agents.codex import log as codex
+from ..kit.trace_lines import TraceError, TraceLines, TraceSession, is_whole, open_lines
+from . import otel, sessions
+from .otel import is_span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import IO, Any, TypeAlias
+
+
+Reader: TypeAlias = Callable[[TraceLines], Iterator[TraceSession]]
+
+
+FORMATS: dict[str, Reader] = {
+    "events": sessions.read_own_events,
+    "sessions": sessions.read,
+    "claude": claude.read,
+    "codex": codex.read,
+    "otel": otel.read,
+}
+"""Every format that can be read, by the name users give it."""
+
+
+_DATABASE = b"SQLite format 3\0"
+
+
+_LENIENT = ("claude", "codex")
+
+
+_LOOKED_AT = 50
+
+
+_ROLLOUT = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+
+
+_CLAUDE = ("user", "assistant", "system", "summary", "result")
+
+
+_CLAUDE_MARKS = ("parentUuid", "sessionId", "leafUuid", "messageId", "session_id")
+
+
+_anything = msgspec.json.Decoder()
+
+
+def detect(lines: TraceLines) -> str:
+    """The name of the format, judged by the first lines that tell. Raises TraceError when none does."""
+    for line in lines.peek(_LOOKED_AT):
+        if line.startswith(_DATABASE):
+            hint = f"`proctor export --store {lines.name} -o FILE` writes the sessions of a store as a trace"
+            raise lines.fail(f"this is a database, not a trace; {hint}", whole_file=True)
+        if not is_whole(line):
+            break
+        if name := _format_of(_anything.decode(line)):
+            return name
+    else:
+        raise lines.fail(_unknown("no line tells the format"), whole_file=True)
+    if line.lstrip()[:1] in (b"{", b"["):
+        return "otel"
+    raise TraceError(_unknown("not JSON"), place=f"{lines.name}:{lines.looked_at}")
+
+
+def check_format(lines: TraceLines, format: str) -> None:
+    """Raises TraceError when a reader that passes over what it does not know is given another format's file."""
+    if format not in _LENIENT:
+        return
+    for line in lines.peek(_LOOKED_AT):
+        found = _format_of(_anything.decode(line)) if is_whole(line) else None
+        if found == format:
+            return
+        if found is not None:
+            raise lines.fail(f"it is in the format `{found}`, not `{format}`", whole_file=True)
+
+
+def _unknown(what: str) -> str:
+    return f"{what}; name it with `--format {'|'.join(FORMATS)}`"
+
+
+def _format_of(value: Any) -> str | None:
+    if is_span(value):
+        return "otel"
+    if not isinstance(value, dict):
+        return None
+    kind = value.get("type")
+    if sessions.is_export(value):
+        return "events"
+    if kind is None:
+        return "sessions" if "id" in value and isinstance(value.get("events"), list) else None
+    if kind in _ROLLOUT and "payload" in value:
+        return "codex"
+    if isinstance(kind, str) and kind in EVENT_TYPES:
+        return "events"
+    if kind in _CLAUDE and any(mark in value for mark in _CLAUDE_MARKS):
+        return "claude"
+    return "events" if "seq" in value and "session_id" in value else None
+
 
 _ENDINGS = (".jsonl", ".ndjson", ".json")
 

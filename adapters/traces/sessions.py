@@ -5,23 +5,34 @@ What a call was asked with is its `arguments` or `input`, what it gave is its `c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from proctor.policies.stream.events import (
+from proctor.policies.errors import EventError
+from proctor.policies.events import (
+    TERMINAL,
+    RunStarted,
     TokenUsageUpdated,
     ToolCallCompleted,
+    ToolCallDenied,
     ToolCallRequested,
     ToolCallStarted,
     Unrecognized,
 )
-from proctor.policies.values.canonical import json_words
+from proctor.policies.events.codec import decode_event
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.values.json_values import json_words
 
-from .lines import TraceLines
-from .session import EventLog, TraceSession
-from .values import message_kind, tool_input
+from ..kit.trace_lines import EventLog, TraceSession, message_kind, tool_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    from proctor.policies.events import Event
+
+    from ..kit.trace_lines import TraceLines
 
 
 class _Item(msgspec.Struct, tag_field="type", kw_only=True):
@@ -59,7 +70,11 @@ class _Result(_Item, tag="tool_result"):
 
 
 ItemT = TypeVar("ItemT")
+
+
 _Known: TypeAlias = _Message | _Usage | _Call | _Result
+
+
 _KNOWN = ("message", "usage", "tool_call", "tool_result")
 
 
@@ -73,6 +88,8 @@ class _Line(msgspec.Struct, Generic[ItemT], kw_only=True):
 
 
 _strict = msgspec.json.Decoder(_Line[_Known])
+
+
 _loose = msgspec.json.Decoder(_Line[dict[str, Any]])
 
 
@@ -158,3 +175,86 @@ def _usage(log: EventLog, usage: _Usage, model: str | None) -> None:
         cost_usd=usage.cost,
         model=usage.model or model,
     )
+
+
+_EVENT = b'{"event":'
+
+
+def read_own_events(lines: TraceLines) -> Iterator[TraceSession]:
+    """The sessions of one file, in the order of their first events. Raises TraceError.
+
+    A session is held until the file ends: only then is it known that no event of it follows.
+    """
+    sessions: dict[str, list[Event]] = {}
+    for line in lines:
+        if (event := _own_events_decode(lines, line)) is None:
+            continue
+        events = sessions.setdefault(event.session_id or event.run_id or lines.name, [])
+        events.append(event if event.seq else msgspec.structs.replace(event, seq=len(events) + 1))
+    for session_id, events in sessions.items():
+        yield TraceSession(
+            id=session_id,
+            source=lines.name,
+            format="events",
+            events=events,
+            complete=_is_complete(events),
+            never_ran=_denied(events),
+            metadata=_metadata(events),
+        )
+
+
+def is_export(value: dict[str, Any]) -> bool:
+    """Whether a line's object is the head of an export."""
+    return str(value.get("format", "")).startswith("proctor record ")
+
+
+def _own_events_decode(lines: TraceLines, line: bytes) -> Event | None:
+    """The event of a line; None for the head of an export and for a run in it."""
+    try:
+        return decode_event(_exported(line))
+    except EventError as error:
+        if line.startswith((b'{"format":"proctor record ', b'{"run":')):
+            return None
+        raise lines.fail(str(error)) from None
+
+
+def _exported(line: bytes) -> bytes:
+    """An event out of the line of an export that holds it; any other line as it is."""
+    stripped = line.rstrip()
+    return stripped[len(_EVENT) : -1] if stripped.startswith(_EVENT) and stripped.endswith(b"}") else line
+
+
+def _is_complete(events: list[Event]) -> bool:
+    """Whether the last run has ended; bookkeeping of the session may still follow its end."""
+    for event in reversed(events):
+        if isinstance(event, TERMINAL):
+            return True
+        if event.run_id and not isinstance(event, Unrecognized):
+            return False
+    return False
+
+
+def _denied(events: list[Event]) -> frozenset[str]:
+    """The calls that were refused; one that is only asked for may still be held, and may run."""
+    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
+    denied = {event.tool_call_id for event in events if isinstance(event, ToolCallDenied)}
+    return frozenset(denied - started)
+
+
+def _metadata(events: list[Event]) -> dict[str, Any]:
+    """The model, and the context that the first run of it was started with."""
+    starts = [event for event in events if isinstance(event, RunStarted)]
+    contexts = (_context(start.metadata.get("context")) for start in starts)
+    fields = {
+        "model": next((start.model for start in starts if start.model), None),
+        "context": next((context for context in contexts if context is not None), None),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _context(written: Any) -> RunContext | None:
+    """A context as a run's record has it; None where it is none."""
+    try:
+        return msgspec.convert(written, RunContext)
+    except msgspec.ValidationError:
+        return None

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from proctor.supervisor.log import failure, logger
 
-from ..kit.wire.http_server import Server
+from ..kit.http_server import Server
 
 MAX_CONNECTIONS = 1000
 REQUEST_S = 10

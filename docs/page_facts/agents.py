@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import inspect
 
-from proctor.adapters.agents.registry import ADAPTERS
-from proctor.adapters.kit.tool_names import CLIENTS
+from proctor.adapters.agents.catalog import ADAPTERS
+from proctor.adapters.kit.client_tools import CLIENTS
 from proctor.adapters.matrix.rows import matrix
 from proctor.adapters.matrix.tables import facts
-from proctor.policies.stream.tools import PORTABLE, Tool
+from proctor.policies.events.run_context import PORTABLE, Tool
 
 from .docstrings import described
 from .markdown import code, codes, table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.policies.stream.codec import encode_event
-from proctor.policies.stream.events import EVENT_TYPES, Event
+from proctor.policies.events import EVENT_TYPES, Event
+from proctor.policies.events.codec import encode_event
 
 from .docstrings import text_of
 from .examples import example_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from proctor.adapters.kit.tool_names.frameworks import CALLED, PLACES
-from proctor.policies.stream.tools import PORTABLE, needed
+from proctor.adapters.kit.function_tools import CALLED, PLACES
+from proctor.policies.events.run_context import PORTABLE, needed
 
 from .markdown import code, codes, table
 

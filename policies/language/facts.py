@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ..stream.calls import RunContext
-from .operands import OutputRef
+from ..events.run_context import PORTABLE, needed
+from ..values.model_base import UNCLEAR, aliased
+from ..values.paths import compile_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import TypeAlias
+
+    from ..events.run_context import RunContext, Tool
+    from ..values.globs import Matcher
+    from ..values.paths import PathFn
+    from .conditions import OutputRef
 
 
 class Remembered(Protocol):
@@ -82,3 +93,146 @@ class NoCall:
     def outputs(self, ref: OutputRef) -> Remembered:
         """Nothing."""
         return _Nothing()
+
+
+NamingKind: TypeAlias = str | tuple[str, ...]
+"""What decides the names a call goes by: the tool's, or that and what the call does where this differs by input."""
+
+
+_IN_PART = "?"
+"""Among what a call does: nobody knows all of it."""
+
+
+_NOT_GIVEN: tuple[Any, ...] = (None, "", [], {})
+
+
+KINDS_REMEMBERED = 4_096
+"""How many tool names are remembered; a model may invent any number."""
+
+
+class CallNames(NamedTuple):
+    """What a call goes by: `own` are the client's names of its tool, `acts` the portable names of what it does.
+
+    `in_part`: not all of its input is understood, so nothing is permitted to it by its portable names.
+    """
+
+    own: tuple[str, ...]
+    acts: tuple[str, ...] = ()
+    in_part: bool = False
+
+    def any(self, matches: Matcher) -> bool:
+        """Whether any of them matches."""
+        return any(map(matches, self.own)) or any(map(matches, self.acts))
+
+
+class ToolTable:
+    """A client's tools, by the names that it gives them; false where no tool is known."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self.tools = {each.name.casefold(): each for each in tools}
+        self._acts_where = {
+            name: [(act, compile_path(path)) for act, paths in each.acts_where.items() for path in paths]
+            for name, each in self.tools.items()
+            if each.acts_where
+        }
+        self._in_part = {name: test for name, each in self.tools.items() if (test := _understood_in_part(each))}
+        self._inputs = {name: reader for name, each in self.tools.items() if (reader := _reader(each))}
+        self._folded: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.tools)
+
+    def kind(self, name: str, input: Any) -> NamingKind:
+        """The kind of a call; one whose input does not tell what it does may do everything."""
+        folded = self._fold(name)
+        where, in_part = self._acts_where.get(folded), self._in_part.get(folded)
+        if where is None and in_part is None:
+            return name
+        acts = dict.fromkeys(act for act, values_at in where or () if values_at(input))
+        acts = acts or dict.fromkeys(act for act, _ in where or ())
+        marks = (_IN_PART,) if in_part is not None and in_part(input) else ()
+        return (name, *acts, *marks) if acts or marks else name
+
+    def kinds(self, name: str) -> tuple[NamingKind, ...]:
+        """The kinds of which each call of a tool is one, or several at once."""
+        folded = self._fold(name)
+        where, tool = self._acts_where.get(folded), self.tools.get(folded)
+        marks = (_IN_PART,) if tool is not None and tool.unclear else ()
+        if where is None:
+            return ((name, *marks) if marks else name,)
+        return tuple((name, act, *marks) for act in dict.fromkeys(act for act, _ in where))
+
+    def names(self, kind: NamingKind) -> CallNames:
+        """What calls of a kind go by."""
+        own, *acts = (kind,) if isinstance(kind, str) else kind
+        if not self.tools:
+            return CallNames((own,))
+        in_part = _IN_PART in acts
+        if in_part:
+            acts.remove(_IN_PART)
+        tool = self.tools.get(self._fold(own))
+        if tool is None:
+            return CallNames((own,), tuple(acts), in_part)
+        owns = (own, *tool.synonyms)
+        folded = {self._fold(name) for name in owns}
+        found = tuple(act for act in dict.fromkeys((*tool.acts, *acts)) if act not in folded)
+        return CallNames(owns, found, in_part)
+
+    def input(self, name: str, input: Any) -> Any:
+        """A call's input, its portable inputs found by their names too."""
+        reader = self._inputs.get(self._fold(name))
+        return input if reader is None else reader(input)
+
+    def _fold(self, name: str) -> str:
+        folded = self._folded.get(name)
+        if folded is None:
+            if len(self._folded) >= KINDS_REMEMBERED:
+                self._folded.clear()
+            folded = self._folded[name] = name.casefold()
+        return folded
+
+
+def _understood_in_part(tool: Tool) -> Callable[[Any], bool] | None:
+    """Whether an input has what nobody understands; None where that is never so."""
+    if tool.unclear:
+        return lambda input: True
+    if not tool.inferred:
+        return None
+    keys = dict.fromkeys(key for act in tool.acts for key in needed(act))
+    found = [[compile_path(path) for path in (f"$.{key}", *tool.inputs.get(key, ()))] for key in keys]
+
+    def test(input: Any) -> bool:
+        if not isinstance(input, dict):
+            return True
+        given = [key for key, value in input.items() if value not in _NOT_GIVEN]
+        return bool(tool.unknown_among(given)) or not all(any(at(input) for at in each) for each in found)
+
+    return test
+
+
+def _reader(tool: Tool) -> Callable[[Any], Any] | None:
+    """What finds a tool's portable inputs; None where all of them have their portable names and are understood."""
+    found: dict[str, list[PathFn]] = {}
+    for name, paths in tool.inputs.items():
+        other = [compile_path(path) for path in paths if path not in (f"$.{name}", f"$['{name}']")]
+        if other:
+            found[name] = other
+    in_part = _understood_in_part(tool)
+    if in_part is None:
+        return (lambda input: _with_portable(input, found)) if found else None
+    unclear = {name: [UNCLEAR] for act in tool.every_act for name in PORTABLE.get(act, ())}
+    return lambda input: _with_portable(input, found, unclear if in_part(input) else {})
+
+
+def _with_portable(
+    input: Any, found: Mapping[str, list[PathFn]], more: Mapping[str, list[Any]] = MappingProxyType({})
+) -> Any:
+    if not isinstance(input, dict):
+        return input
+    also = {name: [value for values_at in each for value in values_at(input)] for name, each in found.items()}
+    for name, values in more.items():
+        also[name] = [*also.get(name, ()), *values]
+    return aliased(input, {name: values for name, values in also.items() if values})
+
+
+NO_TOOLS = ToolTable()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ..values.equality import as_compared, is_number, number_of, order, same, texts_in
+from ..values.json_values import as_compared, is_number, number_of, order, same, texts_in
 
 
 class Reading(NamedTuple):

@@ -7,23 +7,54 @@ also hold for a missing path, and an ordering that cannot be made holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 
 from ..values import paths, regexes
-from ..values.aliased import has_unclear
-from ..values.equality import is_number, text_of
-from .command_lines import would_run
-from .conditions import Condition, has_references
+from ..values.json_values import is_number, scalars_in, text_of, unkeepable
+from ..values.model_base import has_unclear
+from ..values.paths import inside, place_of
+from .conditions import OutputRef, as_written, has_references, is_argument, is_output, output_ref
 from .facts import Facts
-from .operands import Expand, OutputRef, as_written, is_argument, is_output, output_ref
 from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
-from .within import is_within
+from .shell_commands import would_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from .conditions import Condition, Expand
+
+
+def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
+    """The test of one value: of a list or object in a call's input, each text in it is a path."""
+
+    def is_inside(value: Any, facts: Facts) -> bool | None:
+        if reading.loose and is_number(value):
+            value = text_of(value)
+        if type(value) is not str:
+            return None
+        around = facts.directories[:2]
+        return inside(place_of(value, *around), place_of(directory, *around))
+
+    def holds(value: Any, facts: Facts) -> bool:
+        found = [is_inside(each, facts) for each in (scalars_in(value) if reading.loose else (value,))]
+        if reading.permits:
+            return bool(found) and all(found)
+        return any(each is not False for each in found)
+
+    return holds
+
 
 Predicate: TypeAlias = Callable[[Any, Facts], bool]
+
+
 Outlook: TypeAlias = Callable[[Facts], bool]
+
+
 Fold: TypeAlias = Callable[[Iterable[bool]], bool]
 
 
@@ -233,3 +264,97 @@ def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
         )
 
     return holds
+
+
+LONGEST_SHOWN = 60
+
+
+_SAYS = {
+    "equals": "is",
+    "not_equals": "is not",
+    "in": "is one of",
+    "not_in": "is none of",
+    "type": "is of type",
+    "gt": "is more than",
+    "gte": "is at least",
+    "lt": "is less than",
+    "lte": "is at most",
+    "regex": "matches",
+    "contains": "contains",
+    "length": "has length",
+    "length_gte": "has a length of at least",
+    "length_lte": "has a length of at most",
+    "set_equals": "has just the values",
+    "within": "is inside",
+    "runs": "would run",
+}
+
+
+def condition_words(conditions: Sequence[Condition]) -> str:
+    """Conditions that must all hold, as one phrase."""
+    return " and ".join(_condition(condition) for condition in conditions)
+
+
+def _condition(condition: Condition) -> str:
+    if condition.any_of is not UNSET:
+        return f"({' or '.join(_condition(inner) for inner in condition.any_of)})"
+    if condition.not_ is not UNSET:
+        return f"not ({condition_words(condition.not_)})"
+    operators = " and ".join(_operator(name, operand) for name, operand in condition.operators())
+    often = "" if condition.at_least in (UNSET, 1) else f" {condition.at_least} times"
+    return f"`{condition.path}` {operators}{often}"
+
+
+def _operator(name: str, operand: Any) -> str:
+    if name == "exists":
+        return "is given" if operand else "is not given"
+    return f"{_SAYS[name]} {_operand(operand)}"
+
+
+def _operand(operand: Any) -> str:
+    if is_argument(operand):
+        return f"the call's `{operand['arg']}`"
+    if is_output(operand):
+        ref = output_ref(operand)
+        return f"what {' or '.join(f'`{tool}`' for tool in ref.tools)} returned at `{ref.path}`"
+    if isinstance(operand, tuple):
+        return " or ".join(_operand(item) for item in operand)
+    text = operand if isinstance(operand, str) else msgspec.json.encode(operand).decode()
+    return f"`{text if len(text) <= LONGEST_SHOWN else f'{text[: LONGEST_SHOWN - 3]}...'}`"
+
+
+LONGEST = 200
+"""How many characters of a value are shown."""
+
+
+MOST = 5
+"""How many values of a path are shown."""
+
+
+def explained(
+    conditions: Sequence[Condition],
+    document: Any,
+    facts: Facts,
+    *,
+    permits: bool,
+    loose: bool,
+    expand: Expand = as_written,
+) -> list[dict[str, Any]]:
+    """Each condition in words, whether it holds, and the values it looked at."""
+    found: list[dict[str, Any]] = []
+    for condition in conditions:
+        holds = compile_conditions([condition], permits=permits, loose=loose, expand=expand).holds(document, facts)
+        entry: dict[str, Any] = {"condition": condition_words([condition]), "holds": holds}
+        if condition.path is not UNSET:
+            values = [_shown(value) for value in paths.compile_path(condition.path, loose)(document)[:MOST]]
+            entry["value"] = values[0] if len(values) == 1 else values
+        found.append(entry)
+    return found
+
+
+def _shown(value: Any) -> Any:
+    """A value as it is, if it is short; else the beginning of its text."""
+    if unkeepable(value):
+        return "a value that cannot be written down"
+    text = value if isinstance(value, str) else repr(value)
+    return value if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -3,18 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..stream import events as ev
-from ..stream.calls import Violation
-from .live_nets import net_joined, net_left, restore_nets
+from .. import events as ev
+from ..errors import EventError, Violation, wrong_type
+from ..policy import Policy
+from ..reading.load import check_policy
+from ..rules.net_shorthand import NetLine
+from ..rules.petri_net import Net
+from ..stack.clauses import net_name
+from ..values.json_values import is_number
+from .budget_checker import finding_of
+from .call_table import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, Grant, ParsedOutput
+from .limit_checker import UNITS
 from .memory import EMPTY, message_text
-from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput, RuleName
 from .state import SessionState
-from .usage.budgets import finding_of
-from .usage.limits import UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from ..events import NetJoined, NetLeft
+    from ..events.calls import LimitWarning
+    from .call_table import CallInFlight, RuleName
+    from .program import CompiledRule
+
+
+def add_net(on: SessionState, net: str | NetLine | Net, **attached: Any) -> None:
+    """Judge by one net more from now on; one that was removed goes on where it was."""
+    if not isinstance(net, str | NetLine | Net):
+        raise ValueError(wrong_type("a net", net))
+    check_policy(Policy(name="added", nets=[net]))
+    name = net_name(net)
+    if _active(on, name):
+        raise ValueError(f"a net `{name}` is active already")
+    if name in on.removed_nets:
+        on.adopt(on.program.with_rule(on.removed_nets.pop(name)))
+    else:
+        on.adopt(on.program.with_net(net, **attached))
+        on.added_nets.append(net)
+
+
+def net_joined(on: SessionState, event: NetJoined) -> None:
+    """A net joined the run, unless it has already: the live session knows before its record does."""
+    if not _active(on, event.name):
+        add_net(on, read_net(event.net))
+
+
+def net_left(on: SessionState, event: NetLeft) -> None:
+    """A net left the run, unless it has already."""
+    if _active(on, event.name):
+        remove_net(on, event.name)
+
+
+def restore_nets(on: SessionState) -> None:
+    """Another run begins: it is judged by the nets of its policies, and no others."""
+    added = {net_name(net) for net in on.added_nets}
+    for name in added:
+        if _active(on, name):
+            remove_net(on, name)
+    for name in [name for name in on.removed_nets if name not in added]:
+        on.adopt(on.program.with_rule(on.removed_nets.pop(name)))
+
+
+def read_net(data: Any) -> str | Net | NetLine:
+    """A net as it was written down. Raises one of UNREADABLE for anything else."""
+    if isinstance(data, str):
+        return data
+    return msgspec.convert(data, NetLine) if "line" in data else msgspec.convert(data, Net)
+
+
+def _active(on: SessionState, name: str) -> CompiledRule | None:
+    return next((rule for rule in on.program.rules if rule.kind == "net" and rule.id == name), None)
+
+
+def remove_net(on: SessionState, name: str) -> None:
+    """Judge without a net from now on; it keeps its state."""
+    if (rule := _active(on, name)) is None:
+        raise KeyError(name)
+    on.removed_nets[name] = rule
+    on.adopt(on.program.without(rule.number))
 
 
 def run_started(on: SessionState, event: ev.RunStarted) -> None:
@@ -243,6 +313,7 @@ def ended(on: SessionState, event: ev.Event) -> None:
 Handler: TypeAlias = Callable[[SessionState, Any], list[Violation] | None]
 """Gives what it finds; None where such an event can violate nothing."""
 
+
 HANDLERS: dict[type[ev.Event], Handler | None] = {
     **dict.fromkeys((*ev.EVENT_TYPES.values(), ev.Unrecognized)),
     ev.RunStarted: run_started,
@@ -271,3 +342,60 @@ HANDLERS: dict[type[ev.Event], Handler | None] = {
     ev.RunCancelled: ended,
 }
 """By type; None for what says nothing to any rule."""
+
+
+def observe_limited(on: SessionState, event: ev.Event, handler: Handler | None) -> list[Violation]:
+    """Take in an event; returns what it violates, limits included."""
+    limits = on.program.limits
+    found: list[Violation] = []
+    if on.clocked and event.at is not None:
+        if handler is run_started:  # a new run's clocks begin with it
+            run_started(on, event)
+            handler = None
+        now = ev.at_ms(event.at)
+        _passed(on, now)
+        on.session.limits.acted(now, over=bool(on.session.ended))
+        found += _newly_exceeded(on, limits.clocks)
+    if handler is not None:
+        found += handler(on, event) or ()
+    if moved := limits.moved.get(type(event)):
+        found += _newly_exceeded(on, moved)
+    return found
+
+
+def tick(on: SessionState, now_ms: int) -> list[Violation]:
+    """The time is `now_ms`, in milliseconds since the epoch; nothing else happened. Raises EventError for another
+    type.
+    """
+    if not is_number(now_ms):
+        raise EventError(wrong_type("milliseconds since the epoch", now_ms))
+    _passed(on, int(now_ms))
+    return _newly_exceeded(on, on.program.limits.clocks)
+
+
+def deadline(on: SessionState) -> int | None:
+    """When to tick if nothing happens before, in milliseconds since the epoch."""
+    if on.session.ended or not on.clocked:
+        return None
+    limits = on.program.limits
+    return limits.deadline(on.session.limits, waiting=not limits.has_idle or on.waiting())
+
+
+def warnings(on: SessionState) -> list[LimitWarning]:
+    """The limits that passed their `warn_at` since last asked."""
+    if not on.program.limits.warns:
+        return []
+    return list(on.program.limits.warnings(on.session.limits, on.session.meter))
+
+
+def _passed(on: SessionState, now: int) -> None:
+    limits = on.program.limits
+    limits.passed(on.session.limits, now, waiting=not limits.has_idle or on.waiting())
+
+
+def _newly_exceeded(on: SessionState, moved: Sequence[int]) -> list[Violation]:
+    session = on.session
+    if session.ended:
+        return []
+    found = on.program.limits.exceeded_now(session.limits, session.meter, moved)
+    return [on.exceeded(each, None) for each in found] if found else []

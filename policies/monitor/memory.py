@@ -9,15 +9,15 @@ from unicodedata import category
 
 import msgspec
 
-from ..language.facts import Directories, directories_of
-from ..language.naming import ToolTable
-from ..language.operands import OutputRef
+from ..events.calls import UNREADABLE, fingerprint
+from ..events.run_context import RunContext
+from ..language.conditions import OutputRef
+from ..language.facts import Directories, ToolTable, directories_of
 from ..language.operators import flat
 from ..rules.machine import BOUND
-from ..stream.calls import UNREADABLE, RunContext, fingerprint
-from ..values.equality import is_number, number_of, unkeepable
+from ..values.json_values import is_number, number_of, unkeepable
 from ..values.regexes import Regex
-from .usage.tokens import TokenMeter
+from .usage import TokenMeter
 
 USER_TEXT_BOUND = 1_000_000
 """Characters of user messages kept, the latest; what was forgotten supports no value any more."""

@@ -6,31 +6,165 @@ events of a session into a new monitor gives the state that was live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from ..budget import BudgetClaim
-from ..errors import EventError, wrong_type
-from ..rules.evidence.check import TOOL, CheckMachine
-from ..rules.nets.machine import NetMachine, Stance
-from ..rules.nets.shorthand import NetLine
-from ..rules.nets.status import net_status
-from ..rules.nets.written import Net
-from ..stream import events as ev
-from ..stream.calls import STRICTNESS, UNREADABLE, Decision, LimitWarning, ToolCall, Usage, Violation, check_input
-from . import clocks
-from .answers.decisions import decision_on, explained
-from .answers.narrowing import narrow, refusing
-from .answers.report import Report, settle
-from .handlers import HANDLERS
-from .live_nets import add_net, remove_net
-from .session import ALLOWED, HELD, NO_ANSWERS, REQUESTED, CallInFlight
+from .. import events as ev
+from ..errors import EventError, Violation, wrong_type
+from ..events.calls import STRICTNESS, UNREADABLE, Decision, ToolCall, check_input, tell_model_default
+from ..rules.petri_net import NetMachine, net_status
+from ..rules.python_check import TOOL, CheckMachine
+from . import handlers
+from .call_table import ALLOWED, HELD, NO_ANSWERS, REQUESTED, CallInFlight
+from .handlers import HANDLERS, add_net, remove_net
 from .snapshots import write
-from .state import SessionState
-from .usage.limits import LimitUse
-from .violations import id_in_use, unreadable
+from .state import id_in_use, of_rule, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    from ..events.calls import LimitWarning
+    from ..events.run_context import Usage
+    from ..language.facts import NamingKind
+    from ..limits import BudgetClaim
+    from ..rules.net_shorthand import NetLine
+    from ..rules.petri_net import Net, Stance
+    from .limit_checker import LimitUse
+    from .program import CompiledRule
+    from .state import SessionState
+
+
+def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[str, ...]) -> Decision:
+    """The decision on a call, by the strictest of its violations, which come first; those that refuse it carry the
+    text that the model gets.
+    """
+    action = violations[0].action if violations else "allow"
+    tell = None
+    if action not in ("allow", "warn"):
+        refusing = [v for v in violations if v.action == action]
+        own = (v.tell_model for v in refusing if v.tell_model)
+        tell = next(own, tell_model_default(call.name, refusing[0].cause))
+        if action != "request_approval":
+            violations = [_with_text(v, tell) if v.action == action else v for v in violations]
+    return Decision(
+        action=action,
+        tool_call_id=call.id,
+        tool_name=call.name,
+        tool_input=call.input,
+        violations=tuple(violations),
+        tell_model=tell,
+        errors=errors,
+    )
+
+
+def _with_text(violation: Violation, tell: str) -> Violation:
+    return msgspec.structs.replace(violation, details={**violation.details, "tell_model": tell})
+
+
+def explained(
+    before: Mapping[str, str], after: Mapping[str, str], violations: Sequence[Violation]
+) -> tuple[str, ...]:
+    """The state of each rule before and after, and what it answered."""
+    found = {violation.rule: violation for violation in violations}
+    steps = [f"{v.rule}: {v.action}, {v.message}" for id, v in found.items() if id not in before]
+    for id, state in before.items():
+        objecting = found.get(id)
+        answer = f"{objecting.action}, {objecting.message}" if objecting else "agrees"
+        change = f" -> {after[id]}" if after[id] != state else ""
+        steps.append(f"{id}: {answer} [{state}{change}]" if state else f"{id}: {answer}")
+    return tuple(steps)
+
+
+def narrow(on: SessionState, tools: Sequence[str]) -> list[str]:
+    """The tools that could be called in the next response. Raises ValueError for anything that is not a list."""
+    if not isinstance(tools, Iterable):
+        raise ValueError(wrong_type("a list of tools", tools))
+    if isinstance(tools, str):
+        raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; use `[{tools[:80]!r}]`")
+    session = on.session
+    shut = any(e.action in ("deny", "cancel") for e, _ in on.program.budgets.refusing(session.budgets))
+    if shut or on.program.limits.closed(session.limits, session.meter):
+        return []
+    return [tool for tool in tools if next(refusing(on, tool), None) is None]
+
+
+def refusing(on: SessionState, tool: str) -> Iterator[str]:
+    """The ids of the rules that refuse every call of a tool, whatever it does."""
+    first, *others = (_refusing(on, tool, kind) for kind in on.tools.kinds(tool))
+    also = [frozenset(other) for other in others]
+    return (rule for rule in first if all(rule in other for other in also))
+
+
+def _refusing(on: SessionState, tool: str, kind: NamingKind) -> Iterator[str]:
+    count = on.session.count
+    ahead = CallInFlight("", tool, None, on.session.turn + 1, on.memory, kind=kind)
+    visits = on.program.plan(kind).visits
+    named = {visit.rule.number for visit in visits}
+    due = [(number, 0, 0) for number in on.due_next() if number not in named]
+    for number, sure, maybe in [*((v.rule.number, *v.outlook(ahead)) for v in visits), *due]:
+        rule = on.rules[number]
+        if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.broken:
+            continue
+        if rule.machine.closed(on.states[number], sure, maybe, count, ahead):
+            yield rule.id
+
+
+Status: TypeAlias = Literal["held", "violated", "not_exercised", "pending"]
+
+
+class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule at the end.
+
+    Attributes:
+        status: `held`, `violated`, `not_exercised` (no call it restricts was requested) or `pending` (something is
+            still owed).
+        kind: The rule's type, or `net`.
+        policy: The member of the stack that it came from.
+    """
+
+    status: Status
+    kind: str
+    policy: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """How every rule ended.
+
+    Attributes:
+        rules: Every rule by id.
+        violations: What the end of the run settled.
+    """
+
+    rules: dict[str, RuleReport]
+    violations: tuple[Violation, ...] = ()
+
+
+def settle(on: SessionState, *, complete: bool) -> Report:
+    """The status of every rule; `complete` settles what is owed, otherwise it is pending."""
+    rules: dict[str, RuleReport] = {}
+    violations: list[Violation] = []
+    for rule in on.rules.values():
+        finding = rule.machine.settle(on.states[rule.number])
+        if finding is not None and complete:
+            violation = of_rule(on.program.name, rule, finding, None, on.session)
+            violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
+        owes = finding is not None or on.awaits_person(rule)
+        status = _status(on, rule, owes=owes, complete=complete)
+        rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)
+    return Report(rules=rules, violations=tuple(violations))
+
+
+def _status(on: SessionState, rule: CompiledRule, *, owes: bool, complete: bool) -> Status:
+    session, machine = on.session, rule.machine
+    if rule.id in session.violated or (owes and complete):
+        return "violated"
+    if owes:
+        return "pending"
+    exercised = rule.id in session.exercised or machine.always_exercised
+    return "held" if exercised or (machine.restricts_all and session.asked) else "not_exercised"
 
 
 class Monitor:
@@ -169,7 +303,7 @@ class Monitor:
         found: list[Violation] | None
         try:
             if on.limited:
-                found = clocks.observe_limited(on, event, handler)
+                found = handlers.observe_limited(on, event, handler)
             else:
                 found = handler(on, event) if handler is not None else None
         except (*UNREADABLE, AttributeError) as error:
@@ -226,15 +360,15 @@ class Monitor:
         """The time is `now_ms`, in milliseconds since the epoch; nothing else happened. Raises EventError for another
         type.
         """
-        return clocks.tick(self.state, now_ms)
+        return handlers.tick(self.state, now_ms)
 
     def deadline(self) -> int | None:
         """When to tick if nothing happens before, in milliseconds since the epoch."""
-        return clocks.deadline(self.state)
+        return handlers.deadline(self.state)
 
     def warnings(self) -> list[LimitWarning]:
         """The limits that passed their `warn_at` since last asked."""
-        return clocks.warnings(self.state)
+        return handlers.warnings(self.state)
 
     def limits(self) -> tuple[LimitUse, ...]:
         """The limits that hold, each with what is used of it; clocks as of the last event or `tick`."""

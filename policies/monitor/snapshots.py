@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 
 from ..errors import EventError
-from ..stream.calls import UNREADABLE, RunContext
-from ..stream.marks import mark
-from ..values.equality import unkeepable
-from .live_nets import add_net, read_net, remove_net
+from ..events.calls import UNREADABLE, mark
+from ..events.run_context import RunContext
+from ..values.json_values import unkeepable
+from .call_table import RUNNING, CallInFlight, RuleName, Session
+from .handlers import add_net, read_net, remove_net
 from .memory import Returned
-from .program.build import Program
-from .program.index import Visits
-from .session import RUNNING, CallInFlight, RuleName, Session
+from .program import Program, Visits
 from .state import SessionState
 
 FORMAT = 4

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+import re
+from typing import TYPE_CHECKING
 
-from ..language.record import Base, Record
-from ..rules.record import Rule
-from .dialects.durations import DURATIONS, as_written
-from .node_checks import INVALID, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in, ungrouped
-from .shapes import (
+from ..limits import DURATIONS
+from ..rules.rule import Rule
+from ..values.model_base import Record
+from . import schema
+from .rewriting import as_written
+from .schema import (
     AnyRule,
     Choice,
     Items,
@@ -18,15 +20,124 @@ from .shapes import (
     OneOf,
     Open,
     PythonCode,
-    Shape,
     Table,
     Text,
     Truth,
+    did_you_mean,
+    either,
     fields_of,
     wanted,
 )
-from .suggestions import did_you_mean, either
-from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe, join
+from .tree import ListNode, MapNode, Scalar, describe, join
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from ..values.model_base import Base
+    from .schema import Shape
+    from .tree import Node, ProblemReport, TextSpan
+
+
+INVALID: Any = object()
+"""Stands for what could not be converted; its problems are reported."""
+
+
+_LARGEST = 2**63 - 1
+
+
+_GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
+
+
+def own_keys(cls: type[Base]) -> list[str]:
+    """The keys that tell a record from others of its union: those it cannot be without."""
+    return [field.key for field in schema.fields_of(cls).values() if field.required]
+
+
+def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
+    """The place of a part of a node, as far as it is written."""
+    for part in where:
+        child = None
+        if isinstance(node, MapNode) and isinstance(part, str):
+            child = node.entries.get(part, node.entries.get(part.rstrip("_")))
+        elif isinstance(node, ListNode) and isinstance(part, int) and part < len(node.items):
+            child = node.items[part]
+        if child is None:
+            break
+        node = child
+    return node.span, node.path
+
+
+def fits(option: Shape, node: Node) -> bool:
+    """Whether a node is of the kind a shape asks for, whatever it holds."""
+    if isinstance(node, MapNode):
+        return isinstance(option, schema.OfRecord | schema.Table | schema.AnyRule | schema.Open)
+    if isinstance(node, ListNode):
+        return isinstance(option, schema.Items | schema.Open)
+    if isinstance(option, schema.Choice):
+        return any(type(node.value) is type(value) for value in option.values)
+    if isinstance(option, schema.Text):
+        return isinstance(node.value, str)
+    if isinstance(option, schema.Truth):
+        return isinstance(node.value, bool)
+    if isinstance(option, schema.Number):
+        return isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    return isinstance(option, schema.Open) or (isinstance(option, schema.PythonCode) and callable(node.value))
+
+
+def ungrouped(shape: Shape, node: Node) -> Node:
+    """The number that `8_000` is where a number is wanted and no text."""
+    options = shape.options if isinstance(shape, schema.OneOf) else (shape,)
+    value = node.value if isinstance(node, Scalar) else None
+    if not isinstance(value, str) or not _GROUPED.fullmatch(value):
+        return node
+    if any(isinstance(option, schema.Text | schema.Choice | schema.Open) for option in options):
+        return node
+    wanted = any(isinstance(option, schema.Number) for option in options)
+    return Scalar(int(value), node.span, node.path) if wanted else node
+
+
+def quotes_hint(shape: Shape, node: Node) -> str:
+    """Whether quotes are all that is wrong with a scalar, as a suggestion."""
+    options = shape.options if isinstance(shape, schema.OneOf) else (shape,)
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, str) and any(isinstance(option, schema.Number) for option in options):
+        return "remove the quotes" if value.strip().replace(".", "", 1).isdecimal() else ""
+    text = any(isinstance(option, schema.Text) for option in options)
+    return "put it in quotes" if text and isinstance(value, bool | int | float) else ""
+
+
+def number_complaint(shape: schema.Number, value: float) -> str:
+    """What is wrong with a number; empty if nothing is."""
+    if not math.isfinite(value):
+        return "a number must be finite"
+    if abs(value) > _LARGEST and isinstance(value, int):
+        return "a whole number must fit in 64 bits"
+    if shape.whole and value != int(value):
+        return f"expected a whole number, got the number {value}"
+    if shape.ge is not None and value < shape.ge:
+        return f"must be at least {shape.ge:g}, got {value}"
+    if shape.gt is not None and value <= shape.gt:
+        return f"must be more than {shape.gt:g}, got {value}"
+    if shape.le is not None and value > shape.le:
+        return f"must be at most {shape.le:g}, got {value}"
+    if shape.lt is not None and value >= shape.lt:
+        return f"must be less than {shape.lt:g}, got {value}"
+    return ""
+
+
+def stand_in(shape: Shape) -> Any:
+    """A harmless value for a field that is broken, so that the sound fields beside it can be checked."""
+    if isinstance(shape, schema.OneOf):
+        return stand_in(shape.options[0])
+    if isinstance(shape, schema.Text):
+        return "$"  # a name, a path and a regular expression alike
+    if isinstance(shape, schema.Number):
+        return 1
+    if isinstance(shape, schema.Items):
+        item = stand_in(shape.item)
+        return INVALID if item is INVALID else (item, item)
+    return shape.values[0] if isinstance(shape, schema.Choice) else INVALID
 
 
 class Converter:

@@ -2,20 +2,226 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
-from typing import Any
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from ..language.record import Base
+import msgspec
+
+from ..limits import DURATIONS, PART
 from ..policy import Policy
 from ..rules import RULES
-from ..values.durations import PART
-from .dialects.durations import DURATIONS
-from .shapes import AnyRule, Choice, Items, Number, OfRecord, OneOf, Open, Shape, Table, Text, Truth, fields_of
+from ..rules.rule import Rule
+from ..values.model_base import Base
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TypeAlias
+
+
+SYNONYMS = {
+    "halt": "cancel",
+    "stop": "cancel",
+    "block": "deny",
+    "ask": "request_approval",
+    "approve": "request_approval",
+    "log": "warn",
+    "tell_llm": "tell_model",
+    "message": "tell_model",
+    "max_tokens": "max_total_tokens",
+    "max_calls": "max_tool_calls",
+    "max_cost": "max_cost_usd",
+    "title": "name",
+    "rationale": "description",
+    "comment": "description",
+}
+
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """A suggestion for a misspelt word, empty if none of the known ones is near."""
+    names = list(candidates)
+    plain = snake_case(word)
+    for guess in (plain, SYNONYMS.get(plain, "")):
+        if guess in names:
+            return f"did you mean `{guess}`?"
+    from difflib import get_close_matches  # needed for a misspelt word only, and slow to import
+
+    near = get_close_matches(plain, names, n=1, cutoff=0.6)
+    near = near or [name for name in names if len(plain) > 3 and (plain in name or name in plain)]
+    return f"did you mean `{near[0]}`?" if near else ""
+
+
+def snake_case(word: str) -> str:
+    """A word as the language writes it: `maxPerSession` and `max-per-session` are `max_per_session`."""
+    return _HUMP.sub("_", word).replace("-", "_").replace("__", "_").lower()
+
+
+def either(words: Iterable[str]) -> str:
+    """Words as a choice: a, b or c."""
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Any JSON value."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Text; `filled` if it must hold more than blanks."""
+
+    filled: bool = False
+
+
+class Number(msgspec.Struct, frozen=True):
+    """A number within bounds."""
+
+    whole: bool = False
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """True or false."""
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One of a few written values."""
+
+    values: tuple[Any, ...]
+
+
+class Items(msgspec.Struct, frozen=True):
+    """A list."""
+
+    item: Shape
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A mapping from names to values of one shape."""
+
+    value: Shape
+    filled_keys: bool = False
+
+
+class OfRecord(msgspec.Struct, frozen=True):
+    """One record."""
+
+    cls: type[Base]
+
+
+class AnyRule(msgspec.Struct, frozen=True):
+    """A rule of whatever family its `type` says."""
+
+
+class PythonCode(msgspec.Struct, frozen=True):
+    """A Python value, which no text can spell."""
+
+
+class OneOf(msgspec.Struct, frozen=True):
+    """Several shapes."""
+
+    options: tuple[Shape, ...]
+
+
+Shape: TypeAlias = Open | Text | Number | Truth | Choice | Items | Table | OfRecord | AnyRule | PythonCode | OneOf
+
+
+_SIMPLE: dict[Any, Shape] = {Any: Open(), bool: Truth(), str: Text(), float: Number()}
+
+
+_SIMPLE[int] = Number(whole=True)
+
+
+_NOTHING = (type(None), msgspec.UnsetType)
+
+
+class FieldShape(msgspec.Struct, frozen=True):
+    """One field of a record: its name in Python, its key in a text, and what it holds."""
+
+    name: str
+    key: str
+    shape: Shape
+    required: bool
+
+
+@functools.cache
+def fields_of(cls: type[Base]) -> dict[str, FieldShape]:
+    """The fields of a record by the key they are written with."""
+    return {
+        field.encode_name: FieldShape(field.name, field.encode_name, shape_of(field.type), field.required)
+        for field in msgspec.structs.fields(cls)
+    }
+
+
+def shape_of(hint: Any) -> Shape:
+    """The shape of a type annotation; that a field may be left out is not part of it."""
+    try:
+        if hint in _SIMPLE:
+            return _SIMPLE[hint]
+    except TypeError:
+        pass
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _bounded(shape_of(args[0]), [meta for meta in args[1:] if isinstance(meta, msgspec.Meta)])
+    if origin is Literal:
+        return Choice(args)
+    if origin in (Union, types.UnionType):
+        options = tuple(dict.fromkeys(shape_of(arg) for arg in args if arg not in _NOTHING))
+        return options[0] if len(options) == 1 else OneOf(options)
+    if origin in (tuple, list, Sequence):
+        return Items(shape_of(args[0]))
+    if origin in (dict, Mapping):
+        return Table(shape_of(args[1]), shape_of(args[0]) == Text(filled=True))
+    if isinstance(hint, type) and issubclass(hint, Base):
+        return AnyRule() if hint is Rule else OfRecord(hint)
+    if origin is Callable or callable(hint):
+        return PythonCode()
+    raise TypeError(f"no policy text can hold a {hint}")
+
+
+def _bounded(shape: Shape, metas: list[msgspec.Meta]) -> Shape:
+    for meta in metas:
+        if isinstance(shape, Text) and meta.min_length:
+            shape = Text(filled=True)
+        elif isinstance(shape, Number):
+            shape = Number(shape.whole, meta.ge, meta.gt, meta.le, meta.lt)
+    return shape
+
+
+def wanted(shape: Shape) -> str:
+    """What a shape asks for, in the words of an error message."""
+    if isinstance(shape, Choice):
+        return either(f"`{value}`" for value in shape.values)
+    if isinstance(shape, OneOf):
+        return either(dict.fromkeys(wanted(option) for option in shape.options))
+    if isinstance(shape, Number):
+        return "a whole number" if shape.whole else "a number"
+    if isinstance(shape, Text):
+        return "text"
+    if isinstance(shape, Truth):
+        return "true or false"
+    if isinstance(shape, Items):
+        return "a list"
+    return "a Python callable" if isinstance(shape, PythonCode) else "a mapping"
+
 
 _FILLED = {"type": "string", "pattern": r"\S"}
+
+
 _LARGEST = 2**63 - 1
+
+
 _DURATION = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
+
+
 _FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
 """A field in a docstring, with the lines that go on with it."""
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from .counting.circuit_breaker import CircuitBreaker
-from .counting.count import Count, MaxCalls
-from .counting.loop import Loop, MaxParallel
-from .evidence.check import Check
-from .evidence.precondition import Precondition
-from .evidence.provenance import Provenance
+from .count import Count, MaxCalls
 from .lists import Allowlist, Blocklist
-from .order.after import After, Eventually
-from .order.before import Before, ImmediatelyBefore
-from .order.never_after import ForbidsAfter, NeverAfter
-from .order.require import Require
-from .order.sequence import ForbiddenSequence, Sequence
-from .record import Rule
+from .precedence import Before, ImmediatelyBefore
+from .precondition import Precondition
+from .provenance import Provenance
+from .python_check import Check
+from .repetition import CircuitBreaker, Loop, MaxParallel
+from .response import After, Eventually, Require
+from .rule import Rule
+from .sequence import ForbiddenSequence, ForbidsAfter, NeverAfter, Sequence
 
 WRITTEN: tuple[type[Rule], ...] = (
     Allowlist,
@@ -43,15 +40,21 @@ RULES: dict[str, type[Rule]] = {str(rule.__struct_config__.tag): rule for rule i
 __all__ = ["RULES", "Check", *sorted(rule.__name__ for rule in WRITTEN)]
 
 ROOMS = (
-    "evidence",  # what a call must stand on: `check`, `precondition`, `provenance`
-    "order",  # what comes before, after, or at all
-    "keyed",  # `key`
-    "counting",  # how often, and how many at once
-    "nets",  # how nets are written
-    "lists",  # `allowlist` and `blocklist`
-    "approval",  # `human-approval` where a rule says what must come first
-    "refusal",  # how a function of the user's answers about a call
-    "record",  # what every rule shares, and what it says of itself
-    "machine",  # what judges a rule
-    "wording",  # how selectors and figures are said in a few words
+    "lists",
+    "net_shorthand",
+    "per_key",
+    "precondition",
+    "provenance",
+    "python_check",
+    "repetition",
+    "response",
+    "sequence",
+    "count",
+    "petri_net",
+    "prior_calls",
+    "precedence",
+    "refusal",
+    "rule",
+    "machine",
 )
+"""Top first: each imports only those below it."""

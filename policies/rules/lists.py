@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ..language.selectors import NameScope, Slot
-from ..language.tools import ListedTools
+from ..language.selectors import ListedTools, NameScope, Slot
 from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, listed
-from .record import KEYLESS, Roles, Rule, drawn_in_words, itself, owes_nothing
-from .wording import names
+from .rule import KEYLESS, Roles, Rule, drawn_in_words, itself, names, owes_nothing
 
 
 class Allowlist(Rule, tag="allowlist", frozen=True):

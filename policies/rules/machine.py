@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from ..language.facts import Facts
-from ..language.naming import CallNames
-from ..language.operands import OutputRef
+from ..errors import Action, RefusalCause
+from ..events.run_context import RunContext, Usage
+from ..language.conditions import OutputRef
+from ..language.facts import CallNames, Facts
 from ..language.selectors import NameScope, Slot, Subject
-from ..stream.calls import Action, RefusalCause, RunContext, Usage
 from ..values.regexes import VIEW, Regex
 
 BOUND = 10_000

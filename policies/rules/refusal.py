@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, get_args
 import msgspec
 
 from .machine import Finding
-from .record import RuleAction
+from .rule import RuleAction
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,19 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..language.selectors import NameScope, Selector, VirtualTool
-from ..policy import Allow, Deny, OnViolation, Policy, members_of, virtual_tools_of
-from ..rules.machine import Machine
-from ..rules.nets.machine import NetMachine
-from ..rules.nets.shorthand import NetLine, net_of
-from ..rules.nets.written import Net
-from ..rules.record import Roles, Rule
-from ..stream.calls import STRICTNESS
-from .actions import effective_action
-from .ids import rule_ids
+import msgspec
+
+from ..events.calls import STRICTNESS
+from ..language.selectors import NameScope
+from ..policy import Allow, Deny, OnViolation, members_of, virtual_tools_of
+from ..rules.net_shorthand import NetLine, net_of
+from ..rules.petri_net import Net, NetMachine
+from ..rules.rule import Rule
+from .merge import effective_action
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..language.selectors import Selector, VirtualTool
+    from ..policy import Policy
+    from ..rules.machine import Machine
+    from ..rules.rule import Roles
+
+
+class RuleIds(msgspec.Struct, frozen=True, kw_only=True):
+    """The final ids of one member's clauses, in the order they are written."""
+
+    tool_rules: tuple[str, ...]
+    rules: tuple[str, ...]
+    nets: tuple[str, ...]
+
+
+def rule_ids(policy: Policy) -> tuple[RuleIds, ...]:
+    """The ids of every clause, by member of the stack; no two are the same.
+
+    An id that occurs more than once in the stack shows as `policy/id`; what is still the same is numbered.
+    """
+    members = members_of(policy)
+    own = [list(_own_ids(member)) for member in members]
+    repeated = {id for id, times in Counter(id for ids in own for id in ids).items() if times > 1}
+    taken = {id for ids in own for id in ids if id not in repeated}
+    final = []
+    for member, ids in zip(members, own, strict=True):
+        named = [_unique(f"{member.name}/{id}", taken) if id in repeated else id for id in ids]
+        first, second = len(member.tool_rules), len(member.tool_rules) + len(member.rules)
+        parts = tuple(named[:first]), tuple(named[first:second]), tuple(named[second:])
+        final.append(RuleIds(tool_rules=parts[0], rules=parts[1], nets=parts[2]))
+    return tuple(final)
+
+
+def _own_ids(member: Policy) -> Iterator[str]:
+    """The ids as written, `<type>-<n>` where none is; n counts the clauses of the type."""
+    count: Counter[str] = Counter()
+    for clause in (*member.tool_rules, *member.rules):
+        kind = clause.type if hasattr(clause, "type") else "allow" if isinstance(clause, Allow) else "deny"
+        count[kind] += 1
+        yield clause.id or f"{kind}-{count[kind]}"
+    for net in member.nets:
+        yield net_name(net)
+
+
+def net_name(net: str | NetLine | Net) -> str:
+    """What a net is called: its name, or its line."""
+    if isinstance(net, Net):
+        return net.name
+    return net.line if isinstance(net, NetLine) else net
+
+
+def _unique(id: str, taken: set[str]) -> str:
+    """The id itself, or with the first number that makes it new; it is taken from then on."""
+    name, n = id, 1
+    while name in taken:
+        n += 1
+        name = f"{id}#{n}"
+    taken.add(name)
+    return name
 
 
 class Clause(NamedTuple):

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from ..events.calls import STRICTNESS
 from ..language.selectors import NameScope
 from ..policy import SCOPES, Policy, Price, members_of, virtual_tools_of
-from ..rules.nets.shorthand import net_of
-from ..rules.nets.written import Net
-from ..stream.calls import STRICTNESS
+from ..rules.net_shorthand import net_of
+from ..rules.petri_net import Net
 from ..values.globs import matcher
-from .actions import limit_action
-from .limits import figure, implies, limits_of
-from .price_tables import caps_cost
+from .merge import caps_cost, figure, implies, limit_action, limits_of
 
 
 class Loosened(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,17 +2,221 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import PolicyError, read_each, wrong_type
-from ..policy import SCOPES, Approval, Policy, Price, Stack, members_of
-from ..reading.reader import check_policy
-from .actions import strictest_stated
-from .budgets import check_budgets
-from .limits import effective_limits, first_reached
+from ..errors import PolicyError, Problem, read_each, wrong_type
+from ..events.calls import STRICTNESS
+from ..limits import COUNTED, WINDOWS, Budget, Limit, Limits, duration_ms
+from ..policy import SCOPES, Approval, OnViolation, Price, Stack, members_of
+from ..reading.load import check_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from ..policy import Policy
+    from ..rules.rule import RuleAction
+
+
+def effective_action(member: Policy, own: RuleAction | None, stack: Policy) -> OnViolation:
+    """The action of one clause of a member: its own, else the strictest stated in the stack.
+
+    A clause without its own action is never weaker than its own policy (`cancel` if that states none).
+    """
+    if own is not None:
+        return "cancel" if own == "halt" else own
+    stated = strictest_stated(members_of(stack))
+    default = member.on_violation or "cancel"
+    return default if stated is None or STRICTNESS[default] > STRICTNESS[stated] else stated
+
+
+def limit_action(member: Policy, name: str, own: RuleAction | None, stack: Policy) -> OnViolation:
+    """The action of one limit: a clause's, save that `deny` is not inherited by what a refusal cannot stop.
+
+    Only calls can be kept within a limit by refusing them; tokens, cost, time and turns go on.
+    """
+    action = effective_action(member, own, stack)
+    return "cancel" if action == "deny" and own is None and name != "max_tool_calls" else action
+
+
+def strictest_stated(members: Iterable[Policy]) -> OnViolation | None:
+    """The strictest `on_violation` that is written out."""
+    stated: list[OnViolation] = [m.on_violation for m in members if m.on_violation is not None]
+    return max(stated, key=STRICTNESS.__getitem__, default=None)
+
+
+class LimitEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit that holds in a stack: its kind, the policy it comes from, and its final action."""
+
+    name: str
+    limit: Limit
+    policy: str
+    action: OnViolation
+
+
+def effective_limits(policy: Policy) -> list[LimitEntry]:
+    """The limits that hold, by kind: the last unlocked value and every locked one, save those implied.
+
+    A locked value that a later, tighter one does not fully stand in for (its action is weaker, or it counts
+    over less) stays beside it, so that no policy weakens a locked one.
+    """
+    locked: dict[str, list[LimitEntry]] = {}
+    last: dict[str, LimitEntry] = {}
+    for member in members_of(policy):
+        for entry in limits_of(member, policy):
+            if member.locked:
+                locked.setdefault(entry.name, []).append(entry)
+            else:
+                last[entry.name] = entry
+    found: list[LimitEntry] = []
+    for name in Limits.__struct_fields__:
+        candidates = [*locked.get(name, ()), *([last[name]] if name in last else [])]
+        found += _without_implied(candidates)
+    return found
+
+
+def limits_of(member: Policy, stack: Policy) -> Iterator[LimitEntry]:
+    """The limits of one member, each with the action it has in the stack."""
+    for name, limit in member.limits.given():
+        action = limit_action(member, name, limit.action, stack)
+        yield LimitEntry(name=name, limit=limit, policy=member.name, action=action)
+
+
+def _without_implied(candidates: Sequence[LimitEntry]) -> Iterator[LimitEntry]:
+    """The entries that no other one stands in for; of equals, the first."""
+    for n, entry in enumerate(candidates):
+        before = any(implies(other, entry) for other in candidates[:n])
+        after = any(implies(other, entry) and not implies(entry, other) for other in candidates[n + 1 :])
+        if not before and not after:
+            yield entry
+
+
+def implies(strong: LimitEntry, weak: LimitEntry) -> bool:
+    """Whether the one refuses at least as much, at least as strictly, and warns no later, wherever the other does."""
+    includes = strong.limit.scope == "session" or weak.limit.scope == "run"  # a session includes its runs
+    as_tight = strong.limit.max <= weak.limit.max and includes
+    return as_tight and STRICTNESS[strong.action] >= STRICTNESS[weak.action] and _warns_as_soon(strong, weak)
+
+
+def _warns_as_soon(strong: LimitEntry, weak: LimitEntry) -> bool:
+    if weak.limit.warn_at is None:
+        return True
+    return strong.limit.warn_at is not None and (
+        strong.limit.warn_at * strong.limit.max <= weak.limit.warn_at * weak.limit.max
+    )
+
+
+def first_reached(entries: Sequence[LimitEntry]) -> Limits:
+    """For each kind the limit that is reached first."""
+    values: dict[str, Limit] = {}
+    for entry in entries:
+        if entry.name not in values or entry.limit.max < values[entry.name].max:
+            values[entry.name] = entry.limit
+    return Limits(**values)
+
+
+def figure(amount: float) -> str:
+    """An amount as it is read: whole numbers in full, parts to six places."""
+    if 0 < abs(amount) < 1e-6:
+        return f"{amount:g}"
+    return f"{amount:,.6f}".rstrip("0").rstrip(".")
+
+
+class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One budget that holds in a stack: the policy it comes from, whether that is locked, and its final action."""
+
+    budget: Budget
+    policy: str
+    action: OnViolation
+    locked: bool = False
+
+    @property
+    def id(self) -> str:
+        """What it is called over all stacks."""
+        return f"{self.policy}/{self.budget.name}"
+
+    @property
+    def counts(self) -> str:
+        """What it counts."""
+        return COUNTED[self.budget.limit]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What it is kept apart by: its `per`, and the session where that is its window."""
+        own = self.budget.paths
+        return (*own, "$.session_id") if self.budget.window == "session" and "$.session_id" not in own else own
+
+    @property
+    def window(self) -> str:
+        """`day`, `month`, the length of a rolling window in ms, or ""."""
+        window = self.budget.window
+        if window is None or window == "session":
+            return ""
+        return window if window in WINDOWS else str(duration_ms(window))
+
+
+def effective_budgets(policy: Policy) -> list[BudgetEntry]:
+    """Every budget of a stack; those that are one and the same are merged field by field, the strictest wins."""
+    found: dict[tuple[object, ...], BudgetEntry] = {}
+    for member in members_of(policy):
+        for budget in member.budgets:
+            action = limit_action(member, budget.limit, budget.action, policy)
+            entry = BudgetEntry(budget=budget, policy=member.name, action=action, locked=member.locked)
+            same = (entry.id, entry.counts, entry.paths, entry.window, budget.key, budget.when)
+            found[same] = strictest(found[same], entry) if same in found else entry
+    return list(found.values())
+
+
+def strictest(one: BudgetEntry, other: BudgetEntry) -> BudgetEntry:
+    """Two entries of one budget as one: the smaller amount, the larger reserve, every warning, the stricter action.
+
+    What has no order, such as its texts, is as the locked one says it, or else the first.
+    """
+    base, added = (other, one) if other.locked and not one.locked else (one, other)
+    most = min(base.budget.max, added.budget.max)
+    reserves = [min(reserve, most) for reserve in (base.budget.reserve, added.budget.reserve) if reserve is not None]
+    fractions = sorted({*base.budget.fractions, *added.budget.fractions})
+    budget = msgspec.structs.replace(
+        base.budget,
+        **{base.budget.limit: most},
+        reserve=max(reserves, default=None),
+        warn_at=tuple(fractions) or None,
+    )
+    action = max(base.action, added.action, key=STRICTNESS.__getitem__)
+    return msgspec.structs.replace(base, budget=budget, action=action)
+
+
+def check_budgets(members: Iterable[Policy]) -> None:
+    """Raises PolicyError where policies of one name have budgets of one name that count differently.
+
+    The record knows a budget by both names, so what is left of the one would be taken for what is left of the other.
+    """
+    counted: dict[str, tuple[str, str]] = {}
+    for member in members:
+        for n, budget in enumerate(member.budgets):
+            entry = BudgetEntry(budget=budget, policy=member.name, action="cancel")
+            if counted.setdefault(entry.id, (entry.counts, entry.window)) != (entry.counts, entry.window):
+                raise PolicyError(
+                    [
+                        Problem(
+                            message=f"two policies named `{member.name}` have a budget `{budget.name}` each, which "
+                            "count different things or over different windows",
+                            path=f"budgets[{n}].name",
+                            suggestion="give one of them another name",
+                        )
+                    ]
+                )
+
+
+def budget_in_words(entry: BudgetEntry) -> str:
+    """What a budget says."""
+    budget = entry.budget
+    whose = f" per {' and '.join(entry.paths)}" if entry.paths else ""
+    when = f" in {budget.window}" if budget.window and budget.window != "session" else ""
+    return f"{budget.name}: {budget.limit} {figure(budget.max)}{whose}{when} ({entry.action})"
 
 
 def merge_policies(policies: Sequence[Policy]) -> Stack:
@@ -102,3 +306,44 @@ def _deep_merged(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             both = isinstance(old, Mapping) and isinstance(value, Mapping)
             merged[key] = _deep_merged([old, value]) if both else value  # type: ignore[list-item]
     return merged
+
+
+class PriceTable(msgspec.Struct, frozen=True):
+    """The prices of one locked policy; one that caps the cost counts what it does not name at public prices."""
+
+    policy: str
+    prices: dict[str, Price]
+    caps_cost: bool
+
+
+class PriceTables(msgspec.Struct, frozen=True):
+    """What holds for a model: of the locked tables and the open one the dearest; else the public price.
+
+    `open` is that of the policies that are not locked, a later price in the place of an earlier one. With
+    `reject` the open table does not make up for a price that a locked cap lacks.
+    """
+
+    open: dict[str, Price]
+    locked: tuple[PriceTable, ...] = ()
+    reject: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.open) or any(table.prices for table in self.locked)
+
+
+def caps_cost(member: Policy) -> bool:
+    """Whether a limit or a budget of it is about money."""
+    return member.limits.max_cost_usd is not None or any(b.max_cost_usd is not None for b in member.budgets)
+
+
+def price_tables(policy: Policy) -> PriceTables:
+    """The tables of a policy or a stack."""
+    unlocked: dict[str, Price] = {}
+    locked = []
+    for member in members_of(policy):
+        if not member.locked:
+            unlocked |= member.prices
+        elif member.prices or caps_cost(member):
+            locked.append(PriceTable(member.name, member.prices, caps_cost(member)))
+    reject = any(member.locked and member.unpriced == "reject" for member in members_of(policy))
+    return PriceTables(unlocked, tuple(locked), reject)

@@ -8,24 +8,46 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import normalize
 
-from .aliased import Aliased
-from .complaints import Complaint, Where
-from .equality import same
+from .json_values import same
+from .model_base import Aliased
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    from .model_base import Complaint, Where
+
 
 Step: TypeAlias = Callable[[list[Any]], list[Any]]
+
+
 PathFn: TypeAlias = Callable[[Any], list[Any]]
+
 
 _NAME = r"[^\x00-@\[-^`{-\x7f][^\x00-/:-@\[-^`{-\x7f]*"
 """Letters, digits, `_` and all beyond ASCII, by what they are not: that compiles twenty times faster."""
+
+
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+
+
 _KEY = re.compile(rf"\.({_NAME})")
+
+
 _BRACKET_KEY = re.compile(rf"\[\s*({_QUOTED})\s*\]")
+
+
 _INDEX = re.compile(r"\[\s*(0|-?[1-9]\d{0,8})\s*\]")
+
+
 _WILD = re.compile(r"\[\s*\*\s*\]")
+
+
 _FILTER = re.compile(
     rf"\[\s*\?\s*@(?:\.({_NAME})|\[\s*({_QUOTED})\s*\])"
     rf"\s*==\s*({_QUOTED}|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)\s*\]"
@@ -141,3 +163,72 @@ def _elements(value: Any, lone: list[Any]) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return list(value) if isinstance(value, list | tuple) else lone
+
+
+_UNTOLD = re.compile(r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$")
+"""Texts that some tools read as another path: Windows paths, URLs, variables, blanks at an edge."""
+
+
+class PathPlace(NamedTuple):
+    """Where a text leads: from the root (`/`), the workspace (`.`) or the home directory (`~`), so many levels up,
+    then down.
+    """
+
+    start: str
+    up: int
+    down: tuple[str, ...]
+
+
+def place_of(text: str, workspace: str | None = None, home: str | None = None) -> PathPlace | None:
+    """The place of a path; None where the text does not tell.
+
+    Args:
+        text: the path; `..`, `.`, `~`, repeated and trailing separators are resolved in it.
+        workspace: the absolute directory that relative paths start from, where it is known.
+        home: the absolute directory that `~` stands for, where it is known.
+    """
+    if _UNTOLD.search(text):
+        return None
+    first, _, rest = text.partition("/")
+    if first == "":
+        return _walked(PathPlace("/", 0, ()), rest)
+    if first == "~":
+        return _walked(_base(home, "~"), rest)
+    return None if first.startswith("~") else _walked(_base(workspace, "."), text)
+
+
+def _base(directory: str | None, start: str) -> PathPlace:
+    place = None if directory is None or not directory.startswith("/") else place_of(directory)
+    return place or PathPlace(start, 0, ())
+
+
+def _walked(base: PathPlace, rest: str) -> PathPlace:
+    up, down = base.up, list(base.down)
+    for part in rest.split("/"):
+        if part == "..":
+            if down:
+                down.pop()
+            elif base.start != "/":
+                up += 1
+        elif part not in ("", "."):
+            down.append(part)
+    return PathPlace(base.start, up, tuple(down))
+
+
+def inside(place: PathPlace | None, directory: PathPlace | None) -> bool | None:
+    """Whether a place is a directory or inside it; None where the texts do not tell."""
+    if place is None or directory is None or place.start != directory.start:
+        return None
+    if place.up < directory.up:
+        return None if directory.down else True
+    if place.up > directory.up:
+        return None
+    depth = len(directory.down)
+    if place.down[:depth] == directory.down:
+        return True
+    # Some file systems take names that differ in case for one.
+    return None if _folded(place.down[:depth]) == _folded(directory.down) else False
+
+
+def _folded(parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(normalize("NFKC", part).casefold() for part in parts)

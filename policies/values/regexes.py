@@ -18,7 +18,7 @@ from typing import Any
 
 import re2
 
-from .complaints import Complaint, Where
+from .model_base import Complaint, Where
 
 VIEW = 16_384
 """How many bytes ahead an occurrence is looked for first; of one that ends beyond, a shorter may be taken."""

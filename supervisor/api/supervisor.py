@@ -2,44 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import anyio
-from anyio.abc import TaskGroup
+import msgspec
 
-from proctor.policies.policy import Policy
-from proctor.policies.rules.nets.machine import Mappers, OnResults, Validators
-from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import Event
+from proctor.policies.errors import PolicyViolationError
 
 from ..arguments import check_adapter, check_named, check_observers, check_store, check_text
-from ..control import approvals as inbox
-from ..control.commands import CommandReader
+from ..control import approval_inbox as inbox
 from ..control.kill_switch import KillSwitch
-from ..control.ownership import Ownership
-from ..errors import UsageError
-from ..launch.history import Continuation, check_continuation
-from ..launch.launch import Order, check_context, run_info
-from ..launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
-from ..launch.sub_runs import as_sub_run, inherited
+from ..control.ownership import CommandReader, Ownership
+from ..errors import StoreError, UsageError
+from ..launch.history import as_sub_run, check_continuation, inherited
+from ..launch.launch import Order, check_context, claim_created, claimed, run_info
+from ..launch.plan import Plans, hooks_given, policies_given
 from ..log import audible, logger
-from ..machine.events.messages import BOUNDS, MessageBounds
-from ..ports.adapters import Adapter, Approver, Publisher, Remains, Store
-from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner, RunInfo
-from ..redaction import Redaction, Redactor
-from ..run.clock import Clock
-from ..run.foreign.agents import capabilities_of
-from ..run.services import Services
-from ..run.timers import RightOfWay, Timers
-from ..watch.publishers import Publishers
-from ..watch.subscriptions import Subscription, Subscriptions
+from ..machine.message_bounds import BOUNDS, MessageBounds
+from ..ports.store import Store
+from ..ports.stored_types import ApprovalAnswer
+from ..redaction import Redactor
+from ..run.adapter_calls import capabilities_of
+from ..run.recovery import remains_of
+from ..run.services import Clock, RightOfWay, Services, Timers
+from ..run.tasks import spawn
+from ..watch.feed import Publishers
+from ..watch.subscriptions import Subscriptions
 from ..watch.watchdog import Watchdog
-from .active_runs import ActiveRuns, Statistics, why_left
-from .admission import Admission
-from .handle import RunHandle
-from .starting import Starting, refusals_told
+from .active_runs import ActiveRuns, RunHandle, Running, why_left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from anyio.abc import TaskGroup
+
+    from proctor.policies.events import Event
+    from proctor.policies.events.run_context import RunContext
+    from proctor.policies.policy import Policy
+    from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
+
+    from ..launch.history import Continuation
+    from ..launch.plan import NetHooks, Plan
+    from ..ports.adapter import Adapter, Approver, Publisher, Remains
+    from ..ports.stored_types import ApprovalRequest, Owner, RunInfo
+    from ..redaction import Redaction
+    from ..watch.subscriptions import Subscription
+    from .active_runs import Statistics
+
+
+class Admission:
+    """What a run takes before it starts and gives back when it is over."""
+
+    def __init__(self, most: int) -> None:
+        self._free = anyio.Semaphore(most)
+        self._sessions: set[str] = set()
+
+    async def take(self, session_id: str) -> None:
+        """Wait until there is room. Raises UsageError if the session has a run that is not over."""
+        await self._free.acquire()
+        if session_id in self._sessions:
+            self._free.release()
+            raise UsageError(f"session `{session_id}` already has a run that is not over")
+        self._sessions.add(session_id)
+
+    def give_back(self, session_id: str) -> None:
+        """Give back the room of a session's run that is over or did not start."""
+        self._sessions.remove(session_id)
+        self._free.release()
+
+
+@contextmanager
+def refusals_told(log: Any, info: RunInfo) -> Iterator[None]:
+    """Log, as an error, that a policy refuses the run before it starts, and which rules do."""
+    try:
+        yield
+    except PolicyViolationError as error:
+        rules = sorted({f"{finding.policy}/{finding.rule}" for finding in error.findings})
+        about = {"run_id": info.run_id, "session_id": info.session_id, "rules": rules}
+        log.error("run.refused", **about, error=str(error))  # noqa: TRY400 - what refuses is told, not where
+        raise
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Starting:
+    """Starts the runs of a supervisor; each gives back its room when it is over.
+
+    Args:
+        store: where runs are recorded.
+        runs: those that go on.
+        admission: the room that they take.
+        ownership: claims runs for the supervisor.
+        log: logs each start.
+        check_open: raises UsageError once the supervisor is not open.
+    """
+
+    store: Store
+    runs: ActiveRuns
+    admission: Admission
+    ownership: Ownership
+    log: Any
+    check_open: Callable[[], None]
+
+    async def start(self, order: Order, services: Services, *, created: bool) -> RunHandle:
+        """Start a run once there is room for it; `created` says that it is already in the store."""
+        session_id = order.info.session_id
+        await self.admission.take(session_id)
+        try:
+            self.check_open()
+            self.ownership.remains = remains_of(order.adapter) or self.ownership.remains
+            owner = await self.ownership.owner()
+            if order.plan.policy.budgets:
+                await self.ownership.reap()  # what lost runs have set aside of them counts until they are settled
+            owned = msgspec.structs.replace(order, epoch=owner.epoch, store_id=self.ownership.store_id)
+            return await self._begin(owned, services, created=created)
+        except BaseException as error:
+            self.admission.give_back(session_id)
+            if isinstance(error, StoreError):
+                self.check_open()  # a store refuses the claim of an owner that has left
+            raise
+
+    async def claim(self, info: RunInfo, remains: Remains | None) -> RunInfo:
+        """Make a created run the supervisor's before it is started."""
+        owner = await self.ownership.owner()
+        return await claim_created(self.store, info, epoch=owner.epoch, remains=remains)
+
+    async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:
+        """One unit: what fails before the run's task has begun undoes all of it."""
+        with self.runs.starting() as missed:
+            async with claimed(order, services, created=created) as run:
+                before = await self.store.instructions(after=run.info.after) if created else ()
+                self.check_open()
+                running = Running.of(run)
+                for instruction in before:
+                    running.deliver(instruction)
+                for do in missed:
+                    do(running)
+                handle = RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
+                self.log.info("run.started", run_id=running.run_id, session_id=running.session_id)
+                task = partial(running.actor.run, run.begin, partial(self._is_over, running))
+                self.runs.add(running, partial(spawn, task))
+        return handle
+
+    def _is_over(self, running: Running) -> None:
+        self.runs.remove(running)
+        self.admission.give_back(running.session_id)
 
 
 class Supervisor:

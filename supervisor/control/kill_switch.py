@@ -11,13 +11,13 @@ import msgspec
 
 from ..arguments import check_named, check_store, check_text
 from ..errors import UsageError
-from ..ports.adapters import Remains, Store
-from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
-from ..ports.orders import Block, Cancel, Lift
+from ..ports.adapter import Remains
+from ..ports.store import Store
+from ..ports.stored_types import NOT_OVER, Block, Cancel, Lift, Owner, RunFilter, RunInfo, RunStatus
 from ..redaction import Redactor
-from ..run.orphans import end_lost, end_unowned, passing_owner
-from ..store.paging import all_runs
-from ..store.take_over import latest
+from ..run.recovery import end_lost, end_unowned, passing_owner
+from ..store.invariants import latest
+from ..store.run_index import all_runs
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 

@@ -5,24 +5,37 @@ While it is there it also ends the runs that others have lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import anyio
 
-from proctor.policies.values.foreign import error_text
+from proctor.policies.values.foreign_code import error_text
 
-from ..errors import StoreError
-from ..ports.adapters import Remains, Store
-from ..ports.facts import Owner
+from ..errors import StoreError, UsageError
 from ..ports.processes import enter, leave
-from ..run import orphans
-from ..run.foreign.isolation import contained
-from ..run.orphans import LEAVE_S, end_lost_runs
+from ..ports.stored_types import RunFilter
+from ..run import recovery
+from ..run.recovery import LEAVE_S, end_lost, end_lost_runs, end_unowned, passing_owner
+from ..run.tasks import contained
+from ..store.run_index import all_runs
 
-LEASE_S = orphans.LEASE_S
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..ports.adapter import Remains
+    from ..ports.store import Store
+    from ..ports.stored_types import Instruction, Owner, RunInfo, RunStatus
+
+
+LEASE_S = recovery.LEASE_S
+
+
 RENEW_S = LEASE_S / 3
+
+
 RETRY_S = 1.0
 
 
@@ -96,3 +109,99 @@ class Ownership:
             self._log.warning("lease.not_renewed", error=error_text(error))
             return isinstance(error, StoreError) and error.kind in ("closed", "fenced")
         return True
+
+
+LONGEST_WAIT_S = 60.0
+
+
+PAUSE_S = 0.02
+"""The least time between two looks at a busy store."""
+
+
+COMMAND_RETRY_S = 1.0
+
+
+class CommandReader:
+    """Reads a store's instructions and delivers each once, in order."""
+
+    def __init__(self, store: Store, deliver: Callable[[Instruction], None], log: Any) -> None:
+        self._store = store
+        self._deliver = deliver
+        self._log = log
+        self._after = 0
+        self._token = 0
+        self._closed = False
+
+    async def run(self, after: int) -> None:
+        """Deliver what has a number > after, until cancelled or the store is closed; one that cannot be read is tried
+        again.
+        """
+        self._after = after
+        while not self._closed:
+            try:
+                await contained(self._wait)
+            except Exception as error:  # it must not end any run of this process
+                self._closed = isinstance(error, StoreError) and error.kind == "closed"
+                if not self._closed:
+                    self._log.warning("instructions.unreadable", error=error_text(error))
+                    await anyio.sleep(COMMAND_RETRY_S)
+            await anyio.sleep(PAUSE_S)
+
+    async def _wait(self) -> None:
+        token = await self._store.wait(self._token, LONGEST_WAIT_S)
+        instructions = await self._store.instructions(after=self._after)
+        self._token = token  # only now: what could not be read is not waited for again
+        for instruction in instructions:
+            self._after = instruction.number
+            try:
+                self._deliver(instruction)
+            except Exception as error:  # whoever wrote it, it must not end any run of this process
+                self._log.error("instruction.undeliverable", number=instruction.number, error=error_text(error))
+
+
+_CREATED: frozenset[RunStatus] = frozenset(("created",))
+
+
+async def reap(store: Store, *, remains: Remains | None = None) -> list[RunInfo]:
+    """End every lost run of a store, each with one `run_failed` that says so; returns the runs that this call
+    ended.
+
+    `remains` ends what a run left running on this machine. Created runs that were never started stay. Raises
+    StoreError.
+    """
+    return await end_lost_runs(store, remains=remains)
+
+
+async def reap_run(store: Store, run: RunInfo, *, remains: Remains | None = None) -> bool:
+    """End one run whose owner is gone, or that never had one; False if another owner ended it or owns it."""
+    async with passing_owner(store) as owner:
+        return await end_lost(store, run, epoch=owner.epoch, remains=remains)
+
+
+async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime | None = None) -> list[RunInfo]:
+    """End the runs that were created so long ago and never started, each with one `run_cancelled` that says so; gives
+    those that this ended, oldest first. One that an owner who is there has claimed is about to start, and stays.
+
+    Args:
+        store: where they are.
+        older_than: how long ago they were created at least.
+        now: the moment to count back from; by default the present.
+
+    Raises:
+        UsageError: `older_than` is not a duration.
+        StoreError: the store cannot be read or written.
+    """
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise UsageError("`older_than` is a time, for example `timedelta(days=1)`")
+    where = RunFilter(status=_CREATED, until=(now or datetime.now(UTC)) - older_than)
+    # Without the moment of its creation a run is left alone.
+    found = [run async for run in all_runs(store, where=where) if run.created_at is not None]
+    if not found:
+        return []
+    ended = []
+    async with passing_owner(store) as owner:
+        for run in reversed(found):
+            reason = f"it was created {run.created_at:%Y-%m-%d %H:%M} UTC and never started"
+            if await end_unowned(store, run, epoch=owner.epoch, reason=reason):
+                ended.append(run)
+    return ended

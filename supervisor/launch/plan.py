@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from anyio import to_thread
 
+from proctor.policies.errors import PolicyError
 from proctor.policies.policy import Policy, members_of
-from proctor.policies.rules.nets.machine import Mappers, OnResults, Validators
+from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 
-from ..errors import PolicyError, UsageError
-from ..ports.adapters import Adapter, LaunchOptions
-from ..run.foreign.agents import capabilities_of, launch_options
+from ..errors import UsageError
+from ..ports.adapter import Adapter, LaunchOptions
+from ..run.adapter_calls import capabilities_of, launch_options
 
 if TYPE_CHECKING:
     from proctor.policies import Capabilities, Findings
-    from proctor.policies.preflight.findings import PreflightFinding
+    from proctor.policies.verify.findings import PreflightFinding
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +116,7 @@ async def make_plan(
     `answerable` is false where nobody can answer a request for approval.
     """
     from proctor.policies import compile_policy, merge_policies
-    from proctor.policies.stack.limits import effective_limits
+    from proctor.policies.stack.merge import effective_limits
 
     merged = merge_policies(list(policies))
     can_do = capabilities_of(adapter)
@@ -141,9 +142,9 @@ async def make_plan(
 
 def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findings:
     """What preflight finds, but for unknown tools of a net with a mapper: that may give calls their names."""
-    from proctor.policies.preflight.findings import Findings
-    from proctor.policies.rules.nets.written import Net
+    from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
+    from proctor.policies.verify.findings import Findings
 
     nets = ((each, each.record) for each in clauses_of(stack) if hooks.mappers)
     mapped = {(each.policy, each.id) for each, net in nets if isinstance(net, Net) and net.name in hooks.mappers}
@@ -152,11 +153,10 @@ def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findi
 
 def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
     """For each policy what asks for an approval, where nobody can give one."""
-    from proctor.policies.preflight.findings import PreflightFinding
-    from proctor.policies.rules.nets.written import Net
-    from proctor.policies.stack.budgets import effective_budgets
+    from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
-    from proctor.policies.stack.limits import effective_limits
+    from proctor.policies.stack.merge import effective_budgets, effective_limits
+    from proctor.policies.verify.findings import PreflightFinding
 
     found: dict[str, list[str]] = {}
     for clause in clauses_of(stack):

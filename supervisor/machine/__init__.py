@@ -22,18 +22,18 @@ started or denied. A run that was being cancelled is cancelled again, as nobody 
 """
 
 ROOMS = (
-    "machine",  # the machine of one run
-    "recall",  # a run taken up from its record
-    "closing",  # from the order to end to the last of the record
-    "ending",  # terminal events, and what the caller is owed
-    "gate",  # the gate's side of the machine
-    "budgets",  # what a run draws on of shared budgets
-    "held_calls",  # calls held for a person
-    "provider_events",  # the provider's side of the machine
-    "open_calls",  # calls that are not over
-    "run_state",  # what the parts of the machine share
-    "events",  # events checked, sized and made
-    "outbox",  # commands that wait for the record
-    "boundary",  # what goes in and what comes out
-    "trust",  # what of a provider's stream is believed
+    "machine",
+    "ending",
+    "resume",
+    "gate",
+    "provider_events",
+    "pending_approvals",
+    "reservations",
+    "call_table",
+    "run_state",
+    "event_factory",
+    "message_bounds",
+    "interface",
+    "validation",
 )
+"""Top first: each imports only those below it."""

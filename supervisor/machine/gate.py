@@ -8,18 +8,21 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.errors import Violation
+from proctor.policies.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
+from proctor.policies.events.calls import ID_NOT_OVER, Decision, ToolCall, tell_model_default
 from proctor.policies.policy import Approval
-from proctor.policies.stream.calls import ID_NOT_OVER, Decision, ToolCall, Violation, tell_model_default
-from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
 
-from ..ports.adapters import ApprovalAnswer, ApprovalRequest, GateAnswer
-from .boundary.commands import AnswerGate, Command, RunChecks
-from .budgets import Budgets
-from .events.enforcement import denied, labelled, requested, started
-from .events.field_types import NO_CALL, flaw_in
-from .held_calls import HeldCalls
-from .open_calls import OpenCall, OpenCalls, Proposal
+from ..ports.adapter import GateAnswer
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from .call_table import OpenCall, OpenCalls, Proposal
+from .event_factory import denied, labelled, started
+from .event_factory import enforcement_requested as requested
+from .interface import AnswerGate, Command, RunChecks
+from .pending_approvals import HeldCalls
+from .reservations import Budgets
 from .run_state import RunState
+from .validation import NO_CALL, flaw_in
 
 DECLINED = "A person declined this call of tool '{}'."
 EXPIRED = "Nobody approved this call of tool '{}' in time."

@@ -15,9 +15,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.budget import BudgetClaim
-from proctor.policies.policy import Approval
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     MessageReceived,
     MessageSent,
@@ -27,22 +25,21 @@ from proctor.policies.stream.events import (
     TurnCompleted,
     TurnStarted,
 )
-from proctor.policies.values.foreign import is_signal
+from proctor.policies.limits import BudgetClaim
+from proctor.policies.policy import Approval
+from proctor.policies.values.foreign_code import is_signal
 
-from ..ports.adapters import ApprovalRequest
+from ..ports.stored_types import ApprovalRequest
 from ..redaction import UNREDACTED, Redactor
-from . import ending
-from .boundary import inputs
-from .boundary.commands import ArmDeadline, Command
-from .boundary.judge import Judge, Nets
-from .boundary.result import Outcome
-from .budgets import Budgets
-from .closing import Closing
-from .events.messages import BOUNDS, MessageBounds, MessageCounts
+from . import ending, interface
+from .call_table import OpenCall
+from .ending import Closing
 from .gate import GateKeeper
-from .open_calls import OpenCall
+from .interface import ArmDeadline, Command, Judge, Nets, Outcome
+from .message_bounds import BOUNDS, MessageBounds, MessageCounts
 from .provider_events import ProviderEvents
-from .recall import past_of, recall
+from .reservations import Budgets
+from .resume import past_of, recall
 from .run_state import RunIdentity, RunState, lost
 
 
@@ -132,7 +129,7 @@ class RunMachine:
         """The nets this run is judged by; one that joins or leaves counts from the next call on."""
         return self._state.judge
 
-    def handle(self, input: inputs.Input) -> Sequence[Command]:
+    def handle(self, input: interface.Input) -> Sequence[Command]:
         """Take one input; the commands are to be carried out in order, before the next input.
 
         What it recorded is among the `unwritten`.
@@ -141,7 +138,7 @@ class RunMachine:
         if input.now_ms > state.now_ms:
             state.tell_time(input.now_ms)
         try:
-            if type(input) is inputs.Reported:  # almost always
+            if type(input) is interface.Reported:  # almost always
                 if state.ending is None:
                     self._reports.take(input.event)
             elif not (state.ended and isinstance(input, _NOT_AFTER_THE_END)):
@@ -158,7 +155,7 @@ class RunMachine:
         commands = self.outbox.take()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
-        if type(input) is not inputs.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
+        if type(input) is not interface.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
             return self._armed(commands)
         return commands
 
@@ -239,20 +236,20 @@ class RunMachine:
             return min((moment for moment in moments if moment is not None), default=None)
         return due if expiry is None else expiry if due is None else min(due, expiry)
 
-    def _begin(self, input: inputs.Begin) -> None:
+    def _begin(self, input: interface.Begin) -> None:
         self._state.begin(input)
         if self._budgets is not None and self._state.cause is None:
             self._budgets.begin()
 
-    def _ran_otherwise(self, input: inputs.RanOtherwise) -> None:
+    def _ran_otherwise(self, input: interface.RanOtherwise) -> None:
         if self._state.ending is None:
             self._reports.ran_otherwise(input.event)
 
-    def _answered(self, input: inputs.ApprovalAnswered) -> None:
+    def _answered(self, input: interface.ApprovalAnswered) -> None:
         self._gate.expire()
         self._gate.answered(input.approval_id, input.answer, input.tool_input)
 
-    def _ticked(self, input: inputs.Ticked) -> None:
+    def _ticked(self, input: interface.Ticked) -> None:
         self._deadline = None  # the alarm has rung
         self._gate.expire()
         if self._reports.end is None:
@@ -263,29 +260,29 @@ _LEAVES_DEADLINES = frozenset(
     (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
 )
 _NOT_AFTER_THE_END = (
-    inputs.ApprovalAnswered,
-    inputs.Ticked,
-    inputs.CancelAsked,
-    inputs.NetsChanged,
-    inputs.Reserved,
-    inputs.Settled,
+    interface.ApprovalAnswered,
+    interface.Ticked,
+    interface.CancelAsked,
+    interface.NetsChanged,
+    interface.Reserved,
+    interface.Settled,
 )
 """What a run that has ended takes no more."""
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
-    inputs.Begin: RunMachine._begin,
-    inputs.RanOtherwise: RunMachine._ran_otherwise,
-    inputs.Proposed: lambda on, input: on._gate.proposed(input.key, input.call),
-    inputs.Checked: lambda on, input: on._gate.checked(input.key, input.answers),
-    inputs.Withdrawn: lambda on, input: on._gate.withdrawn(input.key, input.call_id),
-    inputs.ApprovalAnswered: RunMachine._answered,
-    inputs.Ticked: RunMachine._ticked,
-    inputs.CancelAsked: lambda on, input: on._closing.cancel_asked(input),
-    inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
-    inputs.NetsChanged: lambda on, input: on._state.record(input.event),
-    inputs.Reserved: lambda on, input: on._closing.reserved(input),
-    inputs.Settled: lambda on, input: on._closing.settled(input),
-    inputs.AdapterEnded: lambda on, input: on._closing.adapter_ended(input),
-    inputs.Stored: lambda on, input: on._state.outbox.stored(input.count),
-    inputs.StoreFailed: lambda on, input: on._closing.store_failed(input.error),
-    inputs.Retried: lambda on, input: on._closing.retried(input),
+    interface.Begin: RunMachine._begin,
+    interface.RanOtherwise: RunMachine._ran_otherwise,
+    interface.Proposed: lambda on, input: on._gate.proposed(input.key, input.call),
+    interface.Checked: lambda on, input: on._gate.checked(input.key, input.answers),
+    interface.Withdrawn: lambda on, input: on._gate.withdrawn(input.key, input.call_id),
+    interface.ApprovalAnswered: RunMachine._answered,
+    interface.Ticked: RunMachine._ticked,
+    interface.CancelAsked: lambda on, input: on._closing.cancel_asked(input),
+    interface.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
+    interface.NetsChanged: lambda on, input: on._state.record(input.event),
+    interface.Reserved: lambda on, input: on._closing.reserved(input),
+    interface.Settled: lambda on, input: on._closing.settled(input),
+    interface.AdapterEnded: lambda on, input: on._closing.adapter_ended(input),
+    interface.Stored: lambda on, input: on._state.outbox.stored(input.count),
+    interface.StoreFailed: lambda on, input: on._closing.store_failed(input.error),
+    interface.Retried: lambda on, input: on._closing.retried(input),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     MessageReceived,
     MessageStreamed,
@@ -27,11 +27,10 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 
-from .events.enforcement import input_changed
-from .events.field_types import flaw_in, flaw_in_usage
-from .open_calls import OpenCalls
+from .call_table import OpenCalls
+from .event_factory import input_changed
 from .run_state import RunState
-from .trust import believed
+from .validation import believed, flaw_in, flaw_in_usage
 
 
 class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.stream.calls import ToolCall, Violation
-from proctor.policies.stream.events import (
+from proctor.policies.errors import EventError, Violation
+from proctor.policies.events import (
     Event,
     MessageSent,
     RunStarted,
@@ -21,22 +22,93 @@ from proctor.policies.stream.events import (
     ToolEvent,
     TurnEvent,
 )
+from proctor.policies.events.calls import ToolCall
 
-from ..errors import EventError
-from ..ports.adapters import ApprovalRequest
+from ..ports.stored_types import ApprovalRequest
 from ..redaction import Redactor
-from .boundary.inputs import AdapterEnded, Begin
-from .boundary.judge import Judge
-from .events import approvals as approvals
-from .events.enforcement import labelled, reach, violated, warned
-from .events.messages import BOUNDS, MessageCounts
-from .events.sizes import sized
-from .outbox import Outbox
+from . import event_factory
+from .event_factory import labelled, reach, violated, warned
+from .interface import AdapterEnded, Command, Judge
+from .message_bounds import BOUNDS, MessageCounts
+from .validation import sized
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from .interface import Begin
+
+
+Late: TypeAlias = Callable[[], Command | None]
+"""Makes a command when it is due, or None when it is not wanted any more."""
+
+
+@dataclass(slots=True, eq=False)
+class Outbox:
+    """Collects what one input leads to. `unwritten` are the events nobody has taken away to store them, exact until
+    then; what is taken has its secrets redacted.
+
+    # INVARIANT: what was handed to `after_record` comes out only when every event recorded before it is
+    # durable, or when the store has failed.
+    """
+
+    _redactor: Redactor
+    broken: bool = False
+    unwritten: list[Event] = field(default_factory=list)
+    unwritten_bytes: int = 0
+    _lines: list[bytes] = field(default_factory=list)
+    _ready: list[Command] = field(default_factory=list)
+    _waiting: deque[tuple[int, Late]] | None = None
+    _taken: int = 0
+    _stored: int = 0
+
+    def take_record(self) -> list[Event]:
+        """The events to store next."""
+        taken, lines = self.unwritten, self._lines
+        self.unwritten, self._lines, self.unwritten_bytes = [], [], 0
+        self._taken += len(taken)
+        return self._redactor.events(taken, lines)
+
+    def put(self, event: Event, line: bytes | None, size: int) -> None:
+        """Record an event of about so many bytes; `line` is it encoded, None where that cannot be."""
+        self.unwritten.append(event)
+        if line is not None:
+            self._lines.append(line)
+        self.unwritten_bytes += size
+
+    def at_once(self, command: Command) -> None:
+        """Have a command carried out whatever becomes of the record."""
+        self._ready.append(command)
+
+    def after_record(self, late: Late) -> None:
+        """Have a command carried out when all recorded so far is durable."""
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append((self._taken + len(self.unwritten), late))
+
+    def stored(self, count: int) -> None:
+        """The first `count` of the events recorded are durable."""
+        self._stored = max(self._stored, count)
+
+    def take(self) -> Sequence[Command]:
+        """The commands that may be carried out now."""
+        waiting = self._waiting
+        while waiting and (self.broken or waiting[0][0] <= self._stored):
+            command = waiting.popleft()[1]()
+            if command is not None:
+                self._ready.append(command)
+        if not self._ready:
+            return ()
+        ready, self._ready = self._ready, []
+        return ready
+
 
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+
+
 SIGNALS_KEPT = 1024
 """How many of a run's latest signals for approval can be answered while it goes on."""
 
@@ -224,9 +296,9 @@ class RunState:
             id=violation.tool_call_id or "", name=violation.tool_name or "", input=seen.tool_input if seen else {}
         )
         ids = (self.new_approval_id(), who.run_id, who.session_id)
-        request = approvals.request_for([violation], call, ids=ids, at=self.at)
+        request = event_factory.request_for([violation], call, ids=ids, at=self.at)
         request = replace(request, ran=isinstance(event, ToolCallStarted))
         self.signals[request.approval_id] = request
         if len(self.signals) > SIGNALS_KEPT:
             del self.signals[next(iter(self.signals))]
-        self.record(approvals.requested(request))
+        self.record(event_factory.requested(request))

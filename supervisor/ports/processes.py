@@ -16,7 +16,7 @@ import uuid
 from functools import cache
 from pathlib import Path
 
-from .facts import Owner
+from .stored_types import Owner
 
 _STATE, _STARTED = 0, 19
 """Fields of `/proc/PID/stat` after the name: the state, and the start in ticks since boot."""

@@ -6,11 +6,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from proctor.policies.stream.events import Event, RecordPruned
+from proctor.policies.events import Event, RecordPruned
 
-from .facts import (
+from .budget_ledger import BudgetInfo, Draw, Drawn
+from .stored_types import (
     ANY_RUN,
     ApprovalAnswer,
+    Block,
+    Cancel,
+    Instruction,
+    Lift,
     LogEntry,
     Owner,
     Place,
@@ -20,8 +25,6 @@ from .facts import (
     StoredApproval,
     StoreSize,
 )
-from .ledger import BudgetInfo, Draw, Drawn
-from .orders import Block, Cancel, Instruction, Lift
 
 
 @runtime_checkable

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, NetJoined, NetLeft
+from proctor.policies.events import Event, NetJoined, NetLeft
+from proctor.policies.events.calls import ToolCall
 
 from ..log import RunLog
-from ..machine.boundary import inputs
-from ..machine.boundary.commands import (
+from ..machine import interface
+from ..machine.interface import (
     AnswerGate,
     ArmDeadline,
     AskApproval,
@@ -21,28 +21,25 @@ from ..machine.boundary.commands import (
     DropApproval,
     Finish,
     HurryRecord,
+    Nets,
+    Outcome,
     Reserve,
     RetryRecord,
     RunChecks,
+    RunResult,
     Settle,
+    conclude,
+    log_line,
 )
-from ..machine.boundary.judge import Nets
-from ..machine.boundary.result import Outcome, RunResult, conclude, log_line
 from ..machine.machine import RunMachine
-from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
-from .errands import Errands
-from .foreign.agents import capabilities_of
-from .foreign.apart import Apart
-from .foreign.isolation import pass_on
-from .foreign.lineage import Parent
-from .foreign.questions import Questions
-from .gate_waiters import GateWaiters
-from .journal import ANSWER_S
-from .kept_events import KeptEvents
-from .latch import Latch
-from .provider_reader import READ, Next, ProviderReader
-from .recorder import RunRecorder
+from ..ports.adapter import Adapter, GateAnswer, Launch
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from .adapter_calls import capabilities_of
+from .callbacks import GateWaiters, Questions
+from .journal import ANSWER_S, KeptEvents, RunRecorder
+from .provider_session import READ, Next, Parent, ProviderReader
 from .services import Services
+from .tasks import Apart, Errands, Latch, pass_on
 
 
 class RunActor:
@@ -104,7 +101,7 @@ class RunActor:
         self._journal = self._recorder.journal
         self._alarm = services.timers.alarm(self._ring)
         self._waiters = GateWaiters(feed, now_ms)
-        self._early: tuple[inputs.CancelAsked | inputs.NetsChanged, ...] = ()
+        self._early: tuple[interface.CancelAsked | interface.NetsChanged, ...] = ()
         self._errands = Errands(self._break)
         self._questions: Questions | None = None
         self._epoch = epoch
@@ -114,7 +111,7 @@ class RunActor:
         self._events = KeptEvents()
         self.finished = Latch()
 
-    async def run(self, begin: inputs.Begin, over: Callable[[], None]) -> None:
+    async def run(self, begin: interface.Begin, over: Callable[[], None]) -> None:
         """Supervise to the end, whatever happens, and call `over`; never raises, and is ended by `cancel` only."""
         try:
             await self._begin(begin)
@@ -166,15 +163,15 @@ class RunActor:
         """The nets this run is judged by."""
         return self._machine.nets
 
-    def cancel(self, input: inputs.CancelAsked) -> None:
+    def cancel(self, input: interface.CancelAsked) -> None:
         """Order the run to end; before its task has begun, as soon as it does."""
         self._soon(input)
 
     def record_net(self, event: NetJoined | NetLeft) -> None:
         """Record that a net has joined or left, as soon as the run has begun."""
-        self._soon(inputs.NetsChanged(now_ms=self.now_ms(), event=event))
+        self._soon(interface.NetsChanged(now_ms=self.now_ms(), event=event))
 
-    def _soon(self, input: inputs.CancelAsked | inputs.NetsChanged) -> None:
+    def _soon(self, input: interface.CancelAsked | interface.NetsChanged) -> None:
         if self._machine.begun:
             self._feed(input)
         else:
@@ -183,7 +180,7 @@ class RunActor:
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Answer a held call; one that is not held any more, or not yet, is left alone."""
         if self._machine.begun:
-            self._feed(inputs.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
+            self._feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
     async def gate(self, call: ToolCall) -> GateAnswer:
         """Hold a call until it is decided and the decision is recorded."""
@@ -198,7 +195,7 @@ class RunActor:
         if self._journal.owes:
             Apart(self._journal.settle)
 
-    async def _begin(self, begin: inputs.Begin) -> None:
+    async def _begin(self, begin: interface.Begin) -> None:
         self._feed(begin)
         for input in self._early:
             self._feed(input)
@@ -208,7 +205,7 @@ class RunActor:
 
     async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
-        self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
+        self._feed(interface.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
         await self._over.wait()
         await self._errands.end()
 
@@ -229,7 +226,7 @@ class RunActor:
         now_ms = services.clock.now_ms()
         if now_ms >= services.timers.due_ms:  # its task waits for this one
             services.timers.ring(now_ms)
-        self._feed(inputs.Reported(now_ms=now_ms, event=event))
+        self._feed(interface.Reported(now_ms=now_ms, event=event))
         if self._machine.provider_done:
             return Next.END
         return Next.REST if now_ms < services.way.until_ms or self._journal.crowded else READ
@@ -240,7 +237,7 @@ class RunActor:
         await checkpoint()
         await self._journal.room()
 
-    def _feed(self, input: inputs.Input) -> None:
+    def _feed(self, input: interface.Input) -> None:
         commands = self._machine.handle(input)
         if self._journal.idle and self._machine.unwritten:
             self._journal.idle = False
@@ -313,7 +310,7 @@ class RunActor:
         self._services.publish(events)
 
     def _ring(self, now_ms: int) -> None:
-        self._feed(inputs.Ticked(now_ms=now_ms))
+        self._feed(interface.Ticked(now_ms=now_ms))
 
     def now_ms(self) -> int:
         """The moment on the supervisor's clock."""

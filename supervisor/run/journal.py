@@ -3,33 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from operator import is_
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
-from proctor.policies.stream.events import TERMINAL, Event
+from proctor.policies.events import TERMINAL
+from proctor.policies.values.foreign_code import as_error
 
-from ..errors import StoreError, as_error
-from ..machine.events.sizes import weight
-from ..machine.machine import RunMachine
-from ..ports.adapters import Store
-from .foreign.isolation import silence
-from .foreign.stored import check_stored
+from ..errors import StoreError
+from ..machine import interface
+from ..machine.validation import weight
+from ..store.admission import same_but_seq
+from .tasks import contained, silence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from proctor.policies.events import Event
+
+    from ..log import RunLog
+    from ..machine.machine import RunMachine
+    from ..ports.store import Store
+    from .services import Services
+
+
+def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
+    """Raises StoreError for a store that gives back other events than it was given, but for their `seq`.
+
+    Of a repeated `event_id` it gives the event that it stored before.
+    """
+    if len(stored) != len(given):
+        raise StoreError(f"the store gave back {len(stored)} events of {len(given)}; nothing of it is believed")
+    if all(map(is_, given, stored)):  # as almost always
+        return
+    for event, back in zip(given, stored, strict=True):
+        if back is event or (event.event_id and event.event_id == back.event_id):
+            continue
+        if not same_but_seq(back, event):
+            raise StoreError(f"the store gave back another event than `{event.type}`; nothing of it is believed")
+
 
 ROOM = 1024
+
+
 ROOM_BYTES = 32 * 1024 * 1024
 """The most events that wait, and the most bytes; a provider that reports faster is read no further until some are
 stored.
 """
+
+
 ANSWER_S = 45.0
 """How long a store may take to answer before it has failed: longer than every store is patient with its own file or
 server, so that what it was asked is either stored or never will be.
 """
 
+
 SETTLE_S = 1.0
 """How long after a failed end the store is asked again; then twice as long, up to thirty times."""
+
+
 _NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked")
 
 
@@ -240,3 +275,140 @@ class Journal:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
+
+
+HURRY_S = 5.0
+"""So long does the cancel of a run wait for its record; what the store was asked for may still be stored."""
+
+
+SILENCE_MS = 10_000
+"""So long may a store leave an append unanswered while an agent acts that cannot be held."""
+
+
+class RunRecorder:
+    """Has the record of one run written, and feeds its machine what came of it.
+
+    Args:
+        machine: whose record it is.
+        services: the store and the timers.
+        epoch: of the run's owner.
+        holds_all: whether the adapter holds every call: a store may then be silent for as long as it likes.
+        feed: takes an input for the machine.
+        now_ms: the moment.
+        publish: gets what was stored, and about how many bytes it takes.
+        log: is told of errors.
+    """
+
+    __slots__ = ("_feed", "_log", "_now_ms", "_silence", "journal")
+
+    def __init__(
+        self,
+        machine: RunMachine,
+        services: Services,
+        epoch: int,
+        *,
+        holds_all: bool,
+        feed: Callable[[interface.Input], None],
+        now_ms: Callable[[], int],
+        publish: Callable[[list[Event], int], None],
+        log: RunLog,
+    ) -> None:
+        self._feed = feed
+        self._now_ms = now_ms
+        self._log = log
+        self._silence = None if holds_all else services.timers.alarm(self._silent)
+        self.journal = Journal(
+            services.store, machine, epoch=epoch, stored=self._stored, failed=self._failed, publish=publish
+        )
+
+    async def flush(self) -> None:
+        """Write what waits, and what comes meanwhile."""
+        self._expect_answer()
+        await self.journal.flush()
+        self.close()
+
+    async def hurry(self) -> None:
+        """The run is to end, and nobody waits for long for a store that does not answer now."""
+        silent = await self.journal.drained(HURRY_S)
+        if silent is not None:
+            self._failed(silent)
+
+    async def retry(self) -> None:
+        """A store that failed is asked once more: the record should not lack its end."""
+        refused = failed = None
+        try:
+            refused = await contained(self.journal.retry)
+        except Exception as error:
+            self._log.failed("store.incomplete", error)
+            failed = error
+        self._feed(interface.Retried(now_ms=self._now_ms(), refused=refused, error=failed))
+
+    def close(self) -> None:
+        """The store has answered everything."""
+        if self._silence is not None:
+            self._silence.set(None)
+
+    def _stored(self, count: int) -> None:
+        self._expect_answer()
+        self._feed(interface.Stored(now_ms=self._now_ms(), count=count))
+
+    def _failed(self, error: Exception) -> None:
+        self._log.failed("store.failed", error)
+        self._feed(interface.StoreFailed(now_ms=self._now_ms(), error=error))
+
+    def _expect_answer(self) -> None:
+        """An agent that cannot be held goes on acting while the store is silent: that is bounded."""
+        if self._silence is not None:
+            self._silence.set(self._now_ms() + SILENCE_MS)
+
+    def _silent(self, _: int) -> None:
+        self._failed(silence(SILENCE_MS / 1000))
+
+
+MOST = 10_000
+
+
+MOST_BYTES = 64 * 1024 * 1024
+
+
+class KeptEvents:
+    """What was stored last, in the batches it was stored in. `before` counts what was stored before that; the store
+    has it.
+    """
+
+    __slots__ = ("_batches", "_bytes", "_count", "_gone", "before")
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[Sequence[Event], int]] = []  # a deque takes 0.7 KiB of each idle run
+        self._gone = 0
+        self._bytes = 0
+        self._count = 0
+        self.before = 0
+
+    def add(self, events: Sequence[Event], size: int) -> None:
+        """Keep a batch that was just stored, of that many bytes, and drop the oldest beyond the bounds."""
+        self._batches.append((events, size))
+        self._count += len(events)
+        self._bytes += size
+        while len(self._batches) > self._gone + 1 and self._too_much():
+            gone, its_size = self._batches[self._gone]
+            self._batches[self._gone] = (), 0
+            self._gone += 1
+            self._count -= len(gone)
+            self._bytes -= its_size
+            self.before += len(gone)
+        if self._gone > len(self._batches) // 2:  # many at a time
+            del self._batches[: self._gone]
+            self._gone = 0
+
+    def _too_much(self) -> bool:
+        return self._bytes > MOST_BYTES or self._count - len(self._batches[self._gone][0]) >= MOST
+
+    def latest(self) -> tuple[Event, ...]:
+        """Those that are kept, oldest first."""
+        kept = [event for events, _ in self._batches for event in events]
+        self.before += max(len(kept) - MOST, 0)
+        latest = kept[-MOST:]
+        self._batches, self._gone = [(latest, self._bytes)], 0
+        self._count = len(latest)
+        return tuple(latest)

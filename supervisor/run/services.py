@@ -2,18 +2,170 @@
 
 from __future__ import annotations
 
+import asyncio
+import heapq
+import math
+import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
+import anyio
 import msgspec
+from anyio.lowlevel import current_token
 
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 
-from ..machine.events.messages import BOUNDS, MessageBounds
-from ..ports.adapters import Approver, Store
+from ..machine.message_bounds import BOUNDS, MessageBounds
+from ..ports.adapter import Approver
+from ..ports.store import Store
 from ..redaction import Redactor
-from .clock import Clock
-from .timers import RightOfWay, Timers
+
+
+def _now() -> Callable[[], float]:
+    """What `anyio.current_time` calls, looked up once: it is asked for every event."""
+    token: object = current_token()
+    native = getattr(getattr(token, "native_token", None), "time", None)
+    if getattr(native, "__func__", None) is asyncio.BaseEventLoop.time:
+        return time.monotonic  # which is all that it calls
+    return native if callable(native) else anyio.current_time
+
+
+class Clock:
+    """Milliseconds since the epoch, from the event loop's monotonic clock; virtual where that is virtual.
+
+    Made within a running event loop. A step of the wall clock moves no deadline.
+    """
+
+    __slots__ = ("_monotonic", "_offset_ms")
+
+    def __init__(self) -> None:
+        self._monotonic = _now()
+        self._offset_ms = (time.time() - self._monotonic()) * 1000
+
+    def now_ms(self) -> int:
+        """The moment, in milliseconds since the epoch."""
+        return int(self._monotonic() * 1000 + self._offset_ms)
+
+    def monotonic(self) -> float:
+        """Seconds on the event loop's clock."""
+        return self._monotonic()
+
+    def until(self, at_ms: int) -> float:
+        """Seconds from now until a moment, not below 0."""
+        return max((at_ms - self._offset_ms) / 1000 - self._monotonic(), 0.0)
+
+
+class Alarm:
+    """One run's next deadline. Setting it later costs nothing: the queue is looked at again when it wakes."""
+
+    __slots__ = ("_queued_ms", "_ring", "_timers", "at_ms")
+
+    def __init__(self, timers: Timers, ring: Callable[[int], None]) -> None:
+        self._timers = timers
+        self._ring = ring
+        self._queued_ms: int | None = None
+        self.at_ms: int | None = None
+
+    def set(self, at_ms: int | None) -> None:
+        """Ring at this moment (milliseconds since the epoch) and at no earlier one; None: not at all."""
+        self.at_ms = at_ms
+        if at_ms is not None and (self._queued_ms is None or at_ms < self._queued_ms):
+            self._queued_ms = at_ms
+            self._timers.push(at_ms, self)
+
+    def wake(self, queued_ms: int, now_ms: int) -> None:
+        """The queue has come to an entry of this alarm, which may be out of date."""
+        if self._queued_ms != queued_ms:
+            return
+        self._queued_ms = None
+        at_ms = self.at_ms
+        if at_ms is None:
+            return
+        if at_ms > now_ms:
+            self.set(at_ms)
+            return
+        self.at_ms = None
+        self._ring(now_ms)
+
+
+class Timers:
+    """The deadlines of all runs of a supervisor, soonest first; nothing rings before `due_ms`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.due_ms: float = math.inf
+        self._queue: list[tuple[int, int, Alarm]] = []
+        self._order = count()
+        self._sooner = anyio.Event()
+
+    def alarm(self, ring: Callable[[int], None]) -> Alarm:
+        """A new alarm; `ring` is called with the moment in milliseconds and must not block or raise."""
+        return Alarm(self, ring)
+
+    def push(self, at_ms: int, alarm: Alarm) -> None:
+        """Queue an alarm and wake the task if it is the first."""
+        first = not self._queue or at_ms < self._queue[0][0]
+        heapq.heappush(self._queue, (at_ms, next(self._order), alarm))
+        if first:
+            self.due_ms = at_ms
+            self._sooner.set()
+
+    def ring(self, now_ms: int) -> None:
+        """Ring what is due. A task that never yields must call this itself from `due_ms` on."""
+        queue = self._queue
+        while queue and queue[0][0] <= now_ms:
+            at_ms, _, alarm = heapq.heappop(queue)
+            self.due_ms = queue[0][0] if queue else math.inf
+            alarm.wake(at_ms, now_ms)
+
+    async def run(self) -> None:
+        """Ring alarms until cancelled."""
+        while True:
+            self._sooner = anyio.Event()
+            wait_s = self._clock.until(self._queue[0][0]) if self._queue else None
+            if wait_s is None:
+                await self._sooner.wait()
+            elif wait_s > 0:
+                with anyio.move_on_after(wait_s):
+                    await self._sooner.wait()
+            else:
+                self.ring(max(self._queue[0][0], self._clock.now_ms()))
+                await anyio.lowlevel.checkpoint()
+
+
+HOLD_MS = 50
+"""The longest time that ending runs hold up an agent that never waits."""
+
+
+class RightOfWay:
+    """Runs that end go first: until their agents are told to stop, others that never wait are not read on."""
+
+    __slots__ = ("_clock", "_ending", "_free", "until_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ending = 0
+        self._free = anyio.Event()
+        self.until_ms = 0
+
+    def take(self) -> None:
+        """A run begins to end; it is to give back the right, once."""
+        self._ending += 1
+        self.until_ms = self._clock.now_ms() + HOLD_MS
+
+    def give_back(self) -> None:
+        """Its agent is told, or need not be."""
+        self._ending -= 1
+        if not self._ending:
+            self.until_ms = 0
+            self._free.set()
+            self._free = anyio.Event()
+
+    async def wait(self) -> None:
+        """Wait until no run has the right of way, and at most as long as it holds."""
+        with anyio.move_on_after(self._clock.until(self.until_ms)):
+            await self._free.wait()
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):

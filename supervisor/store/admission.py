@@ -8,8 +8,7 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.stream.codec import encode_event
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     ToolApprovalDenied,
     ToolApprovalExpired,
@@ -19,6 +18,7 @@ from proctor.policies.stream.events import (
     ToolCallFailed,
     ToolCallStarted,
 )
+from proctor.policies.events.codec import encode_event
 
 from ..errors import StoreError
 

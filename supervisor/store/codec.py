@@ -3,48 +3,65 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-from proctor.policies.stream.codec import Encoded, decode_event, encode_event
-from proctor.policies.stream.events import (
+from proctor.policies.errors import EventError
+from proctor.policies.events import (
     EVENT_TYPES,
     ApprovalEvent,
-    Event,
+    RecordPruned,
     RunCancelled,
     RunCompleted,
     RunFailed,
     SessionEvent,
     Unrecognized,
 )
+from proctor.policies.events.codec import Encoded, decode_event, encode_event
 
-from ..errors import EventError, StoreError
-from ..ports.facts import LogEntry, RunStatus
+from ..errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import TypeAlias
+
+    from proctor.policies.events import Event
+
+    from ..ports.stored_types import LogEntry, RunStatus
+
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
+
 
 MAX_DEPTH = 300
 """Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
 
+
 MAX_BYTES = 256 * 1024 * 1024
 """The largest record: every store can keep it, and read it again."""
 
+
 _SHALLOW = 2 * MAX_DEPTH
 """What has no more bytes than this cannot be nested deeper."""
+
 
 ENDINGS: dict[type[Event], Status] = {
     RunCompleted: "completed",
     RunFailed: "failed",
     RunCancelled: "cancelled",
 }
+
+
 NEWS = frozenset(
     kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, (SessionEvent, ApprovalEvent))
 )
 """What can change a store's line of a session, a run or an approval, though the event before it had the same ids and
 provider.
 """
+
 
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
@@ -113,3 +130,34 @@ def _depth(data: bytes) -> int:
         elif first in b"]}":
             depth -= 1
     return deepest
+
+
+SIZE = 32
+"""Bytes of a digest."""
+
+
+def root(session_id: str) -> bytes:
+    """What stands before a session's first record."""
+    return sha256(b"proctor record\0" + session_id.encode("utf-8", "surrogatepass")).digest()
+
+
+def head_below(event: Event, before: bytes) -> bytes:
+    """What stands before a session's first record, `before`, unless that tells what was pruned below it elsewhere."""
+    if isinstance(event, RecordPruned) and event.seq > 1:
+        with suppress(ValueError):
+            return bytes.fromhex(event.head) or before
+    return before
+
+
+def link(before: bytes, record: bytes) -> bytes:
+    """The digest of a record: it stands for the session up to there, byte for byte."""
+    return sha256(before + record).digest()
+
+
+def links(before: bytes, records: Iterable[bytes]) -> list[bytes]:
+    """The digests of records that follow one another."""
+    made: list[bytes] = []
+    for record in records:
+        before = sha256(before + record).digest()
+        made.append(before)
+    return made

@@ -1,9 +1,7 @@
 """What tests and authors of adapters and stores use: in-memory twins of the ports, and conformance suites."""
 
-from .fake_adapter import FakeAdapter, FakeProvider
-from .steps import Ask, Crash, Pause, Step, Stop, Together
-from .stores.faulty import FaultyStore
-from .twins import FakeApprover, FakePublisher
+from .fakes import Ask, Crash, FakeAdapter, FakeApprover, FakeProvider, FakePublisher, Pause, Step, Stop, Together
+from .store_fixture import FaultyStore
 
 __all__ = [
     "Ask",
@@ -20,11 +18,18 @@ __all__ = [
 ]
 
 ROOMS = (
-    "adapters",  # the conformance suite of adapters
-    "fake_adapter",  # an agent in memory
-    "steps",  # what a fake agent does
-    "stores",  # the conformance suite of stores
-    "patience",  # how long a test waits before it counts as hanging
-    "twins",  # an approver and a publisher in memory
-    "damaged_output",  # garbles or cuts what a client writes
+    "damaged_output",
+    "suites",
+    "adapter_gate",
+    "adapter_lifecycle",
+    "adapter_policies",
+    "store_admission",
+    "store_events",
+    "store_lifetime",
+    "adapter_fixture",
+    "store_approvals",
+    "store_runs",
+    "store_fixture",
+    "fakes",
 )
+"""Top first: each imports only those below it."""

@@ -6,20 +6,85 @@ When it leaves, another takes over. So what is stored costs one look, however ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 
-from proctor.policies.stream.events import Event
+from proctor.policies.values.foreign_code import error_text, isolated
 
-from ..ports.adapters import LogEntry, Store
-from ..store.paging import closing
-from .buffer import Buffer
+from ..log import failure
+from ..ports.stored_types import LogEntry
+from ..run.tasks import pass_on
+from ..store.run_index import closing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from proctor.policies.events import Event
+
+    from ..ports.adapter import Publisher
+    from ..ports.store import Store
+
+
+ROOM = 1024
+
+
+ROOM_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Buffer:
+    """Entries of one subscriber, within a bound of number and of bytes. What found no room is read from the store
+    again: `overflowed` says that it has to be.
+    """
+
+    session_id: str | None = None
+    run_id: str | None = None
+    tenant: str | None = None
+    room: int = ROOM
+    overflowed: bool = False
+    come: anyio.Event = field(default_factory=anyio.Event)
+    _entries: deque[LogEntry] = field(default_factory=deque)
+    _size: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._entries) or self.overflowed
+
+    def offer(self, entry: LogEntry) -> None:
+        """Take an entry, if it is wanted here."""
+        if self.overflowed or (self.run_id or entry.run_id) != entry.run_id:
+            return
+        if self.tenant is not None and self.tenant != entry.tenant:
+            return
+        self._size += len(entry.data)
+        if len(self._entries) >= self.room or self._size > ROOM_BYTES:
+            self._entries.clear()
+            self._size = 0
+            self.overflowed = True
+        else:
+            self._entries.append(entry)
+        self.come.set()
+
+    def take(self) -> LogEntry | None:
+        """The next entry, if there is one."""
+        if not self._entries:
+            return None
+        entry = self._entries.popleft()
+        self._size -= len(entry.data)
+        return entry
+
 
 LONGEST_WAIT_S = 1.0
 """A program that only follows ends this late at most where its Ctrl-C comes just before it begins to wait."""
+
+
 PAUSE_S = 0.002
 """The least time between two looks at a busy store."""
+
+
 KEPT = 4096
 """The most events of this process that are kept for the next look, so that they need not be decoded."""
 
@@ -129,3 +194,25 @@ class Feed:
         if buffer.session_id is None:
             return self._of_all
         return self._of_session.setdefault(buffer.session_id, set())
+
+
+class Publishers:
+    """The observers; one that raises is dropped, reported and counted."""
+
+    def __init__(self, publishers: Sequence[Publisher], log: Any) -> None:
+        self._publishers = list(publishers)
+        self._log = log
+        self.dropped = 0
+
+    def publish(self, events: list[Event]) -> None:
+        """Hand events to each observer, in order."""
+        for publisher in list(self._publishers):
+            try:
+                for event in events:
+                    isolated(publisher, event)
+            except Exception as error:
+                self._publishers = [one for one in self._publishers if one is not publisher]
+                self.dropped += 1
+                self._log.error("publisher.dropped", publisher=error_text(publisher), **failure(error))
+            except BaseException as ctrl_c:  # it hit while this observer was called
+                pass_on(ctrl_c)

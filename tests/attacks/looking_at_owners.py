@@ -9,8 +9,8 @@ import os
 import subprocess
 import sys
 
-from proctor.supervisor.ports.facts import Owner
 from proctor.supervisor.ports.processes import as_owner, is_gone
+from proctor.supervisor.ports.stored_types import Owner
 
 
 def look(owner: Owner, user: int) -> None:

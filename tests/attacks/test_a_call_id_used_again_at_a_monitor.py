@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from proctor.policies import Event, ToolCall, compile_policy, encode_event, parse_policies
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.codec import decode_event
+from proctor.policies import events as ev
+from proctor.policies.events.codec import decode_event
 
 Variant: TypeAlias = str
 VARIANTS = ["live", "snapshot", "fold"]

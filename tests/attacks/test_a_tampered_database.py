@@ -10,12 +10,12 @@ import pytest
 from postgres_server import needs_postgres, new_database, server_url
 
 from proctor.adapters.stores import PostgresStore
-from proctor.adapters.stores.audit.auditing import audited
+from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
 from proctor.supervisor import run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
-from proctor.supervisor.testing.stores.budgeting import draw, money
-from proctor.supervisor.testing.stores.claiming import begun, owner
+from proctor.supervisor.testing.store_approvals import draw, money
+from proctor.supervisor.testing.store_runs import begun, owner
 
 pytestmark = needs_postgres
 

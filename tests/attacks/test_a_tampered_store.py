@@ -16,15 +16,15 @@ import msgspec
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.auditing import AuditReport, audited
+from proctor.adapters.stores.audit.audit import AuditReport, audited
 from proctor.adapters.stores.audit.heads import Heads
 from proctor.policies import Limits, Policy, encode_event, parse_policies
-from proctor.policies.stream.events import TokenUsageUpdated
+from proctor.policies.events import TokenUsageUpdated
 from proctor.supervisor import Redaction, export_lines, import_lines, prune, run_once
-from proctor.supervisor.ports.orders import Block, Cancel, Lift
+from proctor.supervisor.ports.stored_types import Block, Cancel, Lift
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
-from proctor.supervisor.testing.stores.budgeting import draw, money
-from proctor.supervisor.testing.stores.claiming import begun, owner
+from proctor.supervisor.testing.store_approvals import draw, money
+from proctor.supervisor.testing.store_runs import begun, owner
 
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
 ABOUT: dict[str, Any] = {"metadata": {"ticket": "7"}}
@@ -613,7 +613,7 @@ def test_what_was_added_since_is_no_finding(path: Path) -> None:
 
 def test_a_flood_of_findings_is_counted_not_kept(path: Path, monkeypatch: Any) -> None:
     """A report stays of a size that can be read."""
-    monkeypatch.setattr("proctor.adapters.stores.audit.verifying.MOST_FINDINGS", 3)
+    monkeypatch.setattr("proctor.adapters.stores.audit.verify.MOST_FINDINGS", 3)
     sql(path, "UPDATE events SET digest = zeroblob(32)")
     report = audited(path)
     assert len(report.findings) == 3
@@ -626,7 +626,7 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from proctor.adapters.stores.audit.signing import check_signature, signed
+    from proctor.adapters.stores.audit.heads import check_signature, signed
     from proctor.supervisor import UsageError
 
     def keys(name: str) -> tuple[Path, Path]:

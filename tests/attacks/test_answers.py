@@ -26,8 +26,8 @@ from proctor.supervisor import (
     run_once,
 )
 from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.testing.stores.answering import requested
+from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = pytest.mark.anyio
 

@@ -11,12 +11,12 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from proctor.adapters.kit.processes.commands import Subprocesses
 from proctor.adapters.kit.processes.guarded import guarded
+from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import RunInfo
-from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.testing.stores.answering import requested
+from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = [
     pytest.mark.anyio,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import input_digest
+from proctor.policies import events as ev
+from proctor.policies.events.calls import input_digest
 
 ASKS = {"type": "blocklist", "id": "asks", "tools": ["x"], "action": "request_approval"}
 

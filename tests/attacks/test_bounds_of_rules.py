@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
-from proctor.policies.rules.counting.count import BEHIND
-from proctor.policies.rules.evidence.prior import COMBINATIONS, PER_KEY
+from proctor.policies import events as ev
+from proctor.policies.rules.count import BEHIND
 from proctor.policies.rules.machine import BOUND
-from proctor.policies.stream import events as ev
+from proctor.policies.rules.prior_calls import COMBINATIONS, PER_KEY
 
 
 def ruled(*rules: dict[str, Any]) -> Monitor:
@@ -185,7 +185,7 @@ def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
 
 def test_the_order_of_calls_is_kept_for_no_more_values_than_have_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that a client reports as started come without being judged."""
-    monkeypatch.setattr("proctor.policies.rules.keyed.BOUND", 3)
+    monkeypatch.setattr("proctor.policies.rules.per_key.BOUND", 3)
     monitor = ruled({"type": "after", "trigger": "x", "then": "y", "key": "$.of", "id": "r"})
     for n in range(6):
         done(monitor, "x", of=f"v{n}")

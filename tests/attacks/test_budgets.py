@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from proctor.policies import Budget, Policy, PolicyViolationError, RunContext
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     BudgetReserved,
     Event,
     MessageReceived,

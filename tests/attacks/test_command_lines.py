@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters import ShellAdapter
-from proctor.policies.commands.cursor import Shell
-from proctor.policies.commands.parse import read_commands
-from proctor.policies.stream.events import RunFailed
-from proctor.supervisor.testing.adapters.driving import Drive
+from proctor.policies.events import RunFailed
+from proctor.policies.shell.parser import read_commands
+from proctor.policies.shell.words import Shell
+from proctor.supervisor.testing.adapter_fixture import Drive
 from tests.fuzz.shells import Room, can_be_closed
 
 BASH = ("/bin/bash", "--norc", "--noprofile", "-c")

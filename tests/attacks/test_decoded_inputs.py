@@ -8,7 +8,7 @@ import pytest
 
 from proctor.adapters import OpenAIAgentsAdapter, PydanticAIAdapter, supervise
 from proctor.policies import Policy, parse_policies
-from proctor.policies.stream.events import ToolCallFailed, ToolCallStarted
+from proctor.policies.events import ToolCallFailed, ToolCallStarted
 from proctor.supervisor import MemoryStore, run_once
 
 pydantic = pytest.importorskip("pydantic", reason="needs a framework: pip install 'proctor[all]'")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proctor.policies import Monitor, Policy, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import input_digest
+from proctor.policies import events as ev
+from proctor.policies.events.calls import input_digest
 
 
 def compiled(*rules: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from proxy_processes import HELLO, READY, ProxyOverHttp, call, last_ping, post
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from proxy_processes import HELLO, LENIENT, READY, call, command, environment, error_code, talk
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from proxy_processes import HELLO, READY, call, command, environment, last_ping, line_of
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
 

@@ -13,7 +13,7 @@ import pytest
 
 from proctor.supervisor import Owner
 from proctor.supervisor.ports.processes import as_owner, is_gone
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("looking_at_owners.py")
 NOBODY, ROOT = "65534", "0"

@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.shell import ShellAdapter
-from proctor.adapters.kit.processes.client import ClientProcess, start_client
-from proctor.adapters.kit.processes.commands import Subprocesses
-from proctor.adapters.kit.processes.remains import end_remains
+from proctor.adapters.kit.client_process import ClientProcess, start_client
+from proctor.adapters.kit.process_tree import end_remains
+from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.policies import parse_policies
 from proctor.supervisor import MemoryStore, Supervisor
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [
     pytest.mark.anyio,
@@ -168,7 +168,7 @@ SUPERVISOR = """
 import anyio, sys
 from pathlib import Path
 from uuid import uuid4
-from proctor.adapters.kit.processes.commands import Subprocesses
+from proctor.adapters.kit.subprocesses import Subprocesses
 
 async def main():
     await Subprocesses(uuid4().hex).run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import MemoryStore, SQLiteStore
-from proctor.adapters.stores.audit.auditing import audited
+from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
 from proctor.supervisor import Store, UsageError, prune, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter

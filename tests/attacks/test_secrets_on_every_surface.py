@@ -21,14 +21,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.telemetry import OpenTelemetry
-from proctor.adapters.web.webhook.envelope import enveloped
+from proctor.adapters.web.webhook import enveloped
 from proctor.policies import RunContext, parse_policies
-from proctor.policies.stream.codec import encode_event
-from proctor.policies.stream.events import EVENT_TYPES, TERMINAL, Event
+from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
+from proctor.policies.events.codec import encode_event
 from proctor.supervisor import KillSwitch, Publisher, Supervisor, cancel_for_approval, create_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.testing.steps import Step
+from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 from tests.supervisor.redaction.secrets import HEARTS, SECRETS
 from tests.supervisor.redaction.test_redaction_surfaces import ALL, planted, secrets_in
 

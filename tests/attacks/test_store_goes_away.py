@@ -11,11 +11,12 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import MessageReceived
+from proctor.policies.events import MessageReceived
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import StoreError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

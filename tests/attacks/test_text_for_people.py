@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from page_blocks import ROOT
 
-from proctor.adapters.cli.terminal.output import NoteHandler
-from proctor.adapters.kit.values.printable import printable
+from proctor.adapters.cli.output import NoteHandler
+from proctor.adapters.kit.values import printable
 
 SECRET = "sk-ant-api03-" + "a" * 80
 HOSTILE = f"a\x1b[2Jb\x9b31mc\u202ed\u2066e {SECRET}"
@@ -19,14 +19,13 @@ PLACES = {
     "adapters/agents/amp/delegate.py": "what it answers goes to the agent, which starts it",
     "adapters/claude_hook/knock.py": "what it answers goes to the client, as JSON in ASCII",
     "adapters/cli/__init__.py": "a text of its own",
-    "adapters/cli/common.py": "a document: `printable_lines` on a terminal, unchanged in a file",
     "adapters/cli/exits.py": "`printable_lines`",
-    "adapters/cli/store_place.py": "`printable_lines`",
+    "adapters/cli/options.py": "`printable_lines`; a document unchanged in a file",
     "adapters/cli/app.py": "a version",
-    "adapters/cli/commands/sessions/eval.py": "JSON: `printable_json`",
-    "adapters/cli/terminal/live.py": "JSON: `printable_json`",
-    "adapters/cli/terminal/output.py": "`printable_lines` and `encoded`",
-    "adapters/cli/terminal/prompt_approver.py": "`printable` and `encoded`",
+    "adapters/cli/commands/sessions.py": "JSON: `printable_json`",
+    "adapters/cli/live.py": "JSON: `printable_json`",
+    "adapters/cli/output.py": "`printable_lines` and `encoded`",
+    "adapters/cli/commands/run.py": "`printable` and `encoded`",
     "adapters/kit/processes/guardian.py": "the name of a command, to the agent's own output",
     "adapters/matrix/__main__.py": "a table of its own, for the documentation",
     "supervisor/log.py": "what structlog shows as `repr` does, redacted",
@@ -72,13 +71,13 @@ def test_there_is_one_function_for_such_text() -> None:
         if isinstance(node, ast.FunctionDef) and node.name in ("printable", "printable_lines", "printable_json")
     ]
 
-    assert set(defined) == {"adapters/kit/values/printable.py"}
+    assert set(defined) == {"adapters/kit/values.py"}
 
 
 def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """On both of its forms: no character of C0 or C1, none that turns or hides, no key."""
     pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
-    from proctor.adapters.cli.commands.agents.mcp import _say, _say_as_json
+    from proctor.adapters.cli.commands.agents import _say, _say_as_json
     from proctor.adapters.mcp_proxy.messages import short, unread
 
     for text in (HOSTILE, unread(ValueError(HOSTILE)), short(HOSTILE)):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.adapters.agents.acp.usage import CostMeter, prompt_usage
-from proctor.adapters.agents.claude.usage import SessionMeter
-from proctor.adapters.agents.codex.usage import UsageCount
+from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
+from proctor.adapters.agents.claude.translation import SessionMeter
+from proctor.adapters.agents.codex.translation import UsageCount
 from proctor.policies import EventError, Monitor, compile_policy, decode_event, parse_policies
-from proctor.policies.stream import events as ev
+from proctor.policies import events as ev
 
 RATES = {
     "input_usd_per_mtok": 4_000_000,

@@ -13,10 +13,9 @@ import pytest
 import web_server
 from web_server import ANA, BEN, EVE, Site
 
-from proctor.adapters.web.api import OPERATIONS
-from proctor.adapters.web.guard import HEADERS, MOST_BODY
-from proctor.adapters.web.tries import AT_MOST
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.web.auth import AT_MOST, HEADERS, MOST_BODY
+from proctor.adapters.web.server import OPERATIONS
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLICY = """\
 name: org
@@ -225,7 +224,7 @@ def test_two_answers_that_race_are_one(site: Site) -> None:
 
 def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     """As is one with a token that could be guessed."""
-    from proctor.adapters.web.identities import read_tokens
+    from proctor.adapters.operations.identities import read_tokens
     from proctor.supervisor.errors import UsageError
 
     file = tmp_path / "tokens.yaml"
@@ -255,7 +254,7 @@ def test_a_token_file_of_roots_may_be_read_by_the_group_of_a_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A credential of systemd, a secret of Kubernetes: root's, 0440. Not by all, not to write, not another's."""
-    from proctor.adapters.web.identities import read_tokens
+    from proctor.adapters.operations.identities import read_tokens
     from proctor.supervisor.errors import UsageError
 
     file = tmp_path / "tokens.yaml"

@@ -20,7 +20,7 @@ import pytest
 from web_server import ANA, EVE, PROCTOR, TOKENS, Site, ran
 
 from proctor.adapters.web.connections import REQUEST_S
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 FILES = 256
 """Open files that the server may have: what it can take is used up soon."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 FEWEST_ROWS = {

@@ -20,8 +20,8 @@ import pytest
 import web_server
 from web_server import ANA, BEN, EVE, PROCTOR, TOKENS, Answer
 
-from proctor.adapters.web.tries import AT_MOST
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.web.auth import AT_MOST
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx: apt-get install nginx-light")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from proctor.adapters.cli.inputs import read_context
+from proctor.adapters.cli.options import read_context
 
 
 @pytest.mark.parametrize(

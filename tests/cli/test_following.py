@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import MessageReceived, RunStarted
+from proctor.policies.events import MessageReceived, RunStarted
 
 
 def test_it_waits_for_the_store_and_shows_what_comes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import Event, RunCompleted, RunStarted, ToolApprovalGranted, ToolApprovalRequested
+from proctor.policies.events import Event, RunCompleted, RunStarted, ToolApprovalGranted, ToolApprovalRequested
 
 Cli = Any
 

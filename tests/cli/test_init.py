@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
 ROOT = Path(__file__).parents[2]

@@ -10,12 +10,12 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from proctor.adapters.cli.terminal.latest import Latest, following
+from proctor.adapters.cli.live import Latest, following
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import Event, MessageReceived, RunCompleted, RunStarted
+from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import MemoryStore
-from proctor.supervisor.ports.adapters import Store
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
 AT = datetime(2026, 1, 1, tzinfo=UTC)

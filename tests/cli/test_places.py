@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.kit.values.login_name import login_name
+from proctor.adapters.kit.values import login_name
 from proctor.adapters.stores import open_store
 from proctor.supervisor.errors import UsageError
 

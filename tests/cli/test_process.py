@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -80,7 +80,7 @@ def test_help_is_quick_because_little_is_imported() -> None:
     code = (
         "import sys\nfrom proctor.adapters.cli import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'anyio', 'msgspec', 'rich', 'yaml', 'proctor.policies', 'proctor.supervisor.ports.adapters'}\n"
+        "heavy = {'anyio', 'msgspec', 'rich', 'yaml', 'proctor.policies', 'proctor.supervisor.ports.adapter'}\n"
         "heavy &= set(sys.modules)\n"
         "print('heavy:', sorted(heavy))\n"
     )

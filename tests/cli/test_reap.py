@@ -13,12 +13,12 @@ from typing import Any
 import anyio
 import psutil
 
-from proctor.adapters.cli.store_place import store_named
-from proctor.adapters.kit.processes.process_tree import marked_environment
+from proctor.adapters.cli.options import store_named
+from proctor.adapters.kit.process_tree import marked_environment
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import RunInfo
 from proctor.supervisor.ports.processes import process_mark
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 from .conftest import Cli
 

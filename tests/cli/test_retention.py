@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.cli.moments import room
+from proctor.adapters.cli.options import room
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import PolicyViolated, RunCompleted, RunStarted
+from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted
 
 Cli = Any
 

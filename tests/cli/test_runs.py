@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.cli.moments import amount, counted, dollars, took
+from proctor.adapters.operations.amounts import amount, counted, dollars, took
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
-from proctor.supervisor.ports.adapters import RunInfo
+from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
+from proctor.supervisor.ports.stored_types import RunInfo
 
 Cli = Any
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)

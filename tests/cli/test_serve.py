@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
 SERVE = (sys.executable, "-m", "proctor.adapters.cli", "serve", "--listen", "127.0.0.1:0")

@@ -19,8 +19,8 @@ from typing import Any
 import pyte
 import pytest
 
-from proctor.adapters.kit.processes.process_tree import RUN_MARK
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.kit.process_tree import RUN_MARK
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")

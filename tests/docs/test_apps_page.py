@@ -20,7 +20,7 @@ import pytest
 from page_blocks import ROOT, blocks
 
 from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 for part in ("fastapi", "pydantic_ai", "httpx", "uvicorn"):
     pytest.importorskip(part, reason="pip install -e '.[dev]'")

@@ -21,7 +21,7 @@ from page_blocks import ROOT
 from web_server import TOKENS
 
 from proctor.adapters.cli.app import app
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 FILES = ROOT / "docs" / "deployment"
 EXPOSURE = {"proctor-serve.service": 15, "proctor-worker.service": 30}

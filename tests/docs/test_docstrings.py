@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from page_facts.docstrings import described, described_fields
 
-PACKAGES = ("", ".policies", ".supervisor", ".adapters", ".adapters.cluster", ".adapters.kit", ".adapters.stores")
+PACKAGES = ("", ".policies", ".supervisor", ".adapters", ".adapters.fleet", ".adapters.kit", ".adapters.stores")
 MADE_HERE = frozenset(
     [
         "CompiledPolicy",

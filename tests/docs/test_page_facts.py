@@ -9,9 +9,9 @@ import pytest
 from page_blocks import ROOT, blocks, name_of
 from page_facts import pages, written
 
-from proctor.adapters.agents.registry import ADAPTERS
+from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.policies import decode_event
-from proctor.policies.stream.events import EVENT_TYPES
+from proctor.policies.events import EVENT_TYPES
 
 DOCS = ROOT / "docs"
 AGENTS = {"function": "loop"}

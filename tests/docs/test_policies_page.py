@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from page_blocks import ROOT, blocks
 
-from proctor.adapters.evaluate.expectations import read_policy_tests
-from proctor.adapters.evaluate.policy_tests import judge_test
+from proctor.adapters.evaluate.policy_tests import judge_test, read_policy_tests
 from proctor.policies.rules import RULES
 
 PAGES = ROOT / "docs" / "policies"

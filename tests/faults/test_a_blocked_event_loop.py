@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROGRAM = """
 import sys, time
 from contextlib import asynccontextmanager
 import anyio
-from proctor.adapters.cli.ending_signals import EndingSignals
+from proctor.adapters.cli.exits import EndingSignals
 from proctor.policies import Limits, Policy
-from proctor.policies.stream.events import MessageReceived, RunCompleted
+from proctor.policies.events import MessageReceived, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.watch import watchdog

@@ -12,12 +12,12 @@ import pytest
 import trio
 
 from proctor.policies import Limits, Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunCancelled, RunCompleted, RunFailed
+from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunCompleted, RunFailed
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import MemoryStore, ProviderError, Supervisor
-from proctor.supervisor.ports.adapters import Launch, Rung
+from proctor.supervisor.ports.adapter import Launch, Rung
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
@@ -137,7 +137,7 @@ async def test_others_are_not_held_up(autojump_clock: object) -> None:
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_so_it_is_on_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with bounds that a test can wait for."""
-    monkeypatch.setattr("proctor.supervisor.run.foreign.apart.RELEASE_S", 0.05)
+    monkeypatch.setattr("proctor.supervisor.run.tasks.RELEASE_S", 0.05)
     adapter = Stubborn("stream, exit and rung")
     adapter.rung_s = 0.05
     store = MemoryStore()

@@ -15,7 +15,7 @@ import pytest
 from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import MessageReceived, RunCompleted, RunStarted, SessionCreated
+from proctor.policies.events import MessageReceived, RunCompleted, RunStarted, SessionCreated
 from proctor.supervisor import RunInfo, Store, Supervisor, export_lines, prune, run_once
 from proctor.supervisor.testing import FakeAdapter
 

@@ -15,11 +15,10 @@ from cutting_proxy import CuttingProxy
 from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
-from proctor.policies.stream.events import MessageReceived
+from proctor.policies.events import MessageReceived
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.facts import Owner, RunInfo
-from proctor.supervisor.ports.orders import Cancel
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.stored_types import Cancel, Owner, RunInfo
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = needs_own_server
 

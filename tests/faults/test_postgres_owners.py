@@ -15,10 +15,10 @@ from owning_processes import SESSIONS, check_record, process, recorded
 from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import open_store
-from proctor.adapters.stores.audit.auditing import audited
-from proctor.policies.stream.events import Event, RunFailed
+from proctor.adapters.stores.audit.audit import audited
+from proctor.policies.events import Event, RunFailed
 from proctor.supervisor import create_run
-from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.control.ownership import reap
 
 pytestmark = needs_own_server
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROGRAM = """
 import sys, time
 from contextlib import asynccontextmanager
 import anyio
-from proctor.adapters.cli.commands.agents.run import supervised
-from proctor.adapters.cli.ending_signals import EndingSignals
+from proctor.adapters.cli.commands.run import supervised
+from proctor.adapters.cli.exits import EndingSignals
 from proctor.policies import Limits, Policy
-from proctor.policies.stream.events import MessageReceived
-from proctor.supervisor.ports.adapters import Rung
-from proctor.supervisor.run.foreign import apart
+from proctor.policies.events import MessageReceived
+from proctor.supervisor.ports.adapter import Rung
+from proctor.supervisor.run import tasks as apart
 from proctor.supervisor.testing import FakeAdapter
 
 apart.RELEASE_S = 0.1

@@ -19,7 +19,7 @@ from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import RunContext, parse_policies
-from proctor.policies.stream.events import TERMINAL
+from proctor.policies.events import TERMINAL
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
@@ -34,7 +34,7 @@ from proctor.supervisor import (
     pending,
 )
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 RUNS = int(os.environ.get("PROCTOR_STARTS", "60"))

@@ -12,17 +12,11 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import (
-    TERMINAL,
-    Event,
-    RunFailed,
-    TokenUsageUpdated,
-    ToolCallStarted,
-)
+from proctor.policies.events import TERMINAL, Event, RunFailed, TokenUsageUpdated, ToolCallStarted
 from proctor.supervisor import MemoryStore, Store, StoreError, Supervisor, create_run, execute_run
-from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLICIES = parse_policies(
     {

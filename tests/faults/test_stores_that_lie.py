@@ -17,11 +17,11 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Limits, Policy, PolicyError, merge_policies, parse_policies
+from proctor.policies.events import TERMINAL, Event, ToolCallStarted
 from proctor.policies.policy import Approval
-from proctor.policies.stream.events import TERMINAL, Event, ToolCallStarted
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
@@ -87,7 +87,7 @@ async def test_a_store_that_commits_and_then_raises_stores_nothing_twice(at: int
 FORKS = """
 import os, sys, anyio
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import RunCompleted
+from proctor.policies.events import RunCompleted
 from proctor.supervisor import StoreError
 
 store = SQLiteStore(sys.argv[1])

@@ -19,11 +19,11 @@ import anyio
 import msgspec
 
 from proctor.policies import Policy, parse_policies
-from proctor.policies.stream.events import Event, RunCancelled, RunCompleted, RunFailed, ToolCallStarted
+from proctor.policies.events import Event, RunCancelled, RunCompleted, RunFailed, ToolCallStarted
 from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import Adapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import Adapter
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 from .ledger import Share
 

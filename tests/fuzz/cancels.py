@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, ToolCallStarted
+from proctor.policies.events import TERMINAL, Event, MessageReceived, ToolCallStarted
 from proctor.supervisor import MemoryStore, PolicyViolationError, RunInfo, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 

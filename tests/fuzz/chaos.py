@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import anyio
 
-from proctor.adapters.cluster import Fleet
+from proctor.adapters.fleet import Fleet
 from proctor.adapters.stores import open_store
-from proctor.adapters.stores.audit.auditing import audited
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, TokenUsageUpdated, ToolCallStarted
+from proctor.adapters.stores.audit.audit import audited
+from proctor.policies.events import TERMINAL, Event, MessageReceived, TokenUsageUpdated, ToolCallStarted
 from proctor.supervisor import (
     ApprovalError,
     KillSwitch,
@@ -36,10 +36,10 @@ from proctor.supervisor import (
     all_runs,
     create_run,
 )
-from proctor.supervisor.control import approvals
-from proctor.supervisor.control.reaping import reap
-from proctor.supervisor.ports.facts import NOT_OVER, ApprovalAnswer
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.control import approval_inbox
+from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
+from proctor.supervisor.testing.fakes import PATIENCE_S
 from tests.cutting_proxy import CuttingProxy
 from tests.owning_processes import Process
 from tests.postgres_server import OwnServer
@@ -221,10 +221,10 @@ class Chaos:
             self.counts["runs"] += 1
 
     async def _answer(self, store: Store) -> None:
-        for request in await approvals.pending(store):
+        for request in await approval_inbox.pending(store):
             given = ApprovalAnswer(granted=self._chance.random() < 0.7, by="ana")
             with suppress(ApprovalError):
-                await approvals.answer(store, request.approval_id, given, wait_s=0.1)
+                await approval_inbox.answer(store, request.approval_id, given, wait_s=0.1)
 
     async def _order(self, store: Store) -> None:
         going = await store.runs(where=RunFilter(status=frozenset(["running"])), limit=20)

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from proctor.policies.commands.cursor import Shell
-from proctor.policies.commands.parse import read_commands
-from proctor.policies.commands.sink import LinePart
+from proctor.policies.shell.parser import read_commands
+from proctor.policies.shell.programs import LinePart
+from proctor.policies.shell.words import Shell
 
 from .ledger import Share
 from .lines import Lines

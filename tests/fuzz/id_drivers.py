@@ -14,9 +14,9 @@ import msgspec
 
 from proctor.adapters import FunctionAdapter, LoopGate, ReplayAdapter, ScriptedAdapter, ShellAdapter, ToolRefused
 from proctor.policies import Policy
-from proctor.policies.stream.events import Event, MessageReceived, ToolCallCompleted, ToolCallRequested, TurnStarted
-from proctor.policies.stream.events import ToolCallStarted as Started
-from proctor.supervisor.ports.adapters import Adapter, Launch
+from proctor.policies.events import Event, MessageReceived, ToolCallCompleted, ToolCallRequested, TurnStarted
+from proctor.policies.events import ToolCallStarted as Started
+from proctor.supervisor.ports.adapter import Adapter, Launch
 
 from .call_ids import Driver, Played, ProposedCall, Ran, Responses, command, of_commands, supervised
 from .call_ids import policies as policies_of

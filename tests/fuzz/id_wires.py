@@ -18,7 +18,7 @@ from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
 from proctor.adapters.claude_hook.messages.answers import output_of
 from proctor.adapters.claude_hook.session_record import store_id
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
-from proctor.adapters.mcp_proxy.downstream.connections import Serve
+from proctor.adapters.mcp_proxy.downstream import Serve
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy
 

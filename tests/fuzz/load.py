@@ -21,16 +21,16 @@ import anyio
 import httpx
 import psutil
 
-from proctor.adapters.kit.wire.http_server import listening, url_of
+from proctor.adapters.kit.http_server import listening, url_of
+from proctor.adapters.operations.identities import AccessTokens, read_tokens
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.auditing import audited
-from proctor.adapters.web.identities import AccessTokens, read_tokens
-from proctor.adapters.web.serving import serve
+from proctor.adapters.stores.audit.audit import audited
+from proctor.adapters.web.server import serve
 from proctor.policies import RunContext, parse_policies
-from proctor.policies.stream.events import TERMINAL, MessageReceived, TokenUsageUpdated
+from proctor.policies.events import TERMINAL, MessageReceived, TokenUsageUpdated
 from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, Supervisor, UsageError, all_runs
-from proctor.supervisor.control import approvals
-from proctor.supervisor.ports.facts import ApprovalAnswer
+from proctor.supervisor.control import approval_inbox
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 from .ledger import Share
@@ -142,10 +142,10 @@ class Crowd:
             await anyio.sleep(0.05)
 
     async def _answer(self, store: Store) -> None:
-        for request in await approvals.pending(store):
+        for request in await approval_inbox.pending(store):
             given = ApprovalAnswer(granted=self._chance.random() < 0.7, by="ana")
             with suppress(ApprovalError):  # its run has just been ended
-                await approvals.answer(store, request.approval_id, given)
+                await approval_inbox.answer(store, request.approval_id, given)
                 self.counts["answers"] += 1
 
     async def _order(self, store: Store) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import anyio
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.auditing import audited
-from proctor.policies.stream.events import MessageReceived, RunCompleted, RunStarted
+from proctor.adapters.stores.audit.audit import audited
+from proctor.policies.events import MessageReceived, RunCompleted, RunStarted
 
 from .ledger import Share
 

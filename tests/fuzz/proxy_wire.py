@@ -19,14 +19,13 @@ import anyio.lowlevel
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from proctor.adapters.mcp_proxy import protocol
-from proctor.adapters.mcp_proxy.downstream.stdio import StdioClient
-from proctor.adapters.mcp_proxy.names import Naming
+from proctor.adapters.mcp_proxy import messages
+from proctor.adapters.mcp_proxy.downstream import StdioClient
 from proctor.adapters.mcp_proxy.relay import Relay, SharedByConnections
-from proctor.adapters.mcp_proxy.visibility import Visibility
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed
-from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.adapters.mcp_proxy.tools import Naming, Visibility
+from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import GateAnswer
 
 from .ledger import Share
 from .proxy_lines import Lines
@@ -173,7 +172,7 @@ class Session:
             for reader in _READERS:
                 read = _read(line, reader)
                 method, params = str(read.get("method", "")), read.get("params") or {}
-                if "method" in read and method not in {*protocol.REQUESTS, *protocol.NOTICES}:
+                if "method" in read and method not in {*messages.REQUESTS, *messages.NOTICES}:
                     yield f"`{method}` reached the server: {line}"
                 if method.strip().casefold() == "tools/call" and not self._was_permitted(params, reader):
                     yield f"a call reached the server that was not permitted: {line}"

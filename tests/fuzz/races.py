@@ -15,8 +15,8 @@ from typing import Final
 import anyio
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.auditing import audited
-from proctor.policies.stream.events import TERMINAL, Event, RunStarted
+from proctor.adapters.stores.audit.audit import audited
+from proctor.policies.events import TERMINAL, Event, RunStarted
 from proctor.supervisor import create_run
 
 from .ledger import Share

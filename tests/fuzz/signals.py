@@ -18,7 +18,7 @@ import anyio
 import psutil
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 from .ledger import Share
 

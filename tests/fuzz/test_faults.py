@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from postgres_server import needs_own_server
 
-from proctor.policies.stream.events import Event, RunCompleted, RunStarted, ToolCallStarted
+from proctor.policies.events import Event, RunCompleted, RunStarted, ToolCallStarted
 from proctor.supervisor import RunInfo
 
 from . import cancels, chaos, load, power, signals

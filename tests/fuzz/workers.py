@@ -18,7 +18,7 @@ import anyio
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.adapters.stores.store_names import is_url
 from proctor.policies import RunContext, parse_policies
-from proctor.policies.stream.events import Event, MessageReceived, TokenUsageUpdated
+from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated
 from proctor.supervisor import ProctorError, RunFilter, Supervisor
 from proctor.supervisor.control import ownership
 from proctor.supervisor.testing import Ask, FakeAdapter

@@ -4,7 +4,7 @@ python -m tests.mutation --minutes 10                  # of all areas, going on 
 python -m tests.mutation gate limits --minutes 5       # of two
 python -m tests.mutation --again --seconds 60          # those that survived, under more tests
 python -m tests.mutation --again --under tests/policies/test_differential.py      # and under which tests
-python -m tests.mutation --show 'policies/rules/counting/count.py ...'   # one mutant, as a difference
+python -m tests.mutation --show 'policies/rules/count.py ...'   # one mutant, as a difference
 """
 
 from __future__ import annotations

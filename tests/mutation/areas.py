@@ -9,25 +9,21 @@ ROOT: Final = Path(__file__).parents[2]
 
 AREAS: Final[dict[str, tuple[str, ...]]] = {
     "gate": (
-        *("supervisor/machine/gate.py", "supervisor/machine/held_calls.py", "supervisor/machine/open_calls.py"),
-        *("supervisor/machine/events/approvals.py", "supervisor/run/gate_waiters.py", "adapters/kit/gate.py"),
-        *("supervisor/machine/events/enforcement.py", "supervisor/machine/boundary/judge.py"),
-        *("supervisor/run/foreign/callouts.py", "supervisor/run/foreign/questions.py"),
+        *("supervisor/machine/gate.py", "supervisor/machine/pending_approvals.py"),
+        *("supervisor/machine/call_table.py", "supervisor/machine/event_factory.py"),
+        *("supervisor/machine/interface.py", "supervisor/run/callbacks.py", "adapters/kit/gate.py"),
     ),
     "machine": ("supervisor/machine/**/*.py",),
-    "journal": (
-        *("supervisor/run/journal.py", "supervisor/run/recorder.py", "supervisor/machine/outbox.py"),
+    "journal": ("supervisor/run/journal.py", "supervisor/machine/run_state.py", "supervisor/run/services.py"),
+    "cancel": (
+        *("supervisor/run/provider_session.py", "supervisor/run/actor.py", "supervisor/run/tasks.py"),
         "supervisor/run/services.py",
     ),
-    "cancel": (
-        *("supervisor/run/cancel_ladder.py", "supervisor/run/actor.py", "supervisor/run/latch.py"),
-        *("supervisor/run/timers.py", "supervisor/run/foreign/isolation.py", "supervisor/run/provider_reader.py"),
-    ),
-    "limits": ("policies/monitor/usage/*.py", "policies/monitor/clocks.py", "policies/monitor/answers/decisions.py"),
-    "rules": ("policies/rules/**/*.py",),
+    "limits": ("policies/monitor/usage.py", "policies/monitor/*_checker.py", "policies/monitor/handlers.py"),
+    "rules": ("policies/rules/*.py",),
     "guardian": ("adapters/kit/processes/guardian.py",),
     "hook": ("adapters/claude_hook/knock.py", "adapters/claude_hook/resident.py", "adapters/claude_hook/__main__.py"),
-    "fleet": ("adapters/cluster/worker.py", "adapters/cluster/queue.py", "adapters/cluster/starts.py"),
+    "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
 }
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
 
@@ -37,7 +33,7 @@ OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
         *("tests/adapters/claude_hook/test_deciding.py", "tests/adapters/claude_hook/test_hostile.py"),
         *("tests/adapters/claude_hook/test_client_that_died.py", "tests/attacks/test_hook_processes.py"),
     ),
-    "fleet": ("tests/adapters/cluster/test_worker.py", "tests/adapters/cluster/test_workers_that_die.py"),
+    "fleet": ("tests/adapters/fleet/test_worker.py", "tests/adapters/fleet/test_workers_that_die.py"),
 }
 """Areas whose modules run in processes that the tests start, and those tests: such a process imports the mutant."""
 

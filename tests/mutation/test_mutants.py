@@ -17,7 +17,7 @@ from tests.mutation.results import Result, page_with
 from tests.mutation.trials import Trials
 
 needs_namespaces = pytest.mark.skipif(not can_contain(), reason="needs Linux and `unshare` without privileges")
-MODULES = ("policies/monitor/usage/prices.py", "policies/monitor/usage/tokens.py")
+MODULES = ("policies/monitor/usage.py",)
 TESTS_OF_PRICES = (
     "tests/policies/test_limits.py::test_the_users_table_prices_tokens_with_cached_and_reasoning_rates",
     "tests/policies/test_limits.py::test_an_unknown_price_skips_the_limit_and_says_so",

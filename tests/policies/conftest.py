@@ -21,7 +21,7 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
-from proctor.policies.stream import events as ev
+from proctor.policies import events as ev
 
 
 class Drive:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import PolicyError, draw, merge_policies, parse_policies, preflight
-from proctor.policies.stream import events as ev
+from proctor.policies import events as ev
 
 FAMILIES = {
     "before": {"type": "before", "first": "human-approval", "then": "deploy"},

@@ -18,8 +18,8 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.stack.budgets import effective_budgets
-from proctor.policies.stream.events import BudgetReserved, RunStarted, TokenUsageUpdated
+from proctor.policies.events import BudgetReserved, RunStarted, TokenUsageUpdated
+from proctor.policies.stack.merge import effective_budgets
 
 WHOLE = """
 name: org

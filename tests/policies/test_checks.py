@@ -18,10 +18,11 @@ from proctor.policies import (
     compile_policy,
     parse_policies,
 )
+from proctor.policies import events as ev
 from proctor.policies.rules import Check
-from proctor.policies.rules.evidence.check_context import CheckContext, PastCall, Refuse
 from proctor.policies.rules.machine import BOUND
-from proctor.policies.stream import events as ev
+from proctor.policies.rules.python_check import CheckContext, PastCall
+from proctor.policies.rules.refusal import Refuse
 
 ALICE = RunContext(tenant="acme", user="alice")
 

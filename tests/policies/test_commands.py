@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.policies.commands.parse import parse_line
 from proctor.policies.errors import UnjudgeableLineError
+from proctor.policies.shell.parser import parse_line
 
 
 def names(line: str) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Decision
-from proctor.policies.stream import events as ev
+from proctor.policies import events as ev
 
 TOOL = "Tool 'x' is not available in this context."
 INPUT = "Tool 'x' may not be used with this input."

@@ -17,7 +17,7 @@ from reference.generating import FAMILIES, contexts, nets, policies, sessions, t
 from reference.twins import Step, Twins, Variant, compiled
 
 from proctor.policies import PolicyError, RunContext, ToolCall
-from proctor.policies.stream.events import ToolCallCompleted
+from proctor.policies.events import ToolCallCompleted
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Sessions of each family in a long run; 0 for the usual number."""

@@ -14,8 +14,8 @@ from reference.stacks import strictest
 from reference.tokens import PRICES
 
 from proctor.policies import Event, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import input_digest
+from proctor.policies import events as ev
+from proctor.policies.events.calls import input_digest
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 USUAL = 500

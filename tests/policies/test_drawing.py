@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import merge_policies, parse_policies
-from proctor.policies.drawing import GraphNode, Picture, draw, draw_mermaid
+from proctor.policies.diagram import GraphNode, Picture, draw, draw_mermaid
 from proctor.policies.policy import Policy
 
 SOURCE = {"tool": "a", "path": "$.y"}

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from proctor.policies import Policy, PolicyError, load_policies, merge_policies, parse_policies
-from proctor.policies.policy import Limits
-from proctor.policies.reading.formats import yaml_text
-from proctor.policies.reading.migrating.migrate import migrate
-from proctor.policies.stream import events as ev
+from proctor.policies import events as ev
+from proctor.policies.limits import Limits
+from proctor.policies.reading import yaml_source
+from proctor.policies.reading.migrate import migrate
 
 CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "formats_in_use.yaml").read_text())
 
@@ -180,7 +180,7 @@ def test_both_parsers_of_yaml_say_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     texts += (here / "mistakes.yaml").read_text().splitlines()
     texts += ["\n".join(text.splitlines()[:n]) for text in texts for n in (1, 2, 3, 5, 8, 13)]
     with monkeypatch.context() as slow:
-        slow.setattr(yaml_text, "_FAST", None)
+        slow.setattr(yaml_source, "_FAST", None)
         slowly = [outcome(text) for text in texts]
 
     assert [outcome(text) for text in texts] == slowly

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.policies.policy import Allow, Deny, Policy
-from proctor.policies.rules.counting.count import Count
-from proctor.policies.rules.nets.shorthand import NetLine
-from proctor.policies.rules.nets.written import Net
-from proctor.policies.rules.order.require import Require
-from proctor.policies.stack.ids import RuleIds, rule_ids
+from proctor.policies.rules.count import Count
+from proctor.policies.rules.net_shorthand import NetLine
+from proctor.policies.rules.petri_net import Net
+from proctor.policies.rules.response import Require
+from proctor.policies.stack.clauses import RuleIds, rule_ids
 from proctor.policies.stack.merge import merge_policies
 
 

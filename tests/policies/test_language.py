@@ -11,15 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
-from proctor.policies.language.conditions import Condition
+from proctor.policies.language.conditions import Condition, OutputRef
 from proctor.policies.language.facts import Directories
-from proctor.policies.language.operands import OutputRef
 from proctor.policies.language.predicates import compile_conditions
 from proctor.policies.monitor.memory import Returned
-from proctor.policies.values.equality import order, parsed_output, same, text_of
 from proctor.policies.values.globs import glob_problems, matcher
-from proctor.policies.values.paths import compile_path, problems
-from proctor.policies.values.places import inside, place_of
+from proctor.policies.values.json_values import order, parsed_output, same, text_of
+from proctor.policies.values.paths import compile_path, inside, place_of, problems
 from proctor.policies.values.regexes import Regex
 from proctor.policies.values.regexes import problems as regex_problems
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import decode_event, encode_event
-from proctor.policies.stream import events as ev
+from proctor.policies import events as ev
 
 START = datetime(2026, 11, 20, 10, tzinfo=UTC)
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import events as ev
 from proctor.policies.errors import EventError
-from proctor.policies.stream import events as ev
 
 PATH = Path(__file__).with_name("limits_in_full.yaml")
 MOST = {

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from proctor.policies import Policy, merge_policies, parse_policies, preflight
-from proctor.policies.monitor.usage.prices import PriceBook
+from proctor.policies.events import TokenUsageUpdated
+from proctor.policies.monitor.usage import PriceBook
 from proctor.policies.stack.locks import loosened
-from proctor.policies.stack.price_tables import price_tables
-from proctor.policies.stream.events import TokenUsageUpdated
+from proctor.policies.stack.merge import price_tables
 
 CAP: dict[str, Any] = {"locked": True, "limits": {"max_cost_usd": 2}}
 KNOWN = "claude-sonnet-4-5"

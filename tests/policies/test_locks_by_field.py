@@ -22,14 +22,12 @@ from proctor.policies import (
     loosened,
     merge_policies,
 )
-from proctor.policies.budget import COUNTED
+from proctor.policies.events.calls import STRICTNESS
+from proctor.policies.limits import COUNTED
 from proctor.policies.reading import parse_policies
 from proctor.policies.rules import RULES
-from proctor.policies.stack.budgets import effective_budgets
 from proctor.policies.stack.clauses import clauses_of
-from proctor.policies.stack.limits import effective_limits
-from proctor.policies.stack.price_tables import price_tables
-from proctor.policies.stream.calls import STRICTNESS
+from proctor.policies.stack.merge import effective_budgets, effective_limits, price_tables
 
 Read = Callable[[Stack], Any]
 

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.policies.errors import PolicyError
-from proctor.policies.policy import Allow, Approval, Deny, Limit, Limits, Policy, Price
-from proctor.policies.rules.counting.count import Count
-from proctor.policies.rules.order.require import Require
-from proctor.policies.stack.actions import effective_action
-from proctor.policies.stack.limits import effective_limits
+from proctor.policies.events.calls import STRICTNESS
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Allow, Approval, Deny, Policy, Price
+from proctor.policies.rules.count import Count
+from proctor.policies.rules.response import Require
 from proctor.policies.stack.locks import Loosened, loosened
-from proctor.policies.stack.merge import merge_policies
-from proctor.policies.stream.calls import STRICTNESS
+from proctor.policies.stack.merge import effective_action, effective_limits, merge_policies
 
 
 def policy(name: str = "p", **fields: Any) -> Policy:

@@ -17,11 +17,11 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
-from proctor.policies.monitor import session
-from proctor.policies.monitor.session import FINISHED_KEPT
+from proctor.policies import events as ev
+from proctor.policies.monitor import call_table
+from proctor.policies.monitor.call_table import FINISHED_KEPT
 from proctor.policies.rules import machine
 from proctor.policies.rules.machine import BOUND
-from proctor.policies.stream import events as ev
 from proctor.policies.values import regexes
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
@@ -261,7 +261,7 @@ def test_the_state_stops_growing(policy: CompiledPolicy, monkeypatch: pytest.Mon
     run).
     """
     kept = FINISHED_KEPT if LONG else BOUND
-    monkeypatch.setattr(session, "FINISHED_KEPT", kept)
+    monkeypatch.setattr(call_table, "FINISHED_KEPT", kept)
     monitor = policy.monitor()
     full = max(BOUND, kept) + 1_000
     sizes = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Monitor, RunContext, ToolCall, compile_policy, events, parse_policies
-from proctor.policies.stream.tools import PORTABLE, Tool, tool
+from proctor.policies.events.run_context import PORTABLE, Tool, tool
 
 CLIENT = (
     tool("Shell", "bash", "timeout", command=("$.cmd", "$.script")),

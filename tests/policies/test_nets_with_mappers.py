@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Monitor, PolicyError, ToolCall, compile_policy, parse_policies
-from proctor.policies.stream.events import ToolCallCompleted
+from proctor.policies.events import ToolCallCompleted
 
 
 def pushes(call: Any) -> str | None:

@@ -17,17 +17,15 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.preflight.alphabet.call_classes import Kinds
-from proctor.policies.preflight.alphabet.names import NameUniverse
-from proctor.policies.preflight.checks.order import find_orders
-from proctor.policies.preflight.search.growth import walk
-from proctor.policies.preflight.search.saturation import Saturation
-from proctor.policies.preflight.search.system import System, systems_of
-from proctor.policies.rules.nets.machine import NetMachine
-from proctor.policies.rules.nets.written import Transition, silent_cycle
+from proctor.policies import events as ev
+from proctor.policies.rules.petri_net import NetMachine, Transition, silent_cycle
 from proctor.policies.stack.clauses import clauses_of
-from proctor.policies.stream import events as ev
 from proctor.policies.values.globs import matcher
+from proctor.policies.verify.call_classes import Kinds, NameUniverse
+from proctor.policies.verify.explorer import System, systems_of
+from proctor.policies.verify.net_checks import walk
+from proctor.policies.verify.order_checks import find_orders
+from proctor.policies.verify.reachability import Saturation
 
 TOOLS = ("a", "b", "c")
 OTHER = "d"

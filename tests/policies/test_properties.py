@@ -22,8 +22,8 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import STRICTNESS
+from proctor.policies import events as ev
+from proctor.policies.events.calls import STRICTNESS
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Examples of each property in a long run; 0 for the usual number."""

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from proctor.policies.errors import PolicyError, Problem
-from proctor.policies.policy import Allow, Deny, Limit, Limits, Policy
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.reading import check_policy, load_policies, parse_policies
-from proctor.policies.rules.counting.count import Count
-from proctor.policies.rules.evidence.check import Check
-from proctor.policies.rules.order.before import Before
+from proctor.policies.rules.count import Count
+from proctor.policies.rules.precedence import Before
+from proctor.policies.rules.python_check import Check
 
 DAMAGED = """\
 version: 1

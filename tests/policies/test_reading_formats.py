@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from proctor.policies.errors import PolicyError, Problem
-from proctor.policies.policy import Limit, Policy
+from proctor.policies.limits import Limit
+from proctor.policies.policy import Policy
 from proctor.policies.reading import parse_policies
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from proctor.policies.errors import PolicyError
 from proctor.policies.reading import parse_policies
-from proctor.policies.reading.migrating.migrate import migrate
+from proctor.policies.reading.migrate import migrate
 
 OLD = """\
 # Rules for refunds

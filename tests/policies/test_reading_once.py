@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from proctor.policies import Policy, PolicyError, compile_policy, merge_policies, parse_policies, preflight
-from proctor.policies.drawing import draw
-from proctor.policies.rules.order.require import Require
-from proctor.policies.values.complaints import Complaint
+from proctor.policies.diagram import draw
+from proctor.policies.rules.response import Require
+from proctor.policies.values.model_base import Complaint
 
 
 class Counted(Require, tag="require", frozen=True):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proctor.policies.errors import PolicyError, Problem
 from proctor.policies.policy import Policy
 from proctor.policies.reading import check_policy, parse_policies
-from proctor.policies.reading.migrating.migrate import migrate
+from proctor.policies.reading.migrate import migrate
 
 NAMES = st.sampled_from(["bash", "read", "mcp__*", "Pay?", "[ab]c", "true", "1"])
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import parse_policies
-from proctor.policies.rules.evidence.precondition import Precondition
+from proctor.policies.rules.precondition import Precondition
 
 A, B = {"prior": "a", "must": "started"}, {"prior": "b", "must": "completed"}
 

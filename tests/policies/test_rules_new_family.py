@@ -17,17 +17,16 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.drawing import draw
+from proctor.policies.diagram import draw
 from proctor.policies.language.selectors import NameScope, Selector, selector_problems
 from proctor.policies.policy import Allow, Deny, Policy
-from proctor.policies.preflight import Findings
 from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES, Check
 from proctor.policies.rules.machine import Ahead, Finding, JudgedCall, Machine, RuleState, ToolReturn, slots_of
-from proctor.policies.rules.nets.written import Net
-from proctor.policies.rules.record import Link, Owed, Roles, Rule, Statement
-from proctor.policies.rules.wording import names
-from proctor.policies.values.complaints import Complaint
+from proctor.policies.rules.petri_net import Net
+from proctor.policies.rules.rule import Link, Owed, Roles, Rule, Statement, names
+from proctor.policies.values.model_base import Complaint
+from proctor.policies.verify import Findings
 
 TOOL, BY = 1, 2
 

@@ -22,8 +22,8 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.marks import is_mark_of, mark, same_input
+from proctor.policies import events as ev
+from proctor.policies.events.calls import is_mark_of, mark, same_input
 
 
 def monitor(*rules: dict[str, Any], **fields: Any) -> Any:
@@ -95,7 +95,7 @@ def test_a_response_at_the_edge_of_what_is_forgotten_still_counts() -> None:
 
 def test_a_check_knows_as_many_calls_as_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """That many, and no more."""
-    monkeypatch.setattr("proctor.policies.rules.evidence.check.BOUND", 3)
+    monkeypatch.setattr("proctor.policies.rules.python_check.BOUND", 3)
     counts: list[int] = []
 
     def look(call: ToolCall, context: CheckContext) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.policies.language.command_lines import NamedCommands
+from proctor.policies.language.shell_commands import NamedCommands
 
 REFUSED = [
     *(

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from proctor.policies import ToolCall, compile_policy, parse_policies
-from proctor.policies.monitor.program.index import MET_KEPT
+from proctor.policies import events as ev
+from proctor.policies.events.calls import MARK_LENGTH, mark
+from proctor.policies.monitor.program import MET_KEPT
 from proctor.policies.monitor.state import STEPS_KEPT
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.marks import MARK_LENGTH, mark
 
 
 def policy_of(*rules: Any, **more: Any) -> Any:

@@ -17,8 +17,8 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
-from proctor.policies.stream import events as ev
-from proctor.supervisor.machine.events.enforcement import violated
+from proctor.policies import events as ev
+from proctor.supervisor.machine.event_factory import violated
 
 
 def stack_of(*documents: dict[str, Any]) -> Any:

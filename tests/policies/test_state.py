@@ -24,11 +24,11 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
+from proctor.policies import events as ev
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.rules import Check
-from proctor.policies.rules.nets.written import Net, Transition
-from proctor.policies.stream import events as ev
+from proctor.policies.rules.petri_net import Net, Transition
 
 
 def grant(session: Any, id: str, digest: str) -> None:

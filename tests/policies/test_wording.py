@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from proctor.policies import ToolCall, compile_policy, decode_event, parse_policies
+from proctor.policies import events as ev
 from proctor.policies.language.conditions import Condition
-from proctor.policies.language.wording import condition_words
-from proctor.policies.stack.limits import figure
-from proctor.policies.stream import events as ev
+from proctor.policies.language.predicates import condition_words
+from proctor.policies.stack.merge import figure
 
 NOT_HERE = "Tool 'bash' is not available in this context."
 INPUT = "Tool 'bash' may not be used with this input."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import input_digest
+from proctor.policies import events as ev
+from proctor.policies.events.calls import input_digest
 
 from .trace import Call
 from .twins import Step, Twins

@@ -19,12 +19,11 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
-from proctor.policies.monitor.compiled import CompiledPolicy
-from proctor.policies.rules.nets.machine import NetState
-from proctor.policies.rules.nets.written import Net, Transition
-from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import input_digest
-from proctor.supervisor.machine.events.enforcement import violated
+from proctor.policies import events as ev
+from proctor.policies.events.calls import input_digest
+from proctor.policies.monitor.compiled_policy import CompiledPolicy
+from proctor.policies.rules.petri_net import Net, NetState, Transition
+from proctor.supervisor.machine.event_factory import violated
 
 from .engine import Engine
 from .nets import VALIDATED, valid

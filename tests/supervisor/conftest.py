@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.policy import Deny, Limits, Policy
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import anyio
 from anyio import to_thread
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.policy import Limits, Policy
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import ProctorError, Supervisor
 from proctor.supervisor.testing import FakeAdapter, Pause
 

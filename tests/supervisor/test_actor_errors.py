@@ -9,15 +9,14 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from proctor.policies.events import MessageReceived
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import MessageReceived
 from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.run.foreign.apart import Apart
-from proctor.supervisor.run.journal import Journal
-from proctor.supervisor.run.recorder import RunRecorder
+from proctor.supervisor.run.journal import Journal, RunRecorder
+from proctor.supervisor.run.tasks import Apart
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

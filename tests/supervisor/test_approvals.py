@@ -9,15 +9,15 @@ import anyio
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.policy import Deny, Policy
-from proctor.policies.stream.calls import input_digest
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     ToolApprovalDenied,
     ToolApprovalGranted,
     ToolApprovalRequested,
     ToolCallStarted,
 )
+from proctor.policies.events.calls import input_digest
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
@@ -30,11 +30,11 @@ from proctor.supervisor import (
     execute_run,
     run_once,
 )
-from proctor.supervisor.api.once import create_run
-from proctor.supervisor.control import approvals as inbox
-from proctor.supervisor.ports.orders import Cancel
+from proctor.supervisor.api.run_once import create_run
+from proctor.supervisor.control import approval_inbox as inbox
+from proctor.supervisor.ports.stored_types import Cancel
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -302,7 +302,7 @@ async def test_an_invalid_request_ends_no_run(permissive: Policy, wrong: Any) ->
 
 async def test_an_order_cancels_one_run_or_many(permissive: Policy) -> None:
     """By run, by session, by tenant, or all that had been created by then."""
-    from proctor.policies.stream.calls import RunContext
+    from proctor.policies.events.run_context import RunContext
 
     store = MemoryStore()
     results: dict[str, RunResult] = {}

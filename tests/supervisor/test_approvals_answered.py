@@ -12,21 +12,15 @@ import trio.testing
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import Event, PolicyViolated, ToolApprovalGranted, ToolApprovalRequested, ToolCallDenied
+from proctor.policies.events.calls import input_digest
 from proctor.policies.policy import Approval, Deny, Policy
-from proctor.policies.stream.calls import input_digest
-from proctor.policies.stream.events import (
-    Event,
-    PolicyViolated,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallDenied,
-)
 from proctor.supervisor import ApprovalAnswer, ApprovalError, MemoryStore, Supervisor, run_once
-from proctor.supervisor.control.approvals import answer, pending, taken_up
-from proctor.supervisor.machine.events.past import Past
-from proctor.supervisor.ports.facts import StoredApproval
+from proctor.supervisor.control.approval_inbox import answer, pending, taken_up
+from proctor.supervisor.machine.event_factory import Past
+from proctor.supervisor.ports.stored_types import StoredApproval
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from proctor.policies import Policy, RunContext, compile_policy, merge_policies, parse_policies
-from proctor.policies.stream.events import ToolApprovalGranted, ToolApprovalRequested
+from proctor.policies.events import ToolApprovalGranted, ToolApprovalRequested
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
@@ -20,7 +20,7 @@ from proctor.supervisor import (
     run_once,
 )
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

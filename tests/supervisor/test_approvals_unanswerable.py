@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from proctor.policies import parse_policies
+from proctor.policies.events import ToolApprovalExpired, ToolApprovalRequested, ToolCallDenied
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import ToolApprovalExpired, ToolApprovalRequested, ToolCallDenied
 from proctor.supervisor import MemoryStore, Supervisor, UsageError, pending, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from proctor.policies.events import RunStarted, ToolCallStarted
+from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Deny, Policy
-from proctor.policies.stream.calls import Capabilities, RunContext
-from proctor.policies.stream.events import RunStarted, ToolCallStarted
 from proctor.supervisor import (
     MemoryStore,
     Supervisor,

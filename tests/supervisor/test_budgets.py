@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Budget, Deny, Policy, PolicyViolationError, Price, RunContext
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     BudgetReserved,
     BudgetWarned,
     Event,
@@ -18,7 +18,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
 )
 from proctor.supervisor import MemoryStore, RunResult, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
+from proctor.supervisor.ports.budget_ledger import BudgetInfo, Draw, Drawn
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 
 pytestmark = pytest.mark.anyio
@@ -314,9 +314,9 @@ async def test_what_nobody_counts_is_reported() -> None:
 
 async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() -> None:
     """Whoever ends it settles what its record says, also what its owner had told nobody."""
-    from proctor.policies.budget import BudgetClaim
-    from proctor.supervisor.control.reaping import reap
-    from proctor.supervisor.ports.facts import Owner, RunInfo
+    from proctor.policies.limits import BudgetClaim
+    from proctor.supervisor.control.ownership import reap
+    from proctor.supervisor.ports.stored_types import Owner, RunInfo
 
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
@@ -333,8 +333,8 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() ->
 
 async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:
     """Its supervisor has looked for lost runs before that one was lost, and looks again before it starts the next."""
-    from proctor.policies.budget import BudgetClaim
-    from proctor.supervisor.ports.facts import Owner, RunInfo
+    from proctor.policies.limits import BudgetClaim
+    from proctor.supervisor.ports.stored_types import Owner, RunInfo
 
     store = MemoryStore()
     async with Supervisor(store) as supervisor:

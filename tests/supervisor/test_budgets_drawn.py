@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from proctor.policies import Budget, Limit, Limits, Policy, RunContext, compile_policy, merge_policies
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     BudgetReserved,
     Event,
@@ -18,12 +17,13 @@ from proctor.policies.stream.events import (
     TokenUsageUpdated,
     ToolCallStarted,
 )
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import AnswerGate, ArmDeadline, Command, Finish, Reserve, Settle
-from proctor.supervisor.machine.budgets import SLICE_MS
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.interface import AnswerGate, ArmDeadline, Command, Finish, Reserve, Settle
 from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.reservations import SLICE_MS
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.ports.ledger import Draw, Drawn
+from proctor.supervisor.ports.budget_ledger import Draw, Drawn
 
 
 class Run:
@@ -41,24 +41,24 @@ class Run:
         self.commands: list[Command] = []
         self.keys = 0
         if not record:
-            self.tell(inputs.Begin(now_ms=1, prompt="go"))
+            self.tell(interface.Begin(now_ms=1, prompt="go"))
 
-    def tell(self, input: inputs.Input) -> None:
+    def tell(self, input: interface.Input) -> None:
         self.commands += self.machine.handle(input)
         while self.machine.unwritten:
             taken = self.machine.take_record()
             self.record += taken
             self.stored += len(taken)
-            self.commands += self.machine.handle(inputs.Stored(now_ms=input.now_ms, count=self.stored))
+            self.commands += self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.stored))
 
     def spends(self, usd: float, now_ms: int = 2) -> None:
-        self.tell(inputs.Reported(now_ms=now_ms, event=TokenUsageUpdated(cost_usd=usd)))
+        self.tell(interface.Reported(now_ms=now_ms, event=TokenUsageUpdated(cost_usd=usd)))
 
     def asks(self, *tools: str, now_ms: int = 2) -> None:
         for tool in tools:
             self.keys += 1
             call = ToolCall(id=f"c{self.keys}", name=tool)
-            self.tell(inputs.Proposed(now_ms=now_ms, key=self.keys, call=call))
+            self.tell(interface.Proposed(now_ms=now_ms, key=self.keys, call=call))
 
     @property
     def draws(self) -> tuple[Draw, ...]:
@@ -72,7 +72,7 @@ class Run:
             Drawn(claim=draw.claim, granted=granted, held=much, used=draw.used, before=0, reserved=much)
             for draw, much in answers
         ]
-        self.tell(inputs.Reserved(now_ms=now_ms, drawn=tuple(drawn)))
+        self.tell(interface.Reserved(now_ms=now_ms, drawn=tuple(drawn)))
 
     @property
     def allowed(self) -> list[bool]:
@@ -106,9 +106,9 @@ def test_time_is_set_aside_a_slice_at_once_and_more_of_it_before_that_is_over() 
     run.gets(SLICE_MS)
     armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
     before = len(run.commands)
-    run.tell(inputs.Ticked(now_ms=SLICE_MS))
+    run.tell(interface.Ticked(now_ms=SLICE_MS))
     early = [command for command in run.commands[before:] if isinstance(command, Reserve)]
-    run.tell(inputs.Ticked(now_ms=1 + SLICE_MS))
+    run.tell(interface.Ticked(now_ms=1 + SLICE_MS))
 
     assert (run.draws[0].want, run.draws[0].used) == (SLICE_MS, SLICE_MS)
     assert armed == [1 + SLICE_MS]
@@ -180,9 +180,9 @@ def test_what_was_used_is_settled_once_at_the_end() -> None:
     run.gets(0.1)
     run.spends(1)
     run.gets(1)
-    run.tell(inputs.AdapterEnded(now_ms=5))
+    run.tell(interface.AdapterEnded(now_ms=5))
     run.spends(7, now_ms=6)
-    run.tell(inputs.AdapterEnded(now_ms=7))
+    run.tell(interface.AdapterEnded(now_ms=7))
     settled = [command.used for command in run.commands if isinstance(command, Settle)]
 
     assert settled == [{"cost_usd": 1}]
@@ -202,12 +202,12 @@ def test_a_run_that_ends_while_the_store_is_asked_settles_after_the_answer() -> 
     run = Run(MONEY)
     run.gets(0.1)
     run.spends(1)
-    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.tell(interface.AdapterEnded(now_ms=3))
     early = [command for command in run.commands if isinstance(command, Settle)]
     run.gets(1)
     (settle,) = (command for command in run.commands if isinstance(command, Settle))
     unfinished = run.record[-1].type
-    run.tell(inputs.Settled(now_ms=4, drawn=()))
+    run.tell(interface.Settled(now_ms=4, drawn=()))
 
     assert (early, settle.used) == ([], {"cost_usd": 1})
     assert not unfinished.startswith("run_failed")
@@ -219,10 +219,10 @@ def test_a_run_that_is_refused_from_the_start_draws_on_nothing() -> None:
     """Its session had used up a limit before."""
     spent = Limits(max_total_tokens=Limit(max=10, scope="session"))
     before = Run(limits=spent)
-    before.tell(inputs.Reported(now_ms=2, event=TokenUsageUpdated(input_tokens=11)))
-    before.tell(inputs.AdapterEnded(now_ms=3))
+    before.tell(interface.Reported(now_ms=2, event=TokenUsageUpdated(input_tokens=11)))
+    before.tell(interface.AdapterEnded(now_ms=3))
     run = Run(MONEY, limits=spent, record=before.record, run_id="r2")
-    run.tell(inputs.Begin(now_ms=4, prompt="go", first=False))
+    run.tell(interface.Begin(now_ms=4, prompt="go", first=False))
 
     assert run.machine.cancelling
     assert not [command for command in run.commands if isinstance(command, Reserve)]
@@ -242,9 +242,9 @@ def test_a_run_whose_agent_is_gone_is_not_cancelled_while_it_settles() -> None:
     """It has ended as it has."""
     run = Run(MONEY)
     run.gets(0.1)
-    run.tell(inputs.AdapterEnded(now_ms=3))
-    run.tell(inputs.CancelAsked(now_ms=4, by="user", reason="no"))
-    run.tell(inputs.Settled(now_ms=5, drawn=()))
+    run.tell(interface.AdapterEnded(now_ms=3))
+    run.tell(interface.CancelAsked(now_ms=4, by="user", reason="no"))
+    run.tell(interface.Settled(now_ms=5, drawn=()))
 
     assert run.record[-1].type == "run_failed"
 
@@ -253,9 +253,9 @@ def test_what_the_last_response_used_up_is_on_record() -> None:
     """Though no call comes after it."""
     run = Run(MONEY)
     run.gets(0.1)
-    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.tell(interface.AdapterEnded(now_ms=3))
     refused = Drawn(claim=run.draws[0].claim, granted=False, held=0, used=11, before=0, reserved=0)
-    run.tell(inputs.Settled(now_ms=4, drawn=(refused,)))
+    run.tell(interface.Settled(now_ms=4, drawn=(refused,)))
 
     assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
         (True, "start"),
@@ -278,9 +278,9 @@ def test_what_is_settled_within_the_budget_is_no_refusal() -> None:
     """The record ends as it was."""
     run = Run(MONEY)
     run.gets(0.1)
-    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.tell(interface.AdapterEnded(now_ms=3))
     within = Drawn(claim=run.draws[0].claim, granted=True, held=0, used=1, before=0, reserved=0)
-    run.tell(inputs.Settled(now_ms=4, drawn=(within,)))
+    run.tell(interface.Settled(now_ms=4, drawn=(within,)))
 
     assert [event.granted for event in run.of(BudgetReserved)] == [True]
 
@@ -300,9 +300,11 @@ def test_a_run_resumed_from_its_record_knows_which_budget_was_used_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "gone", [inputs.AdapterEnded(now_ms=3), inputs.Withdrawn(now_ms=3, key=1, call_id="c1")], ids=["agent", "call"]
+    "gone",
+    [interface.AdapterEnded(now_ms=3), interface.Withdrawn(now_ms=3, key=1, call_id="c1")],
+    ids=["agent", "call"],
 )
-def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: inputs.Input) -> None:
+def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: interface.Input) -> None:
     """It was refused meanwhile; what was set aside for it permits nothing."""
     run = Run(Budget(name="calls", max_tool_calls=2))
     run.gets(0)
@@ -318,9 +320,9 @@ def test_a_call_that_comes_while_the_store_settles_does_not_run() -> None:
     """The agent has ended, and what it used is told already."""
     run = Run(MONEY)
     run.gets(0.1)
-    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.tell(interface.AdapterEnded(now_ms=3))
     run.asks("late", now_ms=4)
-    run.tell(inputs.Settled(now_ms=5))
+    run.tell(interface.Settled(now_ms=5))
 
     assert run.allowed == [False]
     assert run.of(ToolCallStarted) == []
@@ -330,8 +332,8 @@ def test_a_run_that_has_settled_draws_on_nothing_more() -> None:
     """Though its time went on until it was told to have ended, and no alarm is set for it."""
     run = Run(TIME)
     run.gets(SLICE_MS)
-    run.tell(inputs.AdapterEnded(now_ms=2 + SLICE_MS))
-    run.tell(inputs.Ticked(now_ms=3 + SLICE_MS))
+    run.tell(interface.AdapterEnded(now_ms=2 + SLICE_MS))
+    run.tell(interface.Ticked(now_ms=3 + SLICE_MS))
     draws = [command for command in run.commands if isinstance(command, Reserve | Settle)]
 
     assert [type(command) for command in draws] == [Reserve, Settle]
@@ -340,13 +342,13 @@ def test_a_run_that_has_settled_draws_on_nothing_more() -> None:
 def test_a_draw_that_is_answered_after_the_end_changes_nothing() -> None:
     """Judging failed while the store was asked, so the run has ended without its answer."""
     run = Run(MONEY)
-    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.tell(interface.AdapterEnded(now_ms=3))
 
     def broken(now_ms: int) -> Any:
         raise ValueError("boom")
 
     run.monitor.tick = broken  # type: ignore[method-assign]
-    run.tell(inputs.Ticked(now_ms=4))
+    run.tell(interface.Ticked(now_ms=4))
     done = len(run.commands)
     run.gets(0.1, now_ms=5)
 

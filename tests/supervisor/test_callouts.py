@@ -9,17 +9,17 @@ import pytest
 from msgspec import structs
 
 from proctor.policies import Policy, PolicyError, RunContext, ToolCall, Usage, compile_policy
+from proctor.policies.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
+from proctor.policies.events.run_context import Tool
 from proctor.policies.rules import Check
-from proctor.policies.rules.evidence.check_context import CheckContext, Refuse
-from proctor.policies.rules.nets.machine import NetState
-from proctor.policies.rules.nets.written import Transition
-from proctor.policies.stream.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
-from proctor.policies.stream.tools import Tool
+from proctor.policies.rules.petri_net import NetState, Transition
+from proctor.policies.rules.python_check import CheckContext
+from proctor.policies.rules.refusal import Refuse
 from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
-from proctor.supervisor.api.handle import RunHandle
-from proctor.supervisor.store.memory.store import MemoryStore
+from proctor.supervisor.api.active_runs import RunHandle
+from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing import Ask, FakeAdapter, Step
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.supervisor.ports.adapters import Rung
-from proctor.supervisor.run.cancel_ladder import walk
-from proctor.supervisor.run.clock import Clock
-from proctor.supervisor.run.latch import Latch
+from proctor.supervisor.ports.adapter import Rung
+from proctor.supervisor.run.provider_session import walk
+from proctor.supervisor.run.services import Clock
+from proctor.supervisor.run.tasks import Latch
 
 pytestmark = pytest.mark.trio
 

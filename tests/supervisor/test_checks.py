@@ -8,9 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     MessageReceived,
     MessageStreamed,
@@ -23,9 +21,11 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.policy import Policy
 from proctor.supervisor import EventError, MemoryStore, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

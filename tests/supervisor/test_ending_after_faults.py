@@ -11,9 +11,7 @@ import anyio
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     Event,
     MessageReceived,
@@ -23,9 +21,11 @@ from proctor.policies.stream.events import (
     ToolApprovalRequested,
     ToolCallStarted,
 )
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, FaultyStore, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

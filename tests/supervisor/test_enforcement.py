@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.stream.calls import Violation
-from proctor.supervisor.machine.events.enforcement import LIMITS, reach
-from proctor.supervisor.machine.open_calls import REFUSED_KEPT, OpenCalls
+from proctor.policies.errors import Violation
+from proctor.supervisor.machine.call_table import REFUSED_KEPT, OpenCalls
+from proctor.supervisor.machine.event_factory import LIMITS, reach
 
 
 @pytest.mark.parametrize(

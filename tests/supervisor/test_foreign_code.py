@@ -15,12 +15,12 @@ import pytest
 from proctor.adapters import ScriptedAdapter
 from proctor.adapters.agents.loop import FunctionAdapter, LoopGate
 from proctor.policies import parse_policies
+from proctor.policies.events import TERMINAL, MessageReceived, RunCancelled, ToolCallDenied, ToolCallFailed
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
-from proctor.policies.stream.events import TERMINAL, MessageReceived, RunCancelled, ToolCallDenied, ToolCallFailed
-from proctor.policies.values.foreign import error_text, isolated
+from proctor.policies.values.foreign_code import error_text, isolated
 from proctor.supervisor import MemoryStore, Supervisor
-from proctor.supervisor.ports.adapters import Rung
+from proctor.supervisor.ports.adapter import Rung
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio

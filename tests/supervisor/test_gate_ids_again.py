@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.monitor.compiled import compile_policy
-from proctor.policies.policy import Deny, Limits, Policy
-from proctor.policies.rules import Check
-from proctor.policies.stack.merge import merge_policies
-from proctor.policies.stream.calls import RunContext, ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ErrorOccurred,
     Event,
     MessageReceived,
@@ -20,8 +15,15 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import AnswerGate, Command, RunChecks
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.limits import Limits
+from proctor.policies.monitor.compiled_policy import compile_policy
+from proctor.policies.policy import Deny, Policy
+from proctor.policies.rules import Check
+from proctor.policies.stack.merge import merge_policies
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.interface import AnswerGate, Command, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 
@@ -42,21 +44,21 @@ class Run:
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
         self.recorded: list[Event] = []
         self.commands: list[Command] = []
-        self.tell(inputs.Begin(now_ms=1, prompt="go"))
+        self.tell(interface.Begin(now_ms=1, prompt="go"))
         self.store()
 
-    def tell(self, input: inputs.Input) -> None:
+    def tell(self, input: interface.Input) -> None:
         self.commands += self.machine.handle(input)
         self.recorded += self.machine.take_record()
 
     def store(self) -> None:
-        self.tell(inputs.Stored(now_ms=1, count=len(self.recorded)))
+        self.tell(interface.Stored(now_ms=1, count=len(self.recorded)))
 
     def propose(self, key: int, call: ToolCall = CALL) -> None:
-        self.tell(inputs.Proposed(now_ms=1, key=key, call=call))
+        self.tell(interface.Proposed(now_ms=1, key=key, call=call))
 
     def withdraw(self, key: int) -> None:
-        self.tell(inputs.Withdrawn(now_ms=1, key=key, call_id=CALL.id))
+        self.tell(interface.Withdrawn(now_ms=1, key=key, call_id=CALL.id))
 
     def answers(self) -> list[tuple[int, bool]]:
         return [(command.key, command.answer.allowed) for command in self.commands if isinstance(command, AnswerGate)]
@@ -115,7 +117,7 @@ def test_an_outcome_that_a_provider_makes_up_frees_no_id_that_waits() -> None:
     """What was held has not run, so it has no outcome."""
     run = Run(asks=True)
     run.propose(1)
-    run.tell(inputs.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=CALL.id)))
+    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=CALL.id)))
     run.propose(2)
     run.store()
 
@@ -128,7 +130,7 @@ def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event) -> None:
     run = Run()
     run.propose(1)
     run.store()
-    run.tell(inputs.Reported(now_ms=1, event=outcome))
+    run.tell(interface.Reported(now_ms=1, event=outcome))
     run.propose(2, ToolCall(id="c", name="write"))
     run.store()
 
@@ -142,7 +144,7 @@ def test_an_id_whose_call_was_refused_names_a_new_call() -> None:
     run = Run(Check(check=never_called, tool="read", id="asked", action="deny"))
     run.propose(1)
     (checks,) = [command for command in run.commands if isinstance(command, RunChecks)]
-    run.tell(inputs.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
+    run.tell(interface.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
     run.propose(2, ToolCall(id="c", name="write"))
     run.store()
 
@@ -169,9 +171,9 @@ def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() 
     run = Run()
     run.propose(1)
     run.store()
-    run.tell(inputs.Reported(now_ms=1, event=MessageReceived(content="x")))
+    run.tell(interface.Reported(now_ms=1, event=MessageReceived(content="x")))
     run.propose(2)
-    run.tell(inputs.CancelAsked(now_ms=1, reason="enough"))
+    run.tell(interface.CancelAsked(now_ms=1, reason="enough"))
     run.store()
 
     assert run.answers() == [(1, True), (2, False)]
@@ -183,8 +185,8 @@ def test_whoever_is_gone_ends_no_call_that_runs_without_having_been_asked_for() 
     run = Run()
     run.propose(1)
     run.store()
-    run.tell(inputs.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id="c")))
-    run.tell(inputs.Reported(now_ms=1, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
+    run.tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id="c")))
+    run.tell(interface.Reported(now_ms=1, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
     run.withdraw(1)
 
     assert run.failed() == []

@@ -7,10 +7,11 @@ from types import FrameType
 from typing import Any
 
 from proctor.policies import compile_policy, merge_policies, parse_policies
-from proctor.policies.stream.calls import RunContext, ToolCall
-from proctor.policies.stream.events import ToolCallCompleted
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import AnswerGate, Command
+from proctor.policies.events import ToolCallCompleted
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import RunContext
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.interface import AnswerGate, Command
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 
@@ -24,20 +25,20 @@ class Run:
         judge = compile_policy(merge_policies(parse_policies(WARNS))).monitor(RunContext())
         self._machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
         self._stored = self._calls = 0
-        self._tell(inputs.Begin(now_ms=1, prompt="go"))
+        self._tell(interface.Begin(now_ms=1, prompt="go"))
 
     def call(self, tool: str) -> list[bool]:
         """One call from its proposal to its end; whether it was permitted."""
         self._calls += 1
         proposed = ToolCall(id=f"c{self._calls}", name=tool)
-        commands = self._tell(inputs.Proposed(now_ms=1, key=self._calls, call=proposed))
-        self._tell(inputs.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=proposed.id)))
+        commands = self._tell(interface.Proposed(now_ms=1, key=self._calls, call=proposed))
+        self._tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=proposed.id)))
         return [each.answer.allowed for each in commands if isinstance(each, AnswerGate)]
 
-    def _tell(self, input: inputs.Input) -> list[Command]:
+    def _tell(self, input: interface.Input) -> list[Command]:
         commands = [*self._machine.handle(input)]
         self._stored += len(self._machine.take_record())
-        return [*commands, *self._machine.handle(inputs.Stored(now_ms=1, count=self._stored))]
+        return [*commands, *self._machine.handle(interface.Stored(now_ms=1, count=self._stored))]
 
 
 def lines_of(run: Run) -> int:

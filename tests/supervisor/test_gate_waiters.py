@@ -10,14 +10,15 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
+from proctor.policies.events import TERMINAL, TokenUsageUpdated
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
-from proctor.policies.stream.calls import Capabilities, ToolCall
-from proctor.policies.stream.events import TERMINAL, TokenUsageUpdated
 from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
-from proctor.supervisor.run.gate_waiters import GateWaiters
+from proctor.supervisor.run.callbacks import GateWaiters
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

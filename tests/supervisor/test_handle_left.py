@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import RunCancelled
+from proctor.policies.events import RunCancelled
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, create_run, execute_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.calls import Capabilities
-from proctor.policies.stream.events import RunStarted, SessionStarted, ToolCallStarted, TurnStarted
+from proctor.policies.events import RunStarted, SessionStarted, ToolCallStarted, TurnStarted
+from proctor.policies.events.run_context import Capabilities
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, UsageError, execute_run, run_once
-from proctor.supervisor.api.once import create_run
+from proctor.supervisor.api.run_once import create_run
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio
@@ -116,9 +117,9 @@ async def test_a_run_is_executed_once(permissive: Policy) -> None:
 
 async def test_the_record_folds_to_the_state_that_was_live(denying: Callable[..., Policy]) -> None:
     """Folding the stored events gives a monitor with the same snapshot as one folded run by run."""
-    from proctor.policies.monitor.compiled import compile_policy
+    from proctor.policies.events.run_context import RunContext
+    from proctor.policies.monitor.compiled_policy import compile_policy
     from proctor.policies.stack.merge import merge_policies
-    from proctor.policies.stream.calls import RunContext
 
     policy = Policy(name="p", limits=Limits(max_tool_calls=3), on_violation="deny")
     store = MemoryStore()

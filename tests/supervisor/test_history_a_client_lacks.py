@@ -10,11 +10,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from proctor.policies.monitor.compiled import compile_policy
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stack.merge import merge_policies
-from proctor.policies.stream.calls import Capabilities, RunContext
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     ErrorOccurred,
     MessageSent,
@@ -24,6 +20,11 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnStarted,
 )
+from proctor.policies.events.run_context import Capabilities, RunContext
+from proctor.policies.limits import Limits
+from proctor.policies.monitor.compiled_policy import compile_policy
+from proctor.policies.policy import Policy
+from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor import (
     MemoryStore,
     ProviderError,
@@ -34,9 +35,9 @@ from proctor.supervisor import (
     UnknownSessionError,
     run_once,
 )
-from proctor.supervisor.ports.adapters import Launch, Provider
+from proctor.supervisor.ports.adapter import Launch, Provider
 from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

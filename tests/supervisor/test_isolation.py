@@ -13,15 +13,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from proctor.policies.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
 from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
-from proctor.supervisor.machine.boundary.inputs import Ticked
-from proctor.supervisor.ports.adapters import ApprovalRequest, Launch, Provider, Rung
-from proctor.supervisor.run.foreign.isolation import SelfCancelledError, contained
+from proctor.supervisor.machine.interface import Ticked
+from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.ports.stored_types import ApprovalRequest
+from proctor.supervisor.run.tasks import SelfCancelledError, contained
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

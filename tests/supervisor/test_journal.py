@@ -5,17 +5,17 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from proctor.policies.monitor.compiled import compile_policy
+from proctor.policies.events import Event
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.monitor.compiled_policy import compile_policy
 from proctor.policies.policy import Policy
 from proctor.policies.stack.merge import merge_policies
-from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import Event
 from proctor.supervisor import MemoryStore
-from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.run.journal import Journal
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def test_a_retry_waits_for_a_flush_that_is_due(permissive: Policy) -> None
     """The task that flushes may come to its turn later."""
     judge = compile_policy(merge_policies([permissive])).monitor(RunContext())
     machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
-    machine.handle(inputs.Begin(now_ms=1, prompt="go"))
+    machine.handle(interface.Begin(now_ms=1, prompt="go"))
     stored: list[Event] = []
     failures: list[Exception] = []
     writer = Journal(

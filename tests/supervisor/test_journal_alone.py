@@ -10,10 +10,10 @@ import trio
 import trio.testing
 
 from proctor.policies import Event, compile_policy, merge_policies, parse_policies
-from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import MessageReceived, RunCompleted, RunFailed
+from proctor.policies.events import MessageReceived, RunCompleted, RunFailed
+from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import MemoryStore, StoreError
-from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.run.journal import ANSWER_S, ROOM, ROOM_BYTES, Journal
@@ -56,7 +56,7 @@ class Written:
         (policy,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": 99}})
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
-        self.machine.handle(inputs.Begin(now_ms=1, prompt="go"))
+        self.machine.handle(interface.Begin(now_ms=1, prompt="go"))
         self.stored: list[int] = []
         self.failures: list[str] = []
         self.published: list[tuple[list[str], int]] = []
@@ -71,12 +71,12 @@ class Written:
     def says(self, *events: Event) -> None:
         """The provider reports."""
         for event in events:
-            self.machine.handle(inputs.Reported(now_ms=2, event=event))
+            self.machine.handle(interface.Reported(now_ms=2, event=event))
 
     def ends(self) -> None:
         """The provider has completed and gone."""
         self.says(RunCompleted(output="done"))
-        self.machine.handle(inputs.AdapterEnded(now_ms=3))
+        self.machine.handle(interface.AdapterEnded(now_ms=3))
 
     def types(self) -> list[str]:
         """What was handed over."""

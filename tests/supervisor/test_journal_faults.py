@@ -13,16 +13,16 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, RunFailed
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.adapters import Launch, Provider, Rung
-from proctor.supervisor.ports.orders import Cancel
+from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.ports.stored_types import Cancel
 from proctor.supervisor.run.journal import ROOM
-from proctor.supervisor.run.provider_reader import TURN
+from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

@@ -11,14 +11,14 @@ import pytest
 import trio.testing
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
+from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.orders import Cancel, Instruction
-from proctor.supervisor.run.journal import ANSWER_S
-from proctor.supervisor.run.recorder import HURRY_S
+from proctor.supervisor.ports.stored_types import Cancel, Instruction
+from proctor.supervisor.run.journal import ANSWER_S, HURRY_S
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 class Silent(MemoryStore):

@@ -11,8 +11,9 @@ import anyio
 import pytest
 
 from proctor.policies import RunContext
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import RunCancelled, RunStarted
+from proctor.policies.events import RunCancelled, RunStarted
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import (
     KillOutcome,
     KillSwitch,
@@ -25,10 +26,9 @@ from proctor.supervisor import (
     execute_run,
     run_once,
 )
-from proctor.supervisor.ports.facts import Owner, RunInfo
-from proctor.supervisor.ports.orders import Block, Cancel
+from proctor.supervisor.ports.stored_types import Block, Cancel, Owner, RunInfo
 from proctor.supervisor.testing import FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from proctor.supervisor.run.latch import Latch
+from proctor.supervisor.run.tasks import Latch
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from proctor.adapters.kit import EventStream, GateLink
 from proctor.policies import ToolCall, parse_policies
-from proctor.policies.policy import Deny, Limits, Policy
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import (
     GateAnswer,
     Launch,

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import compile_policy, merge_policies, parse_policies
-from proctor.policies.policy import Deny, Limit, Limits, Policy
-from proctor.policies.rules import Check
-from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     ErrorOccurred,
     Event,
@@ -21,8 +18,13 @@ from proctor.policies.stream.events import (
     ToolApprovalRequested,
     ToolCallStarted,
 )
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import (
+from proctor.policies.events.calls import ToolCall, input_digest
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Deny, Policy
+from proctor.policies.rules import Check
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.interface import (
     AnswerGate,
     AskApproval,
     CancelAdapter,
@@ -33,9 +35,9 @@ from proctor.supervisor.machine.boundary.commands import (
 )
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.ports.adapters import ApprovalAnswer
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-STOP = inputs.CancelAsked(now_ms=2, by="user", reason="no")
+STOP = interface.CancelAsked(now_ms=2, by="user", reason="no")
 OF_THE_JUDGE = ("observe", "propose", "tick", "warnings", "finish")
 
 
@@ -49,12 +51,12 @@ class Run:
         self.events: list[Event] = []
         self.commands: list[Command] = []
         self.judgements = 0
-        self.tell(inputs.Begin(now_ms=1, prompt="go"))
+        self.tell(interface.Begin(now_ms=1, prompt="go"))
 
-    def tell(self, input: inputs.Input) -> None:
+    def tell(self, input: interface.Input) -> None:
         self.commands += self.machine.handle(input)
         self.events += self.machine.take_record()
-        self.commands += self.machine.handle(inputs.Stored(now_ms=1, count=len(self.events)))
+        self.commands += self.machine.handle(interface.Stored(now_ms=1, count=len(self.events)))
 
     def breaks(self, *names: str) -> None:
         """From now on the judge raises when it is asked so; only counted otherwise."""
@@ -78,16 +80,16 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
     """Cancelled once, whatever comes later; its end says what was raised."""
     run = Run()
     run.breaks(name)
-    steps: dict[str, inputs.Input] = {
-        "observe": inputs.Reported(now_ms=2, event=MessageReceived(content="hey")),
-        "propose": inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")),
-        "tick": inputs.Ticked(now_ms=2),
+    steps: dict[str, interface.Input] = {
+        "observe": interface.Reported(now_ms=2, event=MessageReceived(content="hey")),
+        "propose": interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")),
+        "tick": interface.Ticked(now_ms=2),
     }
     run.tell(steps[name])
     judged = run.judgements
-    run.tell(inputs.Reported(now_ms=3, event=MessageReceived(content="more")))
-    run.tell(inputs.Reported(now_ms=3, event=RunCompleted(output="done")))
-    run.tell(inputs.AdapterEnded(now_ms=4))
+    run.tell(interface.Reported(now_ms=3, event=MessageReceived(content="more")))
+    run.tell(interface.Reported(now_ms=3, event=RunCompleted(output="done")))
+    run.tell(interface.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
 
     assert run.judgements == judged
@@ -101,9 +103,9 @@ def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str)
 def test_a_judge_that_raises_at_the_end_ends_the_run_all_the_same(name: str) -> None:
     """As failed, once; nobody is left to cancel."""
     run = Run()
-    run.tell(inputs.Reported(now_ms=3, event=RunCompleted(output="done")))
+    run.tell(interface.Reported(now_ms=3, event=RunCompleted(output="done")))
     run.breaks(name)
-    run.tell(inputs.AdapterEnded(now_ms=4))
+    run.tell(interface.AdapterEnded(now_ms=4))
     (finish,) = run.of(Finish)
 
     assert run.of(CancelAdapter) == []
@@ -118,21 +120,21 @@ def test_a_rule_that_raises_is_on_record_by_its_name() -> None:
         raise ValueError("boom")
 
     run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
-    run.tell(inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
+    run.tell(interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
     (error,) = [event for event in run.events if isinstance(event, ErrorOccurred)]
 
     assert (error.code, error.message) == ("rule_failed", "rules that raised: `mine`")
     assert run.of(CancelAdapter) == []
 
 
-@pytest.mark.parametrize("gone", [inputs.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
-def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(gone: inputs.Input) -> None:
+@pytest.mark.parametrize("gone", [interface.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
+def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(gone: interface.Input) -> None:
     """The store was slow; meanwhile the call was given up, or the run was cancelled."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
-    proposed = inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
+    proposed = interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
     commands = [*run.machine.handle(proposed), *run.machine.handle(gone)]
     run.events += run.machine.take_record()
-    commands += run.machine.handle(inputs.Stored(now_ms=3, count=len(run.events)))
+    commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
     assert not [command for command in commands if isinstance(command, AskApproval)]
     assert run.machine.requests == []
@@ -145,26 +147,28 @@ def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(go
 def test_nothing_is_recorded_after_the_end() -> None:
     """Not even a warning that its own moment brings."""
     run = Run(Policy(name="p", limits=Limits(max_duration_ms=Limit(max=10_000, warn_at=0.5))))
-    run.tell(inputs.AdapterEnded(now_ms=9_000))
+    run.tell(interface.AdapterEnded(now_ms=9_000))
 
     assert [event.type for event in run.events][-1].startswith("run_")
 
 
-@pytest.mark.parametrize("gone", [inputs.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
-def test_a_check_that_answers_too_late_lets_nothing_run(gone: inputs.Input) -> None:
+@pytest.mark.parametrize("gone", [interface.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
+def test_a_check_that_answers_too_late_lets_nothing_run(gone: interface.Input) -> None:
     """Its call was given up, or refused as the run was cancelled, and the store has not said so yet."""
 
     async def check(call: ToolCall) -> bool:
         return True
 
     run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
-    proposed = inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
+    proposed = interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
     commands = [*run.machine.handle(proposed)]
     (checks,) = (command for command in commands if isinstance(command, RunChecks))
     commands += run.machine.handle(gone)
-    commands += run.machine.handle(inputs.Checked(now_ms=3, key=1, answers={name: True for name, _ in checks.checks}))
+    commands += run.machine.handle(
+        interface.Checked(now_ms=3, key=1, answers={name: True for name, _ in checks.checks})
+    )
     run.events += run.machine.take_record()
-    commands += run.machine.handle(inputs.Stored(now_ms=3, count=len(run.events)))
+    commands += run.machine.handle(interface.Stored(now_ms=3, count=len(run.events)))
 
     assert not any(isinstance(event, ToolCallStarted) for event in run.events)
     assert [c.answer.allowed for c in commands if isinstance(c, AnswerGate)] in ([], [False])
@@ -173,11 +177,11 @@ def test_a_check_that_answers_too_late_lets_nothing_run(gone: inputs.Input) -> N
 def test_an_answer_that_comes_after_the_end_is_not_recorded_behind_it() -> None:
     """Of a call that ran before anybody could be asked."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
-    run.tell(inputs.Reported(now_ms=2, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
+    run.tell(interface.Reported(now_ms=2, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
     (request,) = [event for event in run.events if isinstance(event, ToolApprovalRequested)]
-    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.tell(interface.AdapterEnded(now_ms=3))
     yes = ApprovalAnswer(granted=True, by="ana")
-    run.tell(inputs.ApprovalAnswered(now_ms=4, approval_id=request.approval_id, answer=yes))
+    run.tell(interface.ApprovalAnswered(now_ms=4, approval_id=request.approval_id, answer=yes))
 
     assert isinstance(run.events[-1], TERMINAL)
 
@@ -185,8 +189,8 @@ def test_an_answer_that_comes_after_the_end_is_not_recorded_behind_it() -> None:
 def test_a_limit_that_only_the_end_exceeds_refuses_the_result() -> None:
     """No later call is there to be refused in its place."""
     run = Run(Policy(name="p", on_violation="deny", limits=Limits(max_duration_ms=Limit(max=1_000, action="deny"))))
-    run.tell(inputs.Reported(now_ms=2, event=RunCompleted(output="done")))
-    run.tell(inputs.AdapterEnded(now_ms=5_000))
+    run.tell(interface.Reported(now_ms=2, event=RunCompleted(output="done")))
+    run.tell(interface.AdapterEnded(now_ms=5_000))
     (finish,) = run.of(Finish)
     (violated,) = [event for event in run.events if isinstance(event, PolicyViolated)]
 
@@ -198,11 +202,11 @@ def test_a_limit_that_only_the_end_exceeds_refuses_the_result() -> None:
 def test_an_end_in_place_of_another_is_written_once() -> None:
     """A store that refuses that one, too, is asked no more."""
     run = Run()
-    run.tell(inputs.Reported(now_ms=2, event=RunCompleted(output="done")))
-    refused = inputs.Retried(now_ms=5, refused=ValueError("no such record"))
+    run.tell(interface.Reported(now_ms=2, event=RunCompleted(output="done")))
+    refused = interface.Retried(now_ms=5, refused=ValueError("no such record"))
     for input in (
-        inputs.AdapterEnded(now_ms=3),
-        inputs.StoreFailed(now_ms=4, error=ValueError("full")),
+        interface.AdapterEnded(now_ms=3),
+        interface.StoreFailed(now_ms=4, error=ValueError("full")),
         refused,
         refused,
     ):
@@ -222,8 +226,8 @@ def test_a_yes_without_a_name_is_recorded_as_nobody_s() -> None:
     machine = RunMachine(
         RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge, earlier_grants=[yes]
     )
-    machine.handle(inputs.Begin(now_ms=1, prompt="go"))
-    machine.handle(inputs.Proposed(now_ms=2, key=1, call=call))
+    machine.handle(interface.Begin(now_ms=1, prompt="go"))
+    machine.handle(interface.Proposed(now_ms=2, key=1, call=call))
     (used,) = [event for event in machine.take_record() if isinstance(event, ToolApprovalGranted)]
 
     assert (used.by, used.covered_by) == ("", "q.1")

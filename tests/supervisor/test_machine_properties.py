@@ -8,11 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proctor.policies.monitor.compiled import compile_policy
-from proctor.policies.policy import Approval, Deny, Limit, Limits, Policy
-from proctor.policies.stack.merge import merge_policies
-from proctor.policies.stream.calls import RunContext, ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     BudgetWarned,
     Event,
@@ -27,19 +23,18 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.monitor.compiled_policy import compile_policy
+from proctor.policies.policy import Approval, Deny, Policy
+from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.errors import ProviderError, StoreError
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import (
-    AnswerGate,
-    AskApproval,
-    CancelAdapter,
-    Command,
-    Finish,
-    RetryRecord,
-)
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish, RetryRecord
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.ports.adapters import ApprovalAnswer
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
 TOOLS = st.sampled_from(["read", "warned", "asked", "denied", "cancelled"])
 IDS = st.sampled_from([f"c{n}" for n in range(6)])
@@ -99,9 +94,9 @@ class Interleavings(RuleBasedStateMachine):
         self.retry_of: RetryRecord | None = None
         self.broken = self.ended = False
         self.tokens = 0
-        self.feed(inputs.Begin(now_ms=self.now, prompt="go"))
+        self.feed(interface.Begin(now_ms=self.now, prompt="go"))
 
-    def feed(self, input: inputs.Input) -> None:
+    def feed(self, input: interface.Input) -> None:
         before = self.machine.cancelling
         commands = self.machine.handle(input)
         for event in self.machine.take_record():
@@ -166,7 +161,7 @@ class Interleavings(RuleBasedStateMachine):
     def propose(self, call_id: str, name: str, call_input: dict[str, Any]) -> None:
         self.key += 1
         call = self.keys[self.key] = ToolCall(id=call_id, name=name, input=call_input)
-        self.feed(inputs.Proposed(now_ms=self.pass_time(1), key=self.key, call=call))
+        self.feed(interface.Proposed(now_ms=self.pass_time(1), key=self.key, call=call))
 
     @rule(call_id=IDS, name=TOOLS, call_input=INPUTS, what=st.integers(0, 5), tokens=st.integers(0, 300))
     def report(self, call_id: str, name: str, call_input: dict[str, Any], what: int, tokens: int) -> None:
@@ -179,11 +174,11 @@ class Interleavings(RuleBasedStateMachine):
             ToolCallCompleted(**fields),
             ToolApprovalGranted(**fields, approval_id="r.1"),
         ][what]
-        self.feed(inputs.Reported(now_ms=self.pass_time(1), event=event))
+        self.feed(interface.Reported(now_ms=self.pass_time(1), event=event))
 
     @rule(event=st.sampled_from([RunCompleted(output="x"), RunFailed(error="y")]))
     def provider_ends(self, event: Event) -> None:
-        self.feed(inputs.Reported(now_ms=self.pass_time(1), event=event))
+        self.feed(interface.Reported(now_ms=self.pass_time(1), event=event))
 
     @rule(key=st.integers(1, 20))
     def withdraw(self, key: int) -> None:
@@ -192,7 +187,7 @@ class Interleavings(RuleBasedStateMachine):
             call_id, before = self.keys[key].id, len(self.appended)
             open_call = self.machine.open_call(call_id)
             permitted = open_call is not None and (open_call.stage, open_call.key) == ("started", key)
-            self.feed(inputs.Withdrawn(now_ms=self.pass_time(1), key=key, call_id=call_id))
+            self.feed(interface.Withdrawn(now_ms=self.pass_time(1), key=key, call_id=call_id))
             if permitted and not self.machine.ended:
                 failed = [event for _, event in self.appended[before:] if isinstance(event, ToolCallFailed)]
                 assert [event.tool_call_id for event in failed][:1] == [call_id]
@@ -204,27 +199,27 @@ class Interleavings(RuleBasedStateMachine):
         given = ApprovalAnswer(
             granted=granted, by="ana", input_digest=request.input_digest if digest == "right" else digest
         )
-        self.feed(inputs.ApprovalAnswered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given))
+        self.feed(interface.ApprovalAnswered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given))
 
     @rule(ms=st.sampled_from([1, 100, 6_000, 60_000]))
     def tick(self, ms: int) -> None:
-        self.feed(inputs.Ticked(now_ms=self.pass_time(ms)))
+        self.feed(interface.Ticked(now_ms=self.pass_time(ms)))
 
     @rule()
     def cancel(self) -> None:
-        self.feed(inputs.CancelAsked(now_ms=self.pass_time(1), reason="user"))
+        self.feed(interface.CancelAsked(now_ms=self.pass_time(1), reason="user"))
 
     @precondition(lambda self: not self.broken and self.acked < self.recorded)
     @rule(n=st.integers(1, 5))
     def store(self, n: int) -> None:
         self.acked = min(self.recorded, self.acked + n)
-        self.feed(inputs.Stored(now_ms=self.now, count=self.acked))
+        self.feed(interface.Stored(now_ms=self.now, count=self.acked))
 
     @precondition(lambda self: not self.broken and self.acked < self.recorded)
     @rule(kind=st.sampled_from(["unwritable", "bad_record"]))
     def store_fails(self, kind: str) -> None:
         self.broken = True
-        self.feed(inputs.StoreFailed(now_ms=self.now, error=StoreError("full", kind=kind)))
+        self.feed(interface.StoreFailed(now_ms=self.now, error=StoreError("full", kind=kind)))
 
     @precondition(lambda self: self.retry_of is not None)
     @rule(how=st.sampled_from(["stored", "refused", "failed"]))
@@ -239,7 +234,7 @@ class Interleavings(RuleBasedStateMachine):
             self.refused_end = end
             self.appended = [(n, event) for n, event in self.appended if event is not end]
         self.feed(
-            inputs.Retried(
+            interface.Retried(
                 now_ms=self.now,
                 refused=error if how == "refused" else None,
                 error=error if how == "failed" else None,
@@ -249,7 +244,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(error=st.sampled_from([None, ProviderError("died"), RuntimeError("crash")]))
     def adapter_ends(self, error: Exception | None) -> None:
         self.ended = True
-        self.feed(inputs.AdapterEnded(now_ms=self.pass_time(1), error=error))
+        self.feed(interface.AdapterEnded(now_ms=self.pass_time(1), error=error))
 
     @invariant()
     def the_adapter_is_cancelled_at_most_once(self) -> None:
@@ -284,19 +279,19 @@ class Interleavings(RuleBasedStateMachine):
         """However it stopped: an adapter that ends and a store that stores settle everything."""
         if not hasattr(self, "machine"):
             return
-        self.feed(inputs.AdapterEnded(now_ms=self.pass_time(1)))
+        self.feed(interface.AdapterEnded(now_ms=self.pass_time(1)))
         while self.retry_of is not None:
             self.retry("stored")
         if not self.broken:
             self.acked = self.recorded
-            self.feed(inputs.Stored(now_ms=self.now, count=self.acked))
+            self.feed(interface.Stored(now_ms=self.now, count=self.acked))
         assert self.finishes == 1
         assert isinstance(self.appended[-1][1], TERMINAL) or isinstance(self.refused_end, RunFailed)
         gone = set(self.keys) - set(self.answers)
         assert gone <= self.withdrawn
         self.key += 1
         late = ToolCall(id="late", name="read")
-        self.feed(inputs.Proposed(now_ms=self.now, key=self.key, call=late))
+        self.feed(interface.Proposed(now_ms=self.now, key=self.key, call=late))
         assert (self.answers[self.key].answer.allowed, self.answers[self.key].answer.stop) == (False, True)
         started = [e.tool_call_id for _, e in self.appended if isinstance(e, ToolCallStarted)]
         permitted = [a.call.id for a in self.answers.values() if a.answer.allowed]

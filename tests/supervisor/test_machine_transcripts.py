@@ -14,10 +14,10 @@ import yaml
 from machine_scenarios import SCENARIOS, Scenario
 
 from proctor.policies import compile_policy, decode_event, encode_event, merge_policies, parse_policies
-from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import Event, Unrecognized
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.events.enforcement import violated
+from proctor.policies.events import Event, Unrecognized
+from proctor.policies.events.run_context import RunContext
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.event_factory import violated
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 
@@ -39,7 +39,7 @@ class TranscribedRun:
         self.events: list[Event] = []
         self.stores = True
 
-    def tell(self, step: inputs.Input | str) -> list[str]:
+    def tell(self, step: interface.Input | str) -> list[str]:
         """What comes of one step: records and commands, in the order they came."""
         if isinstance(step, str):
             self.stores = step == "stored"
@@ -51,7 +51,10 @@ class TranscribedRun:
     def _stored(self) -> list[str]:
         if not self.events:
             return []
-        return [*map(line, self.machine.handle(inputs.Stored(now_ms=0, count=len(self.events)))), *self._recorded()]
+        return [
+            *map(line, self.machine.handle(interface.Stored(now_ms=0, count=len(self.events)))),
+            *self._recorded(),
+        ]
 
     def _recorded(self) -> list[str]:
         taken = self.machine.take_record()

@@ -8,8 +8,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
-from proctor.policies.policy import Policy
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ErrorOccurred,
     Event,
     MessageEvent,
@@ -19,10 +18,11 @@ from proctor.policies.stream.events import (
     RunCompleted,
     ToolCallStarted,
 )
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Store, Supervisor, UsageError
-from proctor.supervisor.machine.events.messages import MessageBounds, MessageCounts
+from proctor.supervisor.machine.message_bounds import MessageBounds, MessageCounts
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.steps import Ask, Step
+from proctor.supervisor.testing.fakes import Ask, Step
 
 pytestmark = pytest.mark.anyio
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from proctor.policies.events import RunCancelled, RunStarted
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import RunCancelled, RunStarted
 from proctor.supervisor import MemoryStore, RunInfo, UsageError, execute_run, withdraw_created
-from proctor.supervisor.run.orphans import passing_owner
+from proctor.supervisor.run.recovery import passing_owner
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 anyone = pytest.mark.anyio

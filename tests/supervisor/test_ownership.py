@@ -11,8 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     Event,
     RunCancelled,
@@ -23,6 +22,8 @@ from proctor.policies.stream.events import (
     ToolApprovalRequested,
     ToolCallStarted,
 )
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
@@ -39,11 +40,10 @@ from proctor.supervisor import (
     pending,
     run_once,
 )
-from proctor.supervisor.control.ownership import LEASE_S, RENEW_S
-from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.control.ownership import LEASE_S, RENEW_S, reap
 from proctor.supervisor.ports.processes import run_of
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 anyone = pytest.mark.anyio
 

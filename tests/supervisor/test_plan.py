@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.policy import Limits, Policy
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, run_once
 from proctor.supervisor.testing import FakeAdapter
 

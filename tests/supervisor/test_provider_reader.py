@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.policies.stream.events import Event, MessageReceived, RunCompleted
-from proctor.supervisor.ports.adapters import Launch, Provider, Rung
-from proctor.supervisor.run.clock import Clock
-from proctor.supervisor.run.provider_reader import TURN, Next, ProviderReader
+from proctor.policies.events import Event, MessageReceived, RunCompleted
+from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.run.provider_session import TURN, Next, ProviderReader
+from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing import FakeAdapter
 
 pytestmark = pytest.mark.trio

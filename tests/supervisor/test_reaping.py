@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.supervisor import MemoryStore, RunInfo, UsageError
-from proctor.supervisor.control.reaping import withdraw_created
+from proctor.supervisor.control.ownership import withdraw_created
 
 pytestmark = pytest.mark.anyio
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

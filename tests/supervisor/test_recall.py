@@ -10,12 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proctor.policies.monitor.compiled import compile_policy
-from proctor.policies.policy import Approval, Deny, Limits, Policy
-from proctor.policies.rules.order.before import Before
-from proctor.policies.stack.merge import merge_policies
-from proctor.policies.stream.calls import RunContext, ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     Event,
     MessageReceived,
@@ -30,12 +25,19 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnCompleted,
 )
-from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import AnswerGate, AskApproval, CancelAdapter, Command, Finish
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.limits import Limits
+from proctor.policies.monitor.compiled_policy import compile_policy
+from proctor.policies.policy import Approval, Deny, Policy
+from proctor.policies.rules.precedence import Before
+from proctor.policies.stack.merge import merge_policies
+from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.call_table import OpenCall
+from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.open_calls import OpenCall
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.ports.adapters import ApprovalAnswer
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
 
 POLICY = Policy(
@@ -69,17 +71,17 @@ class Shell:
         self.record = record
         self.stored = 0
 
-    def happens(self, input: inputs.Input) -> list[Command]:
+    def happens(self, input: interface.Input) -> list[Command]:
         done: list[Command] = []
-        todo = [*self.machine.handle(inputs.Ticked(now_ms=input.now_ms)), *self.machine.handle(input)]
+        todo = [*self.machine.handle(interface.Ticked(now_ms=input.now_ms)), *self.machine.handle(input)]
         while todo or self.machine.unwritten:
             done += todo
             if any(isinstance(command, CancelAdapter) for command in todo):
-                self.machine.handle(inputs.AdapterEnded(now_ms=input.now_ms))
+                self.machine.handle(interface.AdapterEnded(now_ms=input.now_ms))
             taken = self.machine.take_record()
             self.record += taken
             self.stored += len(taken)
-            todo = [*self.machine.handle(inputs.Stored(now_ms=input.now_ms, count=self.stored))]
+            todo = [*self.machine.handle(interface.Stored(now_ms=input.now_ms, count=self.stored))]
         return done
 
 
@@ -116,29 +118,29 @@ STEPS = st.lists(
 )
 
 
-def input_of(what: Any, now_ms: int, key: int, machine: RunMachine) -> inputs.Input:
+def input_of(what: Any, now_ms: int, key: int, machine: RunMachine) -> interface.Input:
     if isinstance(what, ToolCall):
-        return inputs.Proposed(now_ms=now_ms, key=key, call=what)
+        return interface.Proposed(now_ms=now_ms, key=key, call=what)
     if isinstance(what, Event):
-        return inputs.Reported(now_ms=now_ms, event=what)
+        return interface.Reported(now_ms=now_ms, event=what)
     waiting = machine.requests
     approval_id = waiting[key % len(waiting)].approval_id if waiting else "r.9"
-    return inputs.ApprovalAnswered(now_ms=now_ms, approval_id=approval_id, answer=what)
+    return interface.ApprovalAnswered(now_ms=now_ms, approval_id=approval_id, answer=what)
 
 
 def played(steps: Any, next_machine: Callable[[Shell], RunMachine]) -> tuple[list[Event], list[Any]]:
     """The record of a run that does these steps and then completes, and what its client was told."""
     record: list[Event] = []
     shell = Shell(resumed(record), record)
-    shown = shown_by(shell.happens(inputs.Begin(now_ms=1, prompt="go")))
+    shown = shown_by(shell.happens(interface.Begin(now_ms=1, prompt="go")))
     now_ms = 1
     for key, (ms, what) in enumerate(steps, start=1):
         now_ms += ms
         shell = _same_or_new(shell, next_machine(shell), record)
         shown += shown_by(shell.happens(input_of(what, now_ms, key, shell.machine)))
     shell = _same_or_new(shell, next_machine(shell), record)
-    shell.happens(inputs.Reported(now_ms=now_ms, event=RunCompleted(output="x")))
-    shown += shown_by(shell.happens(inputs.AdapterEnded(now_ms=now_ms)))
+    shell.happens(interface.Reported(now_ms=now_ms, event=RunCompleted(output="x")))
+    shown += shown_by(shell.happens(interface.AdapterEnded(now_ms=now_ms)))
     return record, shown
 
 
@@ -169,14 +171,14 @@ def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
     """Held by one shell, answered by the next: it is judged again, and started on record."""
     record: list[Event] = []
     shell = Shell(resumed(record), record)
-    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    shell.happens(interface.Begin(now_ms=1, prompt="go"))
     call = ToolCall(id="c", name="asked", input={"n": 1}, turn=3)
-    commands = shell.happens(inputs.Proposed(now_ms=2, key=1, call=call))
+    commands = shell.happens(interface.Proposed(now_ms=2, key=1, call=call))
     assert [type(command) for command in commands if not isinstance(command, AnswerGate)].count(AskApproval) == 1
     following = Shell(resumed(record), record)
     (request,) = following.machine.requests
     following.happens(
-        inputs.ApprovalAnswered(
+        interface.ApprovalAnswered(
             now_ms=3, approval_id=request.approval_id, answer=ApprovalAnswer(granted=True, by="ana")
         )
     )
@@ -189,15 +191,15 @@ def test_a_yes_to_one_call_lets_no_other_run_under_the_next_shell() -> None:
     """It is used up by the call that waited for it, whoever looks at the record later."""
     record: list[Event] = []
     call = ToolCall(id="c", name="asked", input={"n": 1})
-    Shell(resumed(record), record).happens(inputs.Begin(now_ms=1, prompt="go"))
-    Shell(resumed(record), record).happens(inputs.Proposed(now_ms=2, key=1, call=call))
+    Shell(resumed(record), record).happens(interface.Begin(now_ms=1, prompt="go"))
+    Shell(resumed(record), record).happens(interface.Proposed(now_ms=2, key=1, call=call))
     answering = Shell(resumed(record), record)
     (request,) = answering.machine.requests
     yes = ApprovalAnswer(granted=True, by="ana")
-    answering.happens(inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes))
+    answering.happens(interface.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes))
     again = msgspec.structs.replace(call, id="d")
     following = Shell(resumed(record), record)
-    following.happens(inputs.Proposed(now_ms=4, key=2, call=again))
+    following.happens(interface.Proposed(now_ms=4, key=2, call=again))
 
     assert [request.call for request in following.machine.requests] == [again]
     assert [event.tool_call_id for event in record if isinstance(event, ToolCallStarted)] == ["c"]
@@ -211,12 +213,12 @@ def test_a_judge_that_lived_on_is_as_one_that_reads_the_record(steps: Any) -> No
     lived, anew = COMPILED.monitor(RunContext()), COMPILED.monitor(RunContext())
     machine = RunMachine(identity(), lived, approval=COMPILED.approval)
     shell = Shell(machine, record)
-    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    shell.happens(interface.Begin(now_ms=1, prompt="go"))
     now_ms = 1
     for key, (ms, what) in enumerate(steps, start=1):
         now_ms += ms
         shell.happens(input_of(what, now_ms, key, machine))
-    shell.happens(inputs.AdapterEnded(now_ms=now_ms))
+    shell.happens(interface.AdapterEnded(now_ms=now_ms))
     for event in record:
         anew.observe(event)
 
@@ -228,19 +230,19 @@ def test_a_run_that_ended_refuses_and_its_session_continues_with_another() -> No
     """Turns are counted on, and the judge remembers."""
     record: list[Event] = []
     shell = Shell(resumed(record), record)
-    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
-    shell.happens(inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
-    shell.happens(inputs.Reported(now_ms=2, event=ToolCallCompleted(tool_call_id="c")))
-    shell.happens(inputs.Reported(now_ms=3, event=TurnCompleted(turn=1)))
+    shell.happens(interface.Begin(now_ms=1, prompt="go"))
+    shell.happens(interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
+    shell.happens(interface.Reported(now_ms=2, event=ToolCallCompleted(tool_call_id="c")))
+    shell.happens(interface.Reported(now_ms=3, event=TurnCompleted(turn=1)))
     assert shell.machine.turn == 2
-    shell.happens(inputs.Reported(now_ms=4, event=RunCompleted()))
-    shell.happens(inputs.AdapterEnded(now_ms=4))
+    shell.happens(interface.Reported(now_ms=4, event=RunCompleted()))
+    shell.happens(interface.AdapterEnded(now_ms=4))
     over, following = resumed(record), Shell(resumed(record, "r2"), record)
     assert (over.ended, over.begun, following.machine.begun) == (True, True, False)
-    (late,) = over.handle(inputs.Proposed(now_ms=5, key=1, call=ToolCall(id="d", name="read")))
-    following.happens(inputs.Begin(now_ms=6, prompt="on", first=False))
+    (late,) = over.handle(interface.Proposed(now_ms=5, key=1, call=ToolCall(id="d", name="read")))
+    following.happens(interface.Begin(now_ms=6, prompt="on", first=False))
     answered = following.happens(
-        inputs.Proposed(now_ms=7, key=1, call=ToolCall(id="c", name="write", turn=following.machine.turn))
+        interface.Proposed(now_ms=7, key=1, call=ToolCall(id="c", name="write", turn=following.machine.turn))
     )
 
     assert isinstance(late, AnswerGate)
@@ -254,13 +256,13 @@ def test_a_judge_that_was_kept_needs_only_the_run() -> None:
     """Restored from a snapshot, it observes nothing twice."""
     record: list[Event] = []
     shell = Shell(resumed(record), record)
-    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    shell.happens(interface.Begin(now_ms=1, prompt="go"))
     for n in range(4):
-        shell.happens(inputs.Proposed(now_ms=2, key=n, call=ToolCall(id=f"c{n}", name="read")))
+        shell.happens(interface.Proposed(now_ms=2, key=n, call=ToolCall(id=f"c{n}", name="read")))
     judge = COMPILED.restore(shell.machine._state.judge.snapshot())  # type: ignore[attr-defined]
     machine = RunMachine.resume(identity(), judge, record, judged_to=shell.machine.seq)
     following = Shell(machine, record)
-    answered = following.happens(inputs.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))
+    answered = following.happens(interface.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))
 
     assert [answer.allowed for _, answer in shown_by(answered)] == [False]
     assert judge.usage.total_tokens == 0
@@ -282,14 +284,14 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
         return RunMachine.resume(identity(), monitor, record, approval=COMPILED.approval, redactor=redactor)
 
     shell = Shell(machine(), record)
-    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    shell.happens(interface.Begin(now_ms=1, prompt="go"))
     call = ToolCall(id="c", name="asked", input={"to": TOKEN}, turn=1)
-    shell.happens(inputs.Proposed(now_ms=2, key=1, call=call))
+    shell.happens(interface.Proposed(now_ms=2, key=1, call=call))
     following = Shell(machine(), record)
     (request,) = following.machine.requests
     yes = ApprovalAnswer(granted=True, by="ana")
     commands = following.happens(
-        inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=exact)
+        interface.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=exact)
     )
     (answer,) = (command for command in commands if isinstance(command, AnswerGate))
 
@@ -306,12 +308,14 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
 def test_a_resumed_run_gives_its_last_message() -> None:
     """And not what was streamed before it."""
     record: list[Event] = []
-    Shell(resumed(record), record).happens(inputs.Begin(now_ms=1, prompt="go"))
+    Shell(resumed(record), record).happens(interface.Begin(now_ms=1, prompt="go"))
     for event in (MessageStreamed(delta="I th"), MessageReceived(content="done")):
-        Shell(resumed(record), record).happens(inputs.Reported(now_ms=2, event=event))
+        Shell(resumed(record), record).happens(interface.Reported(now_ms=2, event=event))
     shell = Shell(resumed(record), record)
-    shell.happens(inputs.Reported(now_ms=4, event=RunCompleted()))
-    (finish,) = (command for command in shell.happens(inputs.AdapterEnded(now_ms=5)) if isinstance(command, Finish))
+    shell.happens(interface.Reported(now_ms=4, event=RunCompleted()))
+    (finish,) = (
+        command for command in shell.happens(interface.AdapterEnded(now_ms=5)) if isinstance(command, Finish)
+    )
 
     assert finish.outcome.output == "done"
 
@@ -337,14 +341,14 @@ def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
         machine = RunMachine.resume(identity(), wide.monitor(RunContext()), record, approval=wide.approval)
         return Shell(machine, record)
 
-    shell().happens(inputs.Begin(now_ms=1, prompt="go"))
-    shell().happens(inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="asked")))
+    shell().happens(interface.Begin(now_ms=1, prompt="go"))
+    shell().happens(interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="asked")))
     answering = shell()
     (request,) = answering.machine.requests
     yes = ApprovalAnswer(granted=True, by="ana", scope="run")
-    answering.happens(inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes))
+    answering.happens(interface.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes))
     following = shell()
-    following.happens(inputs.Proposed(now_ms=4, key=2, call=ToolCall(id="d", name="asked", input={"n": 1})))
+    following.happens(interface.Proposed(now_ms=4, key=2, call=ToolCall(id="d", name="asked", input={"n": 1})))
 
     assert following.machine.requests == []
     assert [event.tool_call_id for event in record if isinstance(event, ToolCallStarted)] == ["c", "d"]

@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.policy import Limit, Limits, Policy
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     TERMINAL,
     Event,
     MessageReceived,
@@ -23,9 +22,11 @@ from proctor.policies.stream.events import (
     ToolCallFailed,
     ToolCallStarted,
 )
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, ProviderError, RunResult, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause, Step, Stop
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -273,7 +274,7 @@ async def test_a_silent_provider_is_ended_by_its_user(permissive: Policy) -> Non
 
 async def test_a_long_run_keeps_only_its_latest_events(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has them all; the result says how many came before its own."""
-    monkeypatch.setattr("proctor.supervisor.run.kept_events.MOST", 5)
+    monkeypatch.setattr("proctor.supervisor.run.journal.MOST", 5)
     store = MemoryStore()
     steps = [MessageReceived(content=str(n)) for n in range(20)]
     result = await run_once(FakeAdapter(steps), "go", policies=[permissive], store=store)

@@ -7,11 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.policy import Deny, Limits, Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import TERMINAL, MessageReceived, RunCancelled
+from proctor.policies.events import TERMINAL, MessageReceived, RunCancelled
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, run_once
-from proctor.supervisor.ports.adapters import ApprovalRequest
+from proctor.supervisor.ports.stored_types import ApprovalRequest
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 NOW = 200

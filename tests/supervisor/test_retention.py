@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.policy import Policy
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     MessageReceived,
     PolicyViolated,
@@ -21,6 +20,7 @@ from proctor.policies.stream.events import (
     RunStarted,
     Unrecognized,
 )
+from proctor.policies.policy import Policy
 from proctor.supervisor import (
     MemoryStore,
     RunInfo,
@@ -31,7 +31,7 @@ from proctor.supervisor import (
     prune,
     run_once,
 )
-from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import FakeAdapter
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,7 @@ import anyio
 import pytest
 
 from proctor.policies import decode_event, encode_event
-from proctor.policies.policy import Policy
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ErrorOccurred,
     Event,
     MessageReceived,
@@ -20,15 +19,14 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     Unrecognized,
 )
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.launch import history
-from proctor.supervisor.machine.events.sizes import MOST_BYTES, weight, within_bounds
-from proctor.supervisor.run.journal import ROOM_BYTES
-from proctor.supervisor.run.kept_events import KeptEvents
+from proctor.supervisor.machine.validation import MOST_BYTES, weight, within_bounds
+from proctor.supervisor.run.journal import ROOM_BYTES, KeptEvents
 from proctor.supervisor.store import codec
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.testing.steps import Step
+from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from proctor.adapters import FunctionAdapter
 from proctor.adapters.agents.loop import LoopGate
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, RunContext, parse_policies
-from proctor.policies.stream.events import BudgetReserved
+from proctor.policies.events import BudgetReserved
 from proctor.supervisor import (
     MemoryStore,
     ProviderError,

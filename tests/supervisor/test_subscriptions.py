@@ -11,11 +11,11 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import Event, MessageReceived
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, UsageError
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

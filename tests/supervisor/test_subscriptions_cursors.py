@@ -8,13 +8,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from proctor.policies.events import Event, MessageReceived, RunCancelled, RunStarted
+from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import Event, MessageReceived, RunCancelled, RunStarted
 from proctor.supervisor import MemoryStore, Supervisor, UsageError
-from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived
 from proctor.supervisor import MemoryStore, ProctorError, RunHandle, Supervisor, UsageError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import pytest
 
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Supervisor, UsageError
-from proctor.supervisor.ports.adapters import RunInfo
+from proctor.supervisor.ports.stored_types import RunInfo
 from proctor.supervisor.testing import FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +48,7 @@ async def test_a_start_whose_task_cannot_begin_is_undone(permissive: Policy, mon
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         with monkeypatch.context() as patched:
-            patched.setattr("proctor.supervisor.api.starting.spawn", broken)
+            patched.setattr("proctor.supervisor.api.supervisor.spawn", broken)
             with pytest.raises(MemoryError):
                 await supervisor.start(FakeAdapter(), "go", policies=[permissive], run_id="r", session_id="s")
         given_up = await store.run("r")

@@ -18,11 +18,11 @@ import trio
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import PolicyViolationError
+from proctor.policies.events import RunCancelled
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import RunCancelled
 from proctor.supervisor import MemoryStore, Store, run_once, run_once_sync
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 def done(policy: Policy) -> str:

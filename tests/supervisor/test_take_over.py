@@ -6,7 +6,7 @@ import pytest
 
 from proctor.supervisor import Cancel, MemoryStore, RunInfo, StoreError
 from proctor.supervisor.ports.processes import enter, leave
-from proctor.supervisor.store.take_over import AGAIN, create_next, latest, next_of
+from proctor.supervisor.store.invariants import AGAIN, create_next, latest, next_of
 
 pytestmark = pytest.mark.anyio
 RUN = RunInfo(run_id="r", session_id="s", spec={"prompt": "Go", AGAIN: {"times": 2, "prompt": "Go on"}})

@@ -11,11 +11,12 @@ import trio
 import trio.testing
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.policy import Approval, Deny, Limit, Limits, Policy
+from proctor.policies.events import Event, MessageReceived, RunCancelled, RunCompleted
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules import Check
-from proctor.policies.stream.events import Event, MessageReceived, RunCancelled, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.ports.adapters import Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import Launch, Provider, Rung
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 
 pytestmark = pytest.mark.trio

@@ -8,8 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.supervisor.run.clock import Clock
-from proctor.supervisor.run.timers import Alarm, RightOfWay, Timers
+from proctor.supervisor.run.services import Alarm, Clock, RightOfWay, Timers
 
 pytestmark = pytest.mark.trio
 

@@ -10,11 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import Event, MessageReceived, RunCompleted
+from proctor.policies.events import Event, MessageReceived, RunCompleted
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor
-from proctor.supervisor.ports.adapters import Launch, Provider, Rung
-from proctor.supervisor.run.provider_reader import TURN
+from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import FakeAdapter, Pause
 
 pytestmark = pytest.mark.trio

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 from proctor.supervisor import MemoryStore, RunInfo, StoreError, export_lines, import_lines
-from proctor.supervisor.testing.stores.checks import message
+from proctor.supervisor.testing.store_fixture import message
 
 pytestmark = pytest.mark.anyio
 

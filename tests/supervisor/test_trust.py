@@ -8,9 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import MOST_PARTS, ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     BudgetWarned,
     ErrorOccurred,
     Event,
@@ -27,10 +25,12 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     Unrecognized,
 )
+from proctor.policies.events.calls import MOST_PARTS, ToolCall
+from proctor.policies.policy import Policy
 from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
-from proctor.supervisor.machine.events.field_types import flaw_in, flaw_in_usage
+from proctor.supervisor.machine.validation import flaw_in, flaw_in_usage
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -94,19 +94,19 @@ async def test_what_is_no_event_is_the_adapters_error(permissive: Policy) -> Non
 
     adapter = Odd()
     adapter.steps = (odd,)
-    from proctor.supervisor.testing import fake_adapter
+    from proctor.supervisor.testing import fakes
 
     async def say(self: Any, step: Any, mouth: Any) -> bool:
         await mouth.say(step)
         return False
 
-    original = fake_adapter.FakeProvider._step
+    original = fakes.FakeProvider._step
     try:
-        fake_adapter.FakeProvider._step = say  # type: ignore[method-assign]
+        fakes.FakeProvider._step = say  # type: ignore[method-assign]
         with pytest.raises(EventError, match="not an event"):
             await run_once(adapter, "go", policies=[permissive])
     finally:
-        fake_adapter.FakeProvider._step = original  # type: ignore[method-assign]
+        fakes.FakeProvider._step = original  # type: ignore[method-assign]
 
 
 async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice(permissive: Policy) -> None:

@@ -11,23 +11,22 @@ from typing import Any, Final
 
 import msgspec
 
+from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions
+from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
+from ...kit.client_process import start_client
+from ...kit.client_tools import ACP_TOOLS as TOOLS
+from ...kit.client_tools import offering
+from ...kit.environment import home_of, shell_of
 from ...kit.launch_options import policy_parts
-from ...kit.processes.client import start_client
-from ...kit.processes.environment import home_of, shell_of
-from ...kit.processes.remains import end_remains
+from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from ...kit.tool_names import offering
-from ...kit.tool_names.acp import TOOLS
-from .connection import AcpConnection
+from .connection import AcpConnection, can_load, choose, greet, load_session, new_session, server_parameters
 from .known_agents import AgentTraits, switched, traits_of
-from .opening import can_load, choose, greet, load_session, new_session, server_parameters
 from .session import UNASKED_S, AcpSession
-from .usage import CostMeter
+from .translation import CostMeter
 
 START_S: Final = 60.0
 

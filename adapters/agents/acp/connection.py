@@ -1,13 +1,20 @@
-"""The conversation with an agent."""
+"""Greeting the agent, taking up a session, and choosing its model and mode."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 
-from ...kit.processes.rpc_client import RpcClient
-from ...kit.wire.jsonrpc import RpcError
+from ...kit.client_process import RpcClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Final
+
+    from ...kit.jsonrpc import RpcError
+
 
 AUTH_REQUIRED: Final = -32000
 
@@ -22,3 +29,146 @@ class AcpConnection(RpcClient):
             return refused
         answer = refused.details["said"]
         return ProviderUnavailableError(f"{self.process.name} is not logged in: {answer}", details=refused.details)
+
+
+VERSION: Final = 1
+
+
+_CLIENT: Final = {"name": "proctor", "version": "0"}
+
+
+_OFFERED: Final = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+"""What the agent could have us do for it: nothing, since it would go round the gate."""
+
+
+_LISTS: Final = {
+    "mode": ("modes", "availableModes", "id", "currentModeId", "session/set_mode"),
+    "model": ("models", "availableModels", "modelId", "currentModelId", "session/set_model"),
+}
+"""Where an agent lists its choices: the field, the list, an entry's id, what is chosen, how to choose."""
+
+
+def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """MCP servers as the protocol has them. Raises UsageError for anything else.
+
+    Args:
+        servers: each with a `name`, and a `command` with `args` and `env`, or a `url` with `type` and
+            `headers`; `env` and `headers` may be mappings.
+    """
+    return [_server(n, server) for n, server in enumerate(servers)]
+
+
+async def greet(connection: AcpConnection, *, timeout_s: float) -> dict[str, Any]:
+    """Agree on the protocol; returns what the agent says of itself. Raises ProviderError."""
+    params = {"protocolVersion": VERSION, "clientInfo": _CLIENT, "clientCapabilities": _OFFERED}
+    answer = await connection.ask("initialize", params, timeout_s=timeout_s)
+    if answer.get("protocolVersion") != VERSION:
+        spoken = answer.get("protocolVersion")
+        raise ProviderError(f"{connection.process.name} speaks version `{spoken}` of the protocol, not {VERSION}")
+    return answer
+
+
+def can_load(greeting: Mapping[str, Any]) -> bool:
+    """Whether the agent says that it takes up earlier sessions."""
+    return bool(_mapping(greeting.get("agentCapabilities")).get("loadSession"))
+
+
+async def new_session(connection: AcpConnection, place: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    """Start a session; returns the agent's answer with its `sessionId`. Raises ProviderError."""
+    answer = await connection.ask("session/new", dict(place), timeout_s=timeout_s)
+    if not isinstance(answer.get("sessionId"), str):
+        raise ProviderError(f"{connection.process.name} started a session without an id")
+    return answer
+
+
+async def load_session(
+    connection: AcpConnection,
+    greeting: Mapping[str, Any],
+    session_id: str,
+    place: Mapping[str, Any],
+    *,
+    timeout_s: float,
+) -> dict[str, Any]:
+    """Take up an earlier session. Raises UnknownSessionError when the agent does not, ProviderError when it is gone.
+
+    The protocol has no word for a session that is not there: whatever it refuses with, but a missing login, is one.
+    """
+    if not can_load(greeting):
+        raise UnknownSessionError(f"{connection.process.name} cannot resume a session")
+    try:
+        answer = await connection.ask("session/load", {**place, "sessionId": session_id}, timeout_s=timeout_s)
+    except ProviderError as error:
+        reason = error.details.get("said")
+        if reason is None or isinstance(error, ProviderUnavailableError):
+            raise
+        raise UnknownSessionError(
+            f"{connection.process.name} does not resume session `{session_id}`: {reason}", details=error.details
+        ) from error
+    return {**answer, "sessionId": session_id}
+
+
+async def choose(
+    connection: AcpConnection, session: Mapping[str, Any], what: str, wanted: str | None, *, timeout_s: float
+) -> str | None:
+    """Have the session use a model or a mode; returns the one it uses, None if the agent does not say.
+
+    Args:
+        connection: the agent.
+        session: its answer when the session was taken up.
+        what: `model` or `mode`.
+        wanted: what to choose; None leaves the agent's choice.
+        timeout_s: seconds the agent may take.
+
+    Raises:
+        ProviderError: the agent does not offer it.
+    """
+    offered, chosen, method, params = _choices(session, what)
+    if wanted is None or wanted == chosen:
+        return chosen
+    if wanted not in offered:
+        choices = ", ".join(f"`{name}`" for name in offered) or "none"
+        raise ProviderError(f"{connection.process.name} has no {what} `{wanted}`; it offers {choices}")
+    key = "value" if "configId" in params else f"{what}Id"
+    await connection.ask(method, {"sessionId": session["sessionId"], **params, key: wanted}, timeout_s=timeout_s)
+    return wanted
+
+
+def _choices(session: Mapping[str, Any], what: str) -> tuple[list[str], str | None, str, dict[str, Any]]:
+    """What is offered, what is chosen, and the method and parameters that choose."""
+    options = session.get("configOptions")
+    for option in options if isinstance(options, list) else ():
+        if isinstance(option, dict) and what in (option.get("category"), option.get("id")):
+            offered = [str(entry.get("value")) for entry in _entries(option.get("options"))]
+            return offered, option.get("currentValue"), "session/set_config_option", {"configId": option.get("id")}
+    field, entries, key, current, method = _LISTS[what]
+    listed = _mapping(session.get(field))
+    offered = [str(entry.get(key)) for entry in _entries(listed.get(entries))]
+    return offered, listed.get(current), method, {}
+
+
+def _entries(options: Any) -> list[dict[str, Any]]:
+    """The entries of a list that may be grouped."""
+    found: list[dict[str, Any]] = []
+    for entry in options if isinstance(options, list) else ():
+        if isinstance(entry, dict):
+            found.extend(_entries(entry["options"]) if "options" in entry else [entry])
+    return found
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _server(n: int, server: Mapping[str, Any]) -> dict[str, Any]:
+    name = server.get("name")
+    if not isinstance(name, str) or not ("command" in server) ^ ("url" in server):
+        raise UsageError(f"mcp_servers[{n}]: a server has a `name` and either a `command` or a `url`")
+    if "command" in server:
+        return {**server, "args": list(server.get("args", ())), "env": _pairs(server.get("env", {}))}
+    return {"type": "http", **server, "headers": _pairs(server.get("headers", {}))}
+
+
+def _pairs(values: Any) -> list[dict[str, Any]]:
+    if isinstance(values, Mapping):
+        return [{"name": name, "value": value} for name, value in values.items()]
+    return list(values)

@@ -15,10 +15,10 @@ from typing import Final
 import anyio
 import msgspec
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, RunCompleted, RunFailed, ToolCallStarted, TurnStarted
+from proctor.policies.events import Event, RunCompleted, RunFailed, ToolCallStarted, TurnStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports.adapters import Adapter, GateAnswer, Launch
+from proctor.supervisor.ports.adapter import Adapter, GateAnswer, Launch
 
 BY_COMMAND: Final = "proctor-probe-command"
 BY_EDIT: Final = "proctor-probe-edit"

@@ -2,40 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import anyio
-import anyio.abc
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
-    ErrorOccurred,
-    Event,
-    RunCompleted,
-    RunFailed,
-    SessionStarted,
-)
+from proctor.policies.events import ErrorOccurred, RunCompleted, RunFailed, SessionStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
+from proctor.supervisor.ports.adapter import Rung
 
-from ...kit.event_stream import EventStream
-from ...kit.gate import GateLink
-from ...kit.processes.client import LEAVE_S
-from ...kit.processes.process_tree import process_rungs
+from ...kit.client_process import LEAVE_S
+from ...kit.gate import EventStream, GateLink
+from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
+from ...kit.process_tree import process_rungs
 from ...kit.transcript import retold
-from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
-from . import permissions
-from .calls import AcpCall, parent_of
-from .connection import AcpConnection
-from .known_agents import AgentTraits
-from .translation import AcpTranslation
-from .ungated_calls import UngatedCalls
-from .usage import CostMeter, prompt_usage
+from .translation import KINDS, AcpTranslation, given, parent_of, prompt_usage, tool_input, tool_name
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from typing import Any, Final
+
+    from proctor.policies.events import Event
+    from proctor.supervisor.ports.adapter import GateAnswer, Launch
+
+    from .connection import AcpConnection
+    from .known_agents import AgentTraits
+    from .translation import AcpCall, CostMeter
+
+
+class UngatedCalls:
+    """Watches calls that are in progress; `over` once the prompt is.
+
+    Args:
+        translation: what the agent said so far.
+        stream: where such a call is reported.
+        patience_s: seconds after which a call counts as running unasked; agents ask one at a time, so those in
+            which another question is open do not count.
+    """
+
+    def __init__(self, translation: AcpTranslation, stream: EventStream, *, patience_s: float) -> None:
+        self._translation = translation
+        self._stream = stream
+        self._patience_s = patience_s
+        self._questions = 0
+        self._no_question = anyio.Event()
+        self._watched: set[str] = set()
+        self.over = False
+
+    @contextmanager
+    def question(self) -> Iterator[None]:
+        """A question of the agent's is open."""
+        self._questions += 1
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            if not self._questions:
+                self._no_question.set()
+                self._no_question = anyio.Event()
+
+    def watch(self, call_id: str, tasks: anyio.abc.TaskGroup) -> None:
+        """The agent says that a call is in progress."""
+        call = self._translation.calls.get(call_id)
+        if call is not None and call_id not in self._watched and not (call.proposals or call.over or call.reported):
+            self._watched.add(call_id)
+            tasks.start_soon(self._report, call)
+
+    async def _report(self, call: AcpCall) -> None:
+        while True:
+            await anyio.sleep(self._patience_s)
+            if call.proposals or call.over or self.over:
+                return
+            if not self._questions:
+                break
+            await self._no_question.wait()
+        self._stream.post(*self._translation.ungated(call))
+
+
+CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
+"""The answer when the prompt is being cancelled; it permits nothing."""
+
+
+def option(options: Any, kind: str) -> dict[str, Any] | None:
+    """The answer that picks the option of that kind, or None if the agent does not offer it."""
+    for offered in options if isinstance(options, list) else ():
+        if isinstance(offered, dict) and offered.get("kind") == kind and "optionId" in offered:
+            return {"outcome": {"outcome": "selected", "optionId": offered["optionId"]}}
+    return None
+
+
+def permission(options: Any) -> dict[str, Any] | None:
+    """The answer that permits this one call; an option that permits more is never picked."""
+    return option(options, "allow_once")
+
+
+def refusal(options: Any) -> dict[str, Any]:
+    """The answer that refuses this one call."""
+    return option(options, "reject_once") or CANCELLED
+
+
+def proposal(call: AcpCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """The id, name and input to put to the gate.
+
+    The input is what the agent announced, with what the question says over it. A second question about one
+    call for something else, or one about a call that runs already, is a call of its own.
+
+    Args:
+        call: the call, with what the agent said of it before.
+        fields: the question's own description of the call.
+    """
+    kind = fields.get("kind") if fields.get("kind") in KINDS else call.fields.get("kind")
+    merged = {**call.fields, **given(fields), "kind": kind}
+    raw = [part.get("rawInput") for part in (call.fields, fields)]
+    if all(isinstance(part, dict) for part in raw):
+        merged["rawInput"] = {**raw[0], **raw[1]}  # type: ignore[dict-item]
+    name, tool_input_ = tool_name(merged, call.first_title), tool_input(merged)
+    for call_id, proposed in call.proposals.items():
+        if proposed == (name, tool_input_):
+            return call_id, name, tool_input_
+    asked_before = len(call.proposals) + call.reported
+    return (f"{call.id}:{asked_before + 1}" if asked_before else call.id), name, tool_input_
+
 
 INTERRUPT_S: Final = 3.0
+
+
 UNASKED_S: Final = 5.0
 """Seconds a call may be in progress without a question before it counts as running unasked."""
+
+
 _STOPS: Final = {
     "cancelled": "the agent cancelled its turn by itself",
     "max_tokens": "the model reached the most tokens it may answer with",
@@ -128,16 +224,16 @@ class AcpSession:
     async def _permission(self, params: dict[str, Any]) -> dict[str, Any]:
         fields = params.get("toolCall")
         if not isinstance(fields, dict) or not self._live or self._over or self._cancelled.is_set():
-            return permissions.CANCELLED
+            return CANCELLED
         self._stream.post(*self._translation.response_begins(), *self._translation.message())
         call = self._translation.call_of(fields, begins=True)
-        call_id, name, tool_input = permissions.proposal(call, fields)
+        call_id, name, tool_input = proposal(call, fields)
         call.proposals[call_id] = (name, tool_input)
         parent, turn = call.parent or parent_of(fields), self._translation.turn
         proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
         answer = await self._ask_gate(proposed)
         if answer is None or answer.stop:
-            return permissions.CANCELLED
+            return CANCELLED
         return self._answered(call, proposed, answer, params.get("options"))
 
     async def _ask_gate(self, call: ToolCall) -> GateAnswer | None:
@@ -159,7 +255,7 @@ class AcpSession:
         return answer
 
     def _answered(self, call: AcpCall, proposed: ToolCall, answer: GateAnswer, options: Any) -> dict[str, Any]:
-        permitted = permissions.permission(options) if answer.allowed else None
+        permitted = permission(options) if answer.allowed else None
         if permitted is not None:
             call.refused = False
             if proposed.id not in call.allowed:
@@ -168,7 +264,7 @@ class AcpSession:
         call.refused = self._refused = True
         if answer.allowed:
             self._gate.not_run(proposed, "the agent cannot permit one call")
-        return permissions.refusal(options)
+        return refusal(options)
 
     async def _prompt(self) -> None:
         text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]

@@ -6,14 +6,16 @@ with the first words that follow a call's outcome: so there may have been more o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.stream.events import (
-    Event,
+from proctor.policies.events import (
     MessageReceived,
     MessageStreamed,
+    TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallStarted,
@@ -22,8 +24,211 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 
-from .calls import FINISHED, AcpCall, output_of, parent_of, shows_output
-from .usage import CostMeter
+from ...kit.usage_meter import check_growth, dollars, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Final
+
+    from proctor.policies.events import Event
+
+
+KINDS: Final = frozenset(("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"))
+
+
+OTHER: Final = "other"
+
+
+FINISHED: Final = frozenset(("completed", "failed"))
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+
+
+_KEPT: Final = ("title", "kind", "content", "locations", "rawInput", "_meta")
+
+
+class AcpCall(msgspec.Struct, kw_only=True):
+    """One call of the agent, as far as the agent has described it.
+
+    `fields` merges what the agent said of it. `proposals` has what was put to the gate, by id, and `allowed` the ids
+    the gate let run: an agent may ask twice about one call, for different things. `parent` is the call that started
+    the sub-agent that made this one.
+    """
+
+    id: str
+    parent: str | None = None
+    fields: dict[str, Any] = {}
+    first_title: str = ""
+    proposals: dict[str, tuple[str, dict[str, Any]]] = {}
+    allowed: list[str] = []
+    refused: bool = False
+    reported: bool = False
+    over: bool = False
+
+    def hear(self, fields: Mapping[str, Any]) -> None:
+        """Take in what the agent says of the call: what is absent or null has not changed."""
+        self.fields.update(given(fields))
+        self.first_title = self.first_title or str(fields.get("title") or "")
+        self.parent = self.parent or parent_of(fields)
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return tool_name(self.fields, self.first_title)
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """The tool's input."""
+        return tool_input(self.fields)
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What an update or a question says of a call, without what it leaves open."""
+    return {key: fields[key] for key in _KEPT if fields.get(key) not in (None, {}, [])}
+
+
+def parent_of(fields: Mapping[str, Any]) -> str | None:
+    """The call that started the sub-agent an update is about; None for the agent's own, and where it is not told."""
+    return _in_meta(fields.get("_meta"), "parentToolUseId")
+
+
+def tool_name(fields: Mapping[str, Any], first_title: str = "") -> str:
+    """The name of the tool that a call is of."""
+    own = _in_meta(fields.get("_meta"), "toolName")
+    if own is not None:
+        return own
+    kind = fields.get("kind")
+    if kind in KINDS:
+        return str(kind)
+    title = first_title or str(fields.get("title") or "")
+    return title if _NAME.fullmatch(title) else OTHER
+
+
+def tool_input(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The input: as the agent gives it, else what can be read of it: `title`, `locations`, `diffs`."""
+    raw = fields.get("rawInput")
+    if isinstance(raw, dict) and raw:
+        return raw
+    read: dict[str, Any] = {"title": str(fields.get("title") or "")}
+    if raw not in (None, {}, ""):
+        read["raw"] = raw
+    if paths := [place["path"] for place in _dicts(fields.get("locations")) if "path" in place]:
+        read["locations"] = paths
+    if diffs := [_diff(block) for block in _dicts(fields.get("content")) if block.get("type") == "diff"]:
+        read["diffs"] = diffs
+    return read
+
+
+def output_of(fields: Mapping[str, Any]) -> Any:
+    """What a finished call gave: its text, or else its raw output, or its content as it came."""
+    texts = [_text(block) for block in _dicts(fields.get("content"))]
+    if texts and all(text is not None for text in texts):
+        return "".join(text for text in texts if text)
+    return fields.get("rawOutput", fields.get("content") or None)
+
+
+def shows_output(fields: Mapping[str, Any]) -> bool:
+    """Whether an update shows that the call is running: it has given something already."""
+    if fields.get("rawOutput") is not None:
+        return True
+    return any(block.get("type") == "terminal" or _text(block) for block in _dicts(fields.get("content")))
+
+
+def _in_meta(meta: Any, key: str) -> str | None:
+    """What an agent says under its own name or none."""
+    if not isinstance(meta, dict):
+        return None
+    for place in (meta, *meta.values()):
+        value = place.get(key) if isinstance(place, dict) else None
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _dicts(items: Any) -> list[dict[str, Any]]:
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _text(block: Mapping[str, Any]) -> str | None:
+    content = block.get("content")
+    if block.get("type") != "content" or not isinstance(content, dict) or content.get("type") != "text":
+        return None
+    return str(content.get("text") or "")
+
+
+def _diff(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {"path": block.get("path"), "old_text": block.get("oldText"), "new_text": block.get("newText")}
+
+
+def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[TokenUsageUpdated]:
+    """The tokens of one prompt, from the agent's answer to it; nothing if it does not say.
+
+    Raises EventError for a value that is not a figure.
+    """
+    usage = answer.get("usage")
+    if isinstance(usage, dict):
+        yield _of_usage(usage, model)
+        return
+    meta = answer.get("_meta")
+    quota = meta.get("quota") if isinstance(meta, dict) else None
+    if not isinstance(quota, dict):
+        return
+    listed = quota.get("model_usage")
+    models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    for entry in models or [{"token_count": quota.get("token_count"), "model": model}]:
+        counts = entry.get("token_count")
+        if isinstance(counts, dict):
+            yield TokenUsageUpdated(
+                input_tokens=tokens(counts, "input_tokens"),
+                output_tokens=tokens(counts, "output_tokens"),
+                cache_read_tokens=tokens(counts, "cached_input_tokens"),
+                reasoning_tokens=tokens(counts, "reasoning_output_tokens"),
+                model=str(entry["model"]) if entry.get("model") else model,
+            )
+
+
+class CostMeter:
+    """What a session's running cost adds up to in this run.
+
+    Args:
+        before: the cost of the session before this run; None when its past is not known; the first report then stands
+            for it.
+    """
+
+    def __init__(self, before: float | None) -> None:
+        self.seen = before
+
+    def take(self, update: Mapping[str, Any]) -> TokenUsageUpdated | None:
+        """What was added since the last report; costs in another currency than USD are not counted.
+
+        Raises EventError for a value that is not an amount, and for one that fell.
+        """
+        cost = update.get("cost")
+        if not isinstance(cost, dict) or cost.get("currency") != "USD" or cost.get("amount") is None:
+            return None
+        before, self.seen = self.seen, dollars(cost, "amount")
+        check_growth({"cost": before or 0.0}, {"cost": self.seen})
+        added = 0.0 if before is None else self.seen - before
+        return TokenUsageUpdated(cost_usd=added) if added > 0 else None
+
+
+def _of_usage(usage: Mapping[str, Any], model: str | None) -> TokenUsageUpdated:
+    read, written = tokens(usage, "cachedReadTokens"), tokens(usage, "cachedWriteTokens")
+    given, answered = tokens(usage, "inputTokens"), tokens(usage, "outputTokens")
+    thought, total = tokens(usage, "thoughtTokens"), tokens(usage, "totalTokens")
+    # agents differ in whether cached tokens and thoughts are among the others: their total tells
+    cached_apart = total >= given + read + written + answered
+    thought_apart = total >= given + answered + thought + (read + written if cached_apart else 0)
+    return TokenUsageUpdated(
+        input_tokens=given + read + written if cached_apart else given,
+        output_tokens=answered + thought if thought_apart else answered,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=thought,
+        model=model,
+    )
+
 
 _QUIET: Final = frozenset(
     (

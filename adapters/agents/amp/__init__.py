@@ -5,12 +5,10 @@ from .adapter import AmpAdapter
 __all__ = ["AmpAdapter"]
 
 ROOMS = (
-    "adapter",  # AmpAdapter: what it can do, how it starts
-    "gate_socket",  # where the delegate asks the gate
-    "delegate",  # the program the client asks before a call; a process of its own
-    "options",  # policy -> permission rules
-    "session",  # one prompt: gate answers, events, the cancel ladder
-    "translation",  # what the client reports -> events
-    "names",  # the client's names of tools -> ours
+    "adapter",
+    "gate_socket",
+    "session",
+    "delegate",
+    "translation",
 )
 """Top first: each imports only those below it."""

@@ -3,29 +3,87 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities
+from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
-from ...kit.processes.client import start_client
-from ...kit.processes.environment import home_of, shell_of
-from ...kit.processes.remains import end_remains
+from ...kit.client_process import start_client
+from ...kit.client_tools import AMP_TOOLS, meant, offering
+from ...kit.environment import home_of, shell_of
+from ...kit.launch_options import denied, options_for
+from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from ...kit.tool_names import offering
-from ...kit.tool_names.amp import TOOLS
 from ...kit.transcript import retold
-from .gate_socket import GateSocket, open_gate_socket
-from .options import COMPILES, check_settings, compile_options, settings_for
+from .gate_socket import open_gate_socket
 from .session import AmpSession
+from .translation import their_names
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from typing import Any, Final
+
+    from proctor.policies.policy import Policy
+    from proctor.supervisor.ports.adapter import Launch, LaunchOptions
+
+    from .gate_socket import GateSocket
+
+
+COMPILES: Final = ("deny",)
+
+
+OURS: Final = ("amp.permissions", "amp.dangerouslyAllowAll")
+"""Settings that hold the gate; the caller's own say in them may only refuse."""
+
+
+_SPELLABLE = re.compile(r"[A-Za-z0-9_-]+\*?")
+"""A name, or the beginning of names, that the client reads as it stands."""
+
+
+def compile_options(policy: Policy) -> LaunchOptions:
+    """The options a policy can be turned into: `rejected`, the client's patterns of tools that never run."""
+    rejected: dict[str, None] = {}
+    expressed: set[str] = set()
+    for entry, names in denied(policy):
+        if all(map(_SPELLABLE.fullmatch, names)):
+            own_names = [
+                theirs for name in names for tool in (name, *meant(AMP_TOOLS, name)) for theirs in their_names(tool)
+            ]
+            rejected.update(dict.fromkeys(own_names))
+            expressed.add(f"deny {entry}")
+    return options_for(policy, {"rejected": tuple(rejected)}, expressed)
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise UsageError for settings of the caller's that would let something round the gate."""
+    if settings.get("amp.dangerouslyAllowAll"):
+        raise UsageError("setting `amp.dangerouslyAllowAll` would let every call round the gate")
+    rules = settings.get("amp.permissions", ())
+    for n, rule in enumerate(rules if isinstance(rules, Sequence) and not isinstance(rules, str) else (None,)):
+        if not isinstance(rule, Mapping) or rule.get("action") != "reject":
+            raise UsageError(f"setting `amp.permissions[{n}]` may only reject; policies say what is allowed")
+
+
+def settings_for(settings: Mapping[str, Any], rejected: Iterable[str], delegate: str) -> dict[str, Any]:
+    """The client's settings for one run.
+
+    Args:
+        settings: the caller's own.
+        rejected: patterns of tools the client refuses by itself.
+        delegate: the program it asks about everything else.
+    """
+    rules = [*settings.get("amp.permissions", ())]
+    rules += [{"tool": pattern, "action": "reject"} for pattern in rejected]
+    rules.append({"tool": "*", "action": "delegate", "to": delegate})
+    return {**settings, "amp.permissions": rules, "amp.dangerouslyAllowAll": False}
+
 
 INSTALL: Final = "npm install -g @sourcegraph/amp"
 
@@ -82,7 +140,7 @@ class AmpAdapter:
             workspace=str(self._folder()),
             home=home_of(self._environment()),
             shell=shell_of(self._environment()),
-            **offering(TOOLS, None),
+            **offering(AMP_TOOLS, None),
         )
 
     async def prepare(self) -> None:

@@ -18,7 +18,7 @@ import anyio
 import anyio.abc
 import msgspec
 
-from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.supervisor.ports.adapter import GateAnswer
 
 from ...kit.tasks import helpers
 from . import delegate

@@ -8,16 +8,15 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import ErrorOccurred, Event, ToolCallDenied, ToolCallRequested
+from proctor.policies.events import ErrorOccurred, Event, ToolCallDenied, ToolCallRequested
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
+from proctor.supervisor.ports.adapter import GateAnswer, Launch, Rung
 
-from ...kit.event_stream import EventStream
-from ...kit.gate import GateLink
-from ...kit.processes.client import ClientProcess
-from ...kit.processes.process_tree import process_rungs
-from ...kit.wire.byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
+from ...kit.client_process import ClientProcess
+from ...kit.gate import EventStream, GateLink
+from ...kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
+from ...kit.process_tree import process_rungs
 from .translation import AmpTranslation
 
 TERMINATE_S: Final = 3.0

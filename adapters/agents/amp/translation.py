@@ -6,15 +6,13 @@ are joined by tool and input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
-    Event,
+from proctor.policies.events import (
     MessageReceived,
     RunCompleted,
     RunFailed,
@@ -29,10 +27,44 @@ from proctor.policies.stream.events import (
     TurnStarted,
     Unrecognized,
 )
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.globs import matcher
 
-from ...kit.usage_figures import tokens
-from .names import our_input, our_name
+from ...kit.usage_meter import tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Final
+
+    from proctor.policies.events import Event
+
+
+SHELL: Final = "Bash"
+"""What the shell is called here; its input always has `command`."""
+
+
+_SHELLS: Final = frozenset(("bash", "shell_command"))
+
+
+def our_name(name: str) -> str:
+    """A tool's name as policies have it."""
+    return SHELL if name.casefold() in _SHELLS else name
+
+
+def our_input(name: str, tool_input: Any) -> dict[str, Any]:
+    """A tool's input as policies have it."""
+    given = dict(tool_input) if isinstance(tool_input, Mapping) else {"input": tool_input}
+    if our_name(name) == SHELL and "command" not in given and "cmd" in given:
+        given["command"] = given.pop("cmd")
+    return given
+
+
+def their_names(pattern: str) -> tuple[str, ...]:
+    """The client's names for a name or pattern of a policy."""
+    if pattern.casefold() in _SHELLS:
+        return (SHELL, "shell_command")
+    return (pattern,)
+
 
 _TOKENS = {
     "input_tokens": ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),

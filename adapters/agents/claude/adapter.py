@@ -10,19 +10,18 @@ from typing import Any
 
 import anyio
 
+from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 
-from ...kit.processes.environment import home_of, shell_of
-from ...kit.processes.remains import end_remains
+from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
+from ...kit.client_tools import offering
+from ...kit.environment import home_of, shell_of
+from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from ...kit.tool_names import offering
-from ...kit.tool_names.claude import TOOLS
-from .credentials import can_sign_in
-from .names import at_the_gate
-from .options import COMPILES, compile_options, ways_round, with_defaults
+from .launch import COMPILES, can_sign_in, compile_options, ways_round, with_defaults
+from .translation import at_the_gate
 
 
 class ClaudeAdapter:
@@ -93,7 +92,7 @@ class ClaudeAdapter:
         Raises ProviderUnavailableError, and UsageError for options that make no sense.
         """
         try:
-            from . import launching
+            from . import launch as launching
         except ImportError as error:
             raise ProviderUnavailableError(
                 "the Claude Code client is not installed; pip install 'proctor[claude]'"
@@ -117,7 +116,7 @@ class ClaudeAdapter:
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Start the client and send the prompt; leaving ends it and every process it started."""
         await self.prepare()
-        from .launching import below_guardian
+        from .launch import below_guardian
         from .session import ClaudeSession
 
         with below_guardian(self._own, launch.mark) as own:

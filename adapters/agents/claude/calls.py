@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
 
 
 class ClaudeCall(msgspec.Struct, kw_only=True):

@@ -12,12 +12,10 @@ from typing import Any
 import msgspec
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 
-from proctor.policies.stream.calls import ToolCall, tell_model_default
-from proctor.policies.stream.marks import same_input
-from proctor.supervisor.ports.adapters import GateAnswer, Launch
+from proctor.policies.events.calls import ToolCall, same_input, tell_model_default
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
-from ...kit.gate import GateLink
-from ...kit.log import run_logger, trace_of
+from ...kit.gate import GateLink, run_logger, trace_of
 from .calls import CallBook, ClaudeCall
 
 REWRITTEN = "something changed its input after it was judged"

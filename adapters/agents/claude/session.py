@@ -14,26 +14,20 @@ import psutil
 from anyio.abc import TaskStatus
 from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
 
-from proctor.policies.stream.events import ErrorOccurred, Event, MessageStreamed, ToolCallFailed
+from proctor.policies.events import ErrorOccurred, Event, MessageStreamed, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import Launch, Rung
+from proctor.supervisor.ports.adapter import Launch, Rung
 
-from ...kit.event_stream import EventStream
-from ...kit.gate import GateLink
-from ...kit.log import run_logger
-from ...kit.processes.environment import bash_for_commands
+from ...kit.environment import bash_for_commands, trace_environment
+from ...kit.gate import EventStream, GateLink, run_logger
+from ...kit.process_tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.processes.guarded import GUARDS, guardian_killed
-from ...kit.processes.process_tree import RUN_MARK, ProcessTree, process_rungs
-from ...kit.processes.trace_context import trace_environment
 from ...kit.tasks import helpers
 from ...kit.transcript import retold
 from .calls import CallBook, ClaudeCall, started
-from .failures import opening_error, provider_error
 from .hooks import Hooks
-from .launching import agent_options, decision
-from .sdk_internals import Wire
-from .translation import ClaudeTranslation
-from .usage import SessionMeter
+from .launch import agent_options, decision
+from .translation import ClaudeTranslation, SessionMeter, Wire, opening_error, provider_error
 
 INTERRUPT_S = 2.0
 CLOSE_S = 1.0

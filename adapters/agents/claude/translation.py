@@ -6,31 +6,81 @@ results, a sub-agent's prompt or the client's own words, never the user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+import re
+from typing import TYPE_CHECKING
 
-from proctor.policies.stream.events import (
+import anyio
+from claude_agent_sdk import CLIConnectionError, CLINotFoundError, ProcessError, __version__
+
+from proctor.policies.events import (
     ErrorOccurred,
     ErrorRecovered,
-    Event,
     MessageReceived,
     MessageStreamed,
     RunCompleted,
     RunFailed,
     SessionStarted,
+    TokenUsageUpdated,
     ToolCallStarted,
     TurnCompleted,
     TurnStarted,
     Unrecognized,
 )
+from proctor.policies.values.globs import is_plain, matcher
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError
 
-from .calls import CallBook
-from .names import at_the_gate
+from ...kit.client_tools import CLAUDE_TOOLS, meant
+from ...kit.usage_meter import check_growth, dollars, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any, Final
+
+    from claude_agent_sdk import ClaudeSDKClient
+
+    from proctor.policies.events import Event
+
+    from .calls import CallBook
+
+
+KNOWN: Final = frozenset(tool.name for tool in CLAUDE_TOOLS if tool.name != "Task")
+"""Built-in tools of the client, as it calls them at the gate."""
+
+
+_OLD_NAMES: Final = {"task": "Agent"}
+
+
+_SPELLABLE = re.compile(r"[A-Za-z0-9_.:-]+")
+
+
+def at_the_gate(name: str) -> str:
+    """The name the gate sees for a name the client lists: it lists `Task` and calls `Agent`."""
+    return _OLD_NAMES.get(name.casefold(), name)
+
+
+def resolve(pattern: str, offered: Iterable[str] = ()) -> tuple[str, ...]:
+    """The client's exact names a pattern means, portable ones followed; empty when no known name matches.
+
+    Args:
+        pattern: as a policy writes it.
+        offered: names the caller knows beside the built-in ones.
+    """
+    matches = matcher([pattern])
+    named = {name for name in KNOWN.union(offered) if matches(name)}
+    return tuple(sorted(named.union(at_the_gate(name) for name in meant(CLAUDE_TOOLS, pattern))))
+
+
+def is_spellable(name: str) -> bool:
+    """Whether a name can stand in the client's lists, where commas and brackets have a meaning."""
+    return is_plain(name) and _SPELLABLE.fullmatch(name) is not None
+
 
 _QUIET = """
     background_tasks_changed hook_progress hook_response hook_started status
     task_notification task_progress task_updated
 """
+
+
 QUIET: Final = frozenset(_QUIET.split())
 """System records that say nothing a policy or a reader needs."""
 
@@ -215,3 +265,183 @@ def _failure(result: dict[str, Any]) -> dict[str, Any]:
         if result.get(key) is not None
     }
     return {"code": str(code), "message": str(message), "details": details}
+
+
+_NO_SESSION: Final = ("No conversation found", "--resume requires", "Failed to resume session")
+"""What the client says where it has no such session, or cannot read what it has of it."""
+
+
+def opening_error(error: Exception, stderr: Sequence[str], *, resuming: bool) -> ProviderError:
+    """The error to raise for one of the client's start; see `provider_error`."""
+    raised = provider_error(error, stderr)
+    lines = (str(error), *stderr)
+    if resuming and any(words in line for words in _NO_SESSION for line in lines):
+        reason = "the Claude Code client does not know the session to resume"
+        return UnknownSessionError(reason, details=raised.details)
+    return raised
+
+
+def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderError:
+    """The error to raise for one of the client.
+
+    Args:
+        error: what the SDK raised, or what reading a record did.
+        stderr: the last lines the client wrote there.
+    """
+    if isinstance(error, ProviderError):
+        return error
+    if isinstance(error, CLINotFoundError):
+        return ProviderUnavailableError(
+            f"no Claude Code client: {error}; pip install 'proctor[claude]' brings one along"
+        )
+    details: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "stderr": list(stderr)}
+    if isinstance(error, ProcessError):
+        details["exit_code"] = error.exit_code
+    if "Control request timeout" in str(error):
+        return ProviderError("the Claude Code client did not answer", details=details)
+    return ProviderError(f"the Claude Code client failed: {_brief(error)}", details=details)
+
+
+def _brief(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:300]
+
+
+ANSWER_S = 30.0
+"""Seconds the client may take to answer; it does so in milliseconds, whatever its tools are at."""
+
+
+class Wire:
+    """A connected client's raw records and control requests. Raises ProviderUnavailableError if hidden."""
+
+    def __init__(self, client: ClaudeSDKClient) -> None:
+        self._query: Any = getattr(client, "_query", None)
+        transport: Any = getattr(client, "_transport", None)
+        process: Any = getattr(transport, "_process", None)
+        needed = ("receive_messages", "_send_control_request")
+        if process is None or not all(hasattr(self._query, name) for name in needed):
+            raise ProviderUnavailableError(
+                f"claude-agent-sdk {__version__} cannot be supervised; pip install 'proctor[claude]' brings "
+                "a version that can"
+            )
+        self._process = process
+        self.output_ended = _output_ended(process)
+        _drop_what_comes_too_late(transport, process)
+
+    @property
+    def returncode(self) -> int | None:
+        """What the client's process, or its guardian, ended with; None while it runs."""
+        code: int | None = self._process.returncode
+        return code
+
+    def records(self) -> AsyncGenerator[dict[str, Any]]:
+        """Every record of the session, in order; close it when done."""
+        records: AsyncGenerator[dict[str, Any]] = self._query.receive_messages()
+        return records
+
+    async def model_usage(self) -> dict[str, Any]:
+        """The session's totals per model, sub-agents and earlier runs included.
+
+        Raises ProviderError when the client does not answer within `ANSWER_S`, or answers something else.
+        """
+        with anyio.move_on_after(ANSWER_S) as asking:
+            answer = await self._query._send_control_request({"subtype": "get_usage"})
+        if asking.cancelled_caught:
+            raise ProviderError(f"the Claude Code client did not say within {ANSWER_S:g} seconds what it used")
+        try:
+            usage: dict[str, Any] = answer["session"]["model_usage"]
+        except (LookupError, TypeError):
+            raise ProviderError("the Claude Code client does not say what it used") from None
+        return usage
+
+
+def _drop_what_comes_too_late(transport: Any, process: Any) -> None:
+    write = transport.write
+
+    async def written(data: str) -> None:
+        try:
+            await write(data)
+        except CLIConnectionError:
+            if process.returncode is None:
+                raise
+
+    transport.write = written
+
+
+def _output_ended(process: Any) -> anyio.Event:
+    """Set when the SDK begins to wait for the process, which it does at the end of the client's output."""
+    ended, wait = anyio.Event(), process.wait
+
+    async def wait_and_note() -> Any:
+        ended.set()
+        return await wait()
+
+    process.wait = wait_and_note
+    return ended
+
+
+_FIELDS = {
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "cacheReadInputTokens": "cache_read_tokens",
+    "cacheCreationInputTokens": "cache_write_tokens",
+    "thinkingTokens": "reasoning_tokens",
+    "costUSD": "cost_usd",
+}
+
+
+_COST = "cost_usd"
+
+
+class SessionMeter:
+    """Turns totals per model into what was added since the last look."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[str, float]] = {}
+        self._run: dict[str, float] = dict.fromkeys(_FIELDS.values(), 0)
+
+    def begin(self, model_usage: Mapping[str, Any]) -> None:
+        """Take the totals a run begins with."""
+        for model, totals in model_usage.items():
+            self._seen[model] = dict.fromkeys(_FIELDS.values(), 0) | _numbers(totals)
+
+    def take(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
+        """What was added since the last look, one event a model.
+
+        Raises EventError for a value that is not a figure, and for one that fell.
+        """
+        for model, totals in model_usage.items():
+            before = self._seen.setdefault(model, dict.fromkeys(_FIELDS.values(), 0))
+            now = before | _numbers(totals)
+            check_growth(before, now)
+            added = {name: value - before[name] for name, value in now.items()}
+            self._seen[model] = now
+            if any(added.values()):
+                for name, value in added.items():
+                    self._run[name] += value
+                yield _event(model, added)
+
+    def run_totals(self) -> dict[str, float]:
+        """What this run used so far, all models together, in the words of usage events."""
+        cached = self._run["cache_read_tokens"] + self._run["cache_write_tokens"]
+        return {**self._run, "input_tokens": self._run["input_tokens"] + cached}
+
+
+def _numbers(totals: Mapping[str, Any]) -> dict[str, float]:
+    numbers: dict[str, float] = {ours: tokens(totals, theirs) for theirs, ours in _FIELDS.items() if ours != _COST}
+    if totals.get("costBasis") != "unknown":  # the client guesses for models it has no price of
+        numbers[_COST] = dollars(totals, "costUSD")
+    return numbers
+
+
+def _event(model: str, added: Mapping[str, float]) -> TokenUsageUpdated:
+    read, written = int(added["cache_read_tokens"]), int(added["cache_write_tokens"])
+    return TokenUsageUpdated(
+        scope="delta",
+        model=model,
+        input_tokens=int(added["input_tokens"]) + read + written,
+        output_tokens=int(added["output_tokens"]),
+        cache_read_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=int(added["reasoning_tokens"]),
+        cost_usd=added["cost_usd"] or None,
+    )

@@ -3,28 +3,91 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
-import anyio.to_thread
+import anyio
 
-from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities
+from proctor.policies.events.run_context import PORTABLE, Capabilities
+from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports.adapters import Launch, LaunchOptions
+from proctor.supervisor.ports.adapter import LaunchOptions
 
-from ...kit.processes.environment import home_of, shell_of
-from ...kit.processes.remains import end_remains
+from ...kit.client_tools import CODEX_TOOLS, meant, offering
+from ...kit.environment import home_of, shell_of
+from ...kit.launch_options import allow_lists, denied, options_for
+from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from ...kit.tool_names import offering
-from ...kit.tool_names.codex import TOOLS
-from . import sandboxing, settings
-from .client import check_client, connect, find_client
-from .options import COMPILES, compile_options
-from .sandboxing import APPROVALS, SANDBOXES, Bounds, check_terms, holds
+from . import connection as settings
+from . import sandbox as sandboxing
+from .connection import check_client, connect, find_client
+from .items import SHELL, SPAWN_AGENT, VIEW_IMAGE, WEB_SEARCH
+from .sandbox import APPROVALS, SANDBOXES, Bounds, check_terms, holds
 from .session import CodexSession
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from typing import Any, Final, Literal
+
+    from proctor.policies.policy import Policy
+    from proctor.supervisor.ports.adapter import Launch
+
+
+COMPILES: Final = ("deny",)
+
+
+_REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    SHELL: {"features": {"shell_tool": False}},
+    SPAWN_AGENT: {"features": {"multi_agent": False, "multi_agent_v2": False}},
+    VIEW_IMAGE: {"features": {"view_image": False}},
+    WEB_SEARCH: {"config": {"web_search": "disabled"}},
+}
+"""The options that take each tool away."""
+
+
+WITH_SHELL: Final = {"write_stdin": SHELL}
+"""What goes with the shell."""
+
+
+def compile_options(policy: Policy) -> LaunchOptions:
+    """The options a policy can be turned into: `features`, `config`, and `denied` MCP tools."""
+    gone: set[str] = set()
+    done: set[str] = set()
+    servers: list[str] = []
+    for entry, patterns in denied(policy):
+        named = matcher(patterns)
+        gone |= {name for name in _REMOVED if any(map(named, _names(name)))}
+        held = [_REMOVED.keys() >= _meant(pattern) or _is_one_server_or_tool(pattern) for pattern in patterns]
+        done |= {f"deny {entry}"} if all(held) else set()
+        servers += [pattern for pattern in patterns if _is_one_server_or_tool(pattern)]
+    for _, patterns in allow_lists(policy):
+        admits = matcher(patterns)
+        gone |= {name for name in _REMOVED if not any(map(admits, _names(name)))}
+    options: dict[str, Any] = {"features": {}, "config": {}, "denied": servers}
+    for name in sorted(gone):
+        for part, changes in _REMOVED[name].items():
+            options[part].update(changes)
+    return options_for(policy, options, done)
+
+
+def _names(name: str) -> tuple[str, ...]:
+    """What calls of a tool go by."""
+    return (name, *(act for each in CODEX_TOOLS if each.name == name for act in each.acts))
+
+
+def _meant(pattern: str) -> set[str]:
+    """The tools that a portable name means; any other name means itself."""
+    if pattern.casefold() not in PORTABLE or any(pattern.casefold() in each.acts_where for each in CODEX_TOOLS):
+        return {pattern.casefold()}
+    return {WITH_SHELL.get(name, name) for name in meant(CODEX_TOOLS, pattern)}
+
+
+def _is_one_server_or_tool(pattern: str) -> bool:
+    """`mcp__server__tool`, or `mcp__server__*`."""
+    mark, _, name = pattern.partition("__")
+    server, _, tool = name.partition("__")
+    return mark.casefold() == "mcp" and bool(server and tool) and is_plain(name.removesuffix("*"))
 
 
 class CodexAdapter:
@@ -97,7 +160,7 @@ class CodexAdapter:
             workspace=str(self._folder()),
             home=home_of(self._environment()),
             shell=shell_of(self._environment()),
-            **offering(TOOLS, None),
+            **offering(CODEX_TOOLS, None),
         )
 
     async def prepare(self) -> None:

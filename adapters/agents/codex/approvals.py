@@ -10,18 +10,16 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.marks import same_input
+from proctor.policies.events.calls import ToolCall, same_input
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
-from ...kit.event_stream import EventStream
-from ...kit.gate import GateLink
-from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
-from ...traces.codex.rollout import call_input, call_name
+from ...kit.gate import EventStream, GateLink
+from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
 from .items import CodexItem, leaves, tool_input, tool_name
+from .log import call_input, call_name
 from .rollout import Rollouts, RunningCalls
-from .sandboxing import Bounds
+from .sandbox import Bounds
 from .translation import CodexTranslation
 
 ACCEPT: Final = {"decision": "accept"}

@@ -18,7 +18,7 @@ import re
 import shlex
 from typing import Any, Final
 
-from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed
+from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 
 CodexItem = dict[str, Any]
 

@@ -16,9 +16,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from proctor.policies.stream.events import ToolCallFailed
+from proctor.policies.events import ToolCallFailed
 
-from ...kit.event_stream import EventStream
+from ...kit.gate import EventStream
 from .items import tool_name
 from .translation import CodexTranslation
 

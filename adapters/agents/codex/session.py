@@ -10,17 +10,17 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 
-from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted, SessionStarted
+from proctor.policies.events import ErrorOccurred, Event, RunCompleted, SessionStarted
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
-from proctor.supervisor.ports.adapters import Launch, Rung
+from proctor.supervisor.ports.adapter import Launch, Rung
 
-from ...kit.event_stream import EventStream
-from ...kit.processes.process_tree import process_rungs
+from ...kit.gate import EventStream
+from ...kit.process_tree import process_rungs
 from ...kit.transcript import retold
 from .approvals import CANCEL, ClientRequests
-from .client import CodexConnection
+from .connection import CodexConnection
 from .rollout import Rollouts, RunningCalls
-from .sandboxing import Bounds
+from .sandbox import Bounds
 from .translation import CodexTranslation, error_code
 
 INTERRUPT_S: Final = 1.0

@@ -6,24 +6,186 @@ is reported as started here, so that it is judged all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING
 
-from proctor.policies.stream.events import (
+import msgspec
+
+from proctor.policies.events import (
     ErrorOccurred,
     ErrorRecovered,
-    Event,
     MessageReceived,
     MessageStreamed,
+    TokenUsageUpdated,
     ToolCallStarted,
     TurnCompleted,
     TurnStarted,
     Unrecognized,
 )
 
-from .items import ASKED, RESOURCE_SERVER, CodexItem, exited, is_call, outcome, tool_input, tool_name
-from .threads import Threads
-from .usage import UsageCount, in_messages
+from ...kit.usage_meter import check_growth, tokens
+from .items import (
+    ASKED,
+    RESOURCE_SERVER,
+    agent_threads,
+    exited,
+    is_call,
+    outcome,
+    starts_agents,
+    tool_input,
+    tool_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, Final
+
+    from proctor.policies.events import Event
+
+    from .items import CodexItem
+
+
+class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sub-agent's thread comes from: the call, its turn, and whether the thread began with it."""
+
+    call_id: str
+    turn: int
+    model: str | None
+    new: bool
+
+
+class Threads:
+    """Which thread is whose, by what the client reports.
+
+    Args:
+        own: the agent's own thread; "" when one starts with this run or is forked.
+        fresh: the own thread has no past.
+    """
+
+    def __init__(self, own: str, *, fresh: bool) -> None:
+        self.own = own
+        self._fresh = fresh
+        self._agents: dict[str, SubAgent] = {}
+        self._turn_ids: dict[str, str] = {}
+        self._thread_of: dict[str, str] = {}
+
+    def is_own(self, thread_id: str) -> bool:
+        """Whether a thread is the agent's, not a sub-agent's."""
+        return thread_id == self.own
+
+    def is_fresh(self, thread_id: str) -> bool:
+        """Whether a thread is known to have no past."""
+        agent = self._agents.get(thread_id)
+        return self._fresh if self.is_own(thread_id) else agent is not None and agent.new
+
+    def turn_begins(self, thread_id: str, turn_id: str) -> None:
+        """Take in the client's turn that a thread is in."""
+        self._turn_ids[thread_id] = turn_id
+
+    def turn_id(self, thread_id: str) -> str:
+        """The client's turn that a thread is in; "" before the client says that one began."""
+        return self._turn_ids.get(thread_id, "")
+
+    def take(self, item: CodexItem, thread_id: str, turn: int) -> str:
+        """Take in a call, with the sub-agents it mentions; the first call that mentions one is its own.
+
+        Args:
+            item: an item that is a call.
+            thread_id: the thread it is part of.
+            turn: the model response of the agent that the thread's calls count for.
+
+        Returns:
+            The call's id.
+        """
+        call_id = str(item.get("id"))
+        self._thread_of[call_id] = thread_id
+        for started in agent_threads(item):
+            new = starts_agents(item)
+            agent = SubAgent(call_id=call_id, turn=turn, model=item.get("model") or None, new=new)
+            self._agents.setdefault(started, agent)
+        return call_id
+
+    def of(self, call_id: str) -> str:
+        """The thread of a call that was taken in."""
+        return self._thread_of[call_id]
+
+    def agent(self, thread_id: str) -> SubAgent | None:
+        """The sub-agent of a thread; None for a thread that was never mentioned."""
+        return self._agents.get(thread_id)
+
+
+_FIELDS = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_read_tokens": "cachedInputTokens",
+    "cache_write_tokens": "cacheWriteInputTokens",
+    "reasoning_tokens": "reasoningOutputTokens",
+}
+
+
+_RECORDED = {
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "cachedInputTokens": "cached_input_tokens",
+    "cacheWriteInputTokens": "cache_write_input_tokens",
+    "reasoningOutputTokens": "reasoning_output_tokens",
+}
+
+
+def in_messages(recorded: dict[str, Any]) -> dict[str, Any]:
+    """Tokens as the client's record has them, in the words of its messages."""
+    return {name: recorded.get(theirs) for name, theirs in _RECORDED.items()}
+
+
+class UsageCount:
+    """What one thread has used in this run, out of its running total.
+
+    The total goes on over resumes and forks, so a thread with a past has a baseline: the total the client
+    repeats when it takes the thread up, or else what was there before the first response of this run.
+
+    Args:
+        fresh: the thread starts with this run, so its baseline is zero.
+    """
+
+    def __init__(self, *, fresh: bool) -> None:
+        self._seen: dict[str, int] | None = dict.fromkeys(_FIELDS, 0) if fresh else None
+        self._before: dict[str, int] = {}
+        self._totals: set[tuple[int, ...]] = set()
+
+    def past(self, total: dict[str, Any]) -> None:
+        """Take in the thread's total from before this run."""
+        self._seen = self._before = _read(total)
+
+    def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
+        """What was used since the last update; `last` is the newest response's own usage.
+
+        Raises EventError for a value that is not a figure, and for one that fell. A total that was told before, or
+        that a newer one was added to, is a message that was late: what it tells is counted.
+        """
+        now, newest = _read(total), _read(last)
+        if total.get("totalTokens") and not any(now.values()):
+            self._seen, self._before = now, {}
+            self._totals.clear()
+            return None  # the context is full: the client says its size for a total, and counts from zero again
+        is_late = self._is_late(now)
+        self._totals.add(tuple(now[name] - newest[name] for name in now))
+        if is_late:
+            return None
+        seen = self._seen or {name: now[name] - newest[name] for name in now}
+        self._seen = now
+        self._totals.add(tuple(now.values()))
+        check_growth(seen, now)
+        used: dict[str, Any] = {name: now[name] - seen[name] for name in now}
+        return TokenUsageUpdated(scope="delta", model=model, **used) if any(used.values()) else None
+
+    def _is_late(self, now: dict[str, int]) -> bool:
+        if tuple(now.values()) in self._totals:
+            return True
+        return any(now.values()) and all(now[name] <= self._before.get(name, -1) for name in now)
+
+
+def _read(breakdown: dict[str, Any]) -> dict[str, int]:
+    return {name: tokens(breakdown, theirs) for name, theirs in _FIELDS.items()}
+
 
 _QUIET: Final = (
     "account/", "app/", "configWarning", "deprecationNotice", "externalAgentConfig/", "fuzzyFileSearch/",

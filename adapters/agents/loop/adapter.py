@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from proctor.policies.stream.calls import Capabilities
-from proctor.policies.stream.tools import Tool
-from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import Launch, Provider
+from proctor.policies.events.run_context import Capabilities
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
-from ...kit.launch_options import NoLaunchOptions
-from ...kit.processes.environment import home_of
-from ...kit.tool_names import KNOWN
-from ...kit.tool_names.frameworks import MOSTLY
-from ...kit.tool_names.given import tools_given
-from ...kit.values.named_object import named_object
-from .loop_gate import LoopGate
-from .running import looping
+from ...kit.client_tools import KNOWN
+from ...kit.environment import home_of
+from ...kit.function_tools import MOSTLY, tools_given
+from ...kit.gate import EventStream
+from ...kit.launch_options import NoLaunchOptions, limit_options
+from ...kit.provider import TaskProvider, at_work
+from ...kit.values import named_object
+from .gate import LoopGate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from typing import Final, TypeAlias
+
+    from proctor.policies.events import Event
+    from proctor.policies.events.run_context import Tool
+    from proctor.policies.policy import Policy
+    from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
+
+
+@asynccontextmanager
+async def looping(launch: Launch, loop: Callable[[LoopGate], Awaitable[None]]) -> AsyncIterator[Provider]:
+    """Run a loop under a gate of its own; leaving cancels it."""
+    stream = EventStream()
+    provider = TaskProvider(stream, launch)
+    async with at_work(provider, partial(loop, LoopGate(launch, stream, provider))):
+        yield provider
+
 
 Loop: TypeAlias = Callable[[LoopGate, str], Awaitable[Any]]
+
+
 NAME: Final = "function"
 
 
@@ -71,3 +95,87 @@ def loop_capabilities(tools: tuple[Tool, ...] | None, model: str | None, **more:
     can: dict[str, Any] = {"gate": "all", "rewrite": True, "usage": "per_turn", "narrow": True, **more}
     can |= {"workspace": os.path.abspath(os.curdir), "home": home_of(os.environ)}
     return Capabilities(tools=tools, mostly=MOSTLY, elsewhere=KNOWN, model=model, **can)
+
+
+T = TypeVar("T")
+
+
+class Histories(Generic[T]):
+    """What the latest sessions ended with; a session that continued elsewhere is forgotten."""
+
+    KEPT = 256
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[str, list[T]]] = {}
+
+    def keep(self, session_id: str, run_id: str, items: Sequence[T]) -> None:
+        """Note what a session's run ended with."""
+        self._kept.pop(session_id, None)
+        self._kept[session_id] = (run_id, list(items))
+        while len(self._kept) > self.KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    def find(self, session_id: str, transcript: Sequence[Event]) -> list[T] | None:
+        """The conversation of these events, if the last run among them is the last that was kept."""
+        last = next((event.run_id for event in reversed(transcript) if event.run_id), None)
+        run_id, items = self._kept.get(session_id, (None, []))
+        return list(items) if run_id is not None and run_id == last else None
+
+
+class FrameworkAdapter(ABC):
+    """Runs prompts with an agent of a framework.
+
+    Args:
+        agent: the agent, or its name as `module:name`.
+        narrow: offer the model only the tools that it could call now.
+        stream: report text as it is written.
+    """
+
+    name: ClassVar[str]
+    """Also that of the extra which installs it."""
+    title: ClassVar[str]
+    """What messages call the framework."""
+    library: ClassVar[str]
+    """The module that is imported."""
+    limits: ClassVar[Mapping[str, str]]
+    """The limits that it holds as a policy means them, by its own names."""
+
+    def __init__(self, agent: Any, *, narrow: bool, stream: bool) -> None:
+        self._agent = named_object(agent, what="agent")
+        self._narrow = narrow
+        self._stream = stream
+        self._histories: Histories[Any] = Histories()
+
+    async def prepare(self) -> None:
+        """Check that the framework is there and that this is its event loop. Raises ProviderUnavailableError."""
+        try:
+            import_module(self.library)
+        except ImportError as error:
+            raise ProviderUnavailableError(
+                f"{self.title} is not installed; pip install 'proctor[{self.name}]'"
+            ) from error
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise ProviderUnavailableError(
+                f"{self.title} runs on asyncio only; start with `anyio.run(..., backend='asyncio')`"
+            ) from None
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Turn the merged policy's limits into the framework's."""
+        return limit_options(policy, self.limits)
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Start the agent; leaving cancels it."""
+        await self.prepare()
+        async with looping(launch, self._player()) as provider:
+            yield provider
+
+    @abstractmethod
+    def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
+        """What runs the agent under a gate."""
+
+    def _capabilities(self, tools: tuple[Tool, ...], model: str | None, **more: Any) -> Capabilities:
+        more |= {"narrow": self._narrow, "compiles": tuple(self.limits), "other_tools": True}
+        return loop_capabilities(tools or None, model, **more)

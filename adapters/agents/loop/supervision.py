@@ -8,22 +8,23 @@ from typing import Any
 
 import anyio
 
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events.run_context import Capabilities, RunContext, Tool
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities, RunContext
-from proctor.policies.stream.tools import Tool
-from proctor.supervisor.api.handle import RunHandle
+from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.api.supervisor import Supervisor
-from proctor.supervisor.errors import PolicyViolationError, UsageError
-from proctor.supervisor.machine.boundary.result import RunResult
-from proctor.supervisor.ports.adapters import Approver, Launch, Provider, Publisher, Store
-from proctor.supervisor.store.memory.store import MemoryStore
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.machine.interface import RunResult
+from proctor.supervisor.ports.adapter import Approver, Launch, Provider, Publisher
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.store.memory_store import MemoryStore
 
-from ...kit.event_stream import EventStream
+from ...kit.function_tools import tools_given
+from ...kit.gate import EventStream
 from ...kit.launch_options import NoLaunchOptions
-from ...kit.task_provider import TaskProvider
-from ...kit.tool_names.given import tools_given
+from ...kit.provider import TaskProvider
 from .adapter import NAME, loop_capabilities
-from .loop_gate import LoopGate
+from .gate import LoopGate
 
 
 class Supervised(LoopGate):

@@ -13,7 +13,7 @@ from agents import FunctionTool, Model
 from agents.models.interface import ModelProvider
 
 from ..loop import LoopGate
-from ..loop.loop_gate import is_forced
+from ..loop.gate import is_forced
 
 
 class Narrowing:

@@ -5,10 +5,8 @@ from .adapter import ScriptedAdapter
 __all__ = ["ScriptedAdapter"]
 
 ROOMS = (
-    "adapter",  # ScriptedAdapter: an agent that follows a script
-    "agent",  # plays a script
-    "reading",  # script text -> steps, every problem with its place
-    "steps",  # what a scripted agent may do
-    "tools",  # the tools of a scripted agent
+    "adapter",
+    "script",
+    "tools",
 )
 """Top first: each imports only those below it."""

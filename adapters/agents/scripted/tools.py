@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import anyio.to_thread
 import msgspec
 
-from proctor.policies.values.foreign import named_error
+from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.run.foreign.isolation import tool_error
+from proctor.supervisor.run.tasks import tool_error
 
-from ...kit.processes.commands import Subprocesses
+from ...kit.subprocesses import Subprocesses
 
 Tool: TypeAlias = Callable[..., Any]
 """A sync or async function that takes the call's input as keyword arguments and returns its output."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.values.canonical import json_words
+from proctor.policies.values.json_values import json_words
 
 GATING = "PreToolUse"
 SESSION_END = "SessionEnd"

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.stream.events import TokenUsageUpdated
+from proctor.policies.events import TokenUsageUpdated
 
 from .log_lines import LoggedTokens, used
 

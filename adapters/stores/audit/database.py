@@ -11,11 +11,9 @@ import psycopg
 
 from proctor.supervisor.errors import StoreError, UsageError
 
-from ..postgres.connection.connecting import Address, Connection
-from ..postgres.connection.dialect import POSTGRES
-from ..postgres.connection.failures import store_error
+from ..postgres.connection import POSTGRES, Address, Connection, store_error
+from ..postgres.recording import short_id
 from ..postgres.schema import SCHEMA_VERSION, version_of
-from ..postgres.statements.rows import short_id
 from ..tables.queries import every_run, to_run
 from .sources import (
     APPROVALS,
@@ -29,7 +27,7 @@ from .sources import (
     numbers_of,
     runs_of,
 )
-from .verifying import StoredRecord
+from .verify import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()

@@ -12,9 +12,8 @@ from typing import Any
 
 from proctor.supervisor.errors import StoreError, UsageError
 
-from ..sqlite.file.descriptors import Connection, connect
-from ..sqlite.file.failures import store_error
-from ..sqlite.schema.tables import SCHEMA_VERSION, check_version
+from ..sqlite.file import Connection, connect, store_error
+from ..sqlite.schema import SCHEMA_VERSION, check_version
 from ..tables.queries import every_run, to_run
 from .sources import (
     APPROVALS,
@@ -28,7 +27,7 @@ from .sources import (
     numbers_of,
     runs_of,
 )
-from .verifying import StoredRecord
+from .verify import StoredRecord
 
 _BUSY_S = 10.0
 _RECORDS = (

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from proctor.supervisor.ports.facts import RunInfo
+from proctor.supervisor.ports.stored_types import RunInfo
 
-from ..tables.asking import Tables
 from ..tables.budgets import unsealed
 from ..tables.seals import RUN, owner_row, row_digest, run_digest
-from .listing import ListedApproval
-from .verifying import StoredRecord
+from ..tables.transactions import Tables
+from .verify import ListedApproval, StoredRecord
 
 RECORDS = "position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data"
 APPROVALS = (

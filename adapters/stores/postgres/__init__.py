@@ -33,10 +33,9 @@ def __dir__() -> list[str]:
 
 
 ROOMS = (
-    "store",  # the Store itself
-    "server",  # what a store does with the server: write, read, listen
-    "statements",  # what is written in the tables, and asked of them
-    "schema",  # the tables, and how an older store becomes a current one
-    "connection",  # one connection, made anew when it is lost
+    "store",
+    "recording",
+    "connection",
+    "schema",
 )
 """Top first: each imports only those below it."""

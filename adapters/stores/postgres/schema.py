@@ -13,7 +13,7 @@ from psycopg import Connection, errors, sql
 
 from proctor.supervisor.errors import StoreError
 
-from ..tables.asking import CLAIMED, WAITING
+from ..tables.transactions import CLAIMED, WAITING
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
 """What gets a place in the order of a store is written after this, and committed with it in one message: so the order

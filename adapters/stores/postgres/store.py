@@ -2,25 +2,254 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from queue import Empty
+from typing import TYPE_CHECKING, TypeVar
+
 import anyio
-import anyio.lowlevel
-import anyio.to_thread
 import psycopg
+from psycopg import sql
 
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.facts import StoreSize
 
-from ..tables.asking import Tables
+from ...kit.tasks import Bell
 from ..tables.store import TableStore
-from ..wakeups import Bell
-from .connection.connecting import Address, Connection
-from .connection.failures import store_error
-from .connection.line import Line
+from ..tables.writer import Writer
+from . import recording
+from .connection import Address, Line, passes, store_error, tries
+from .recording import Recorder
 from .schema import bring_up_to_date, version_of
-from .server.listening import Listener
-from .server.reading import Readers
-from .server.writing import PostgresWriter
-from .statements import room
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from proctor.supervisor.ports.stored_types import StoreSize
+
+    from ..tables.transactions import Tables
+    from ..tables.writer import Job
+    from .connection import Connection
+
+
+_LOOK_EVERY_S = 1.0
+
+
+_AGAIN_S = 0.5
+
+
+_LATEST = """SELECT (SELECT max(position) FROM events), (SELECT max(number) FROM instructions),
+    (SELECT max(number) FROM runs)"""
+
+
+class Listener:
+    """A thread that rings the bell for what others store; it begins when somebody first waits.
+
+    Args:
+        address: where the store is.
+        bell: what it rings.
+        own: what the notices of this store say, which the bell was rung for already.
+    """
+
+    def __init__(self, address: Address, bell: Bell, own: str) -> None:
+        self._own = own
+        self._schema = address.schema
+        self._bell = bell
+        self._line = Line(address, 0, lambda connection: None)
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._began = threading.Event()
+        self._latest: object = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def began(self) -> bool:
+        """Whether it listens."""
+        return self._began.is_set()
+
+    def begin(self) -> None:
+        """Listen; on return nothing is missed any more that is stored."""
+        with self._lock:
+            if self._ended.is_set():
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="proctor-postgres-listens", daemon=True)
+                self._thread.start()
+        self._began.wait()
+
+    def end(self) -> None:
+        """Listen no more."""
+        self._ended.set()
+        self._line.cut()
+        with self._lock:
+            if self._thread is not None:
+                self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            with suppress(psycopg.Error, StoreError):
+                self._listen(self._line.connection)
+            self._line.drop()
+            self._began.set()
+            self._ended.wait(_AGAIN_S)
+        self._began.set()
+
+    def _listen(self, connection: Connection) -> None:
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._schema)))
+        while not self._ended.is_set():
+            self._look(connection)
+            for notice in connection.notifies(timeout=_LOOK_EVERY_S, stop_after=1):
+                if notice.payload != self._own:
+                    self._bell.ring()
+
+    def _look(self, connection: Connection) -> None:
+        latest = connection.execute(_LATEST).fetchone()
+        if self._began.is_set() and latest != self._latest:
+            self._bell.ring()
+        self._latest = latest
+        self._began.set()
+
+
+T = TypeVar("T")
+
+
+_KEPT = 4
+
+
+class Readers:
+    """A few idle connections; one more is opened when all are in use. `check` raises where none may be."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        patience_s: float,
+        same: Callable[[Connection], None],
+        check: Callable[[], None],
+    ) -> None:
+        self._address = address
+        self._patience_s = patience_s
+        self._same = same
+        self._check = check
+        self._idle: list[Line] = []
+        self._closed = False
+
+    async def ask(self, query: Callable[[Connection], T]) -> T:
+        """Run a query in a worker thread."""
+        if self._closed:
+            raise StoreError("the store is closed", kind="closed")
+        self._check()
+        return await anyio.to_thread.run_sync(self._ask, query, abandon_on_cancel=True)
+
+    def close(self) -> None:
+        """Close the idle connections; one in use closes when its query ends."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().drop()
+
+    def _ask(self, query: Callable[[Connection], T]) -> T:
+        line = self._take()
+        try:
+            return line.ask(query)
+        except psycopg.Error as error:
+            line.drop()
+            raise store_error(error, self._address.name) from error
+        except BaseException:
+            line.drop()
+            raise
+        finally:
+            self._give_back(line)
+
+    def _take(self) -> Line:
+        with suppress(IndexError):
+            return self._idle.pop()
+        return Line(self._address, self._patience_s, self._same)
+
+    def _give_back(self, line: Line) -> None:
+        if self._closed or len(self._idle) >= _KEPT:
+            line.drop()
+        else:
+            self._idle.append(line)
+
+
+_EVENTS_A_TRANSACTION = 16_384
+
+
+_CLOSING_S = 5.0
+
+
+class PostgresWriter(Writer[Recorder]):
+    """Owns the connection that writes. A transaction takes `_EVENTS_A_TRANSACTION` rows and then ends; what does not
+    append has one of its own.
+    """
+
+    conflict = psycopg.IntegrityError
+    broken = (psycopg.Error,)
+
+    def __init__(self, line: Line, name: str, bell: Bell) -> None:
+        self._line = line
+        super().__init__(Recorder(line), name, bell)
+
+    def _join(self) -> None:
+        """What the server does not answer within seconds is given up."""
+        self._thread.join(_CLOSING_S)
+        if self._thread.is_alive():
+            self._line.cut()
+            self._thread.join()
+
+    def _next_jobs(self) -> list[Job[Any]]:
+        jobs: list[Job[Any]] = []
+        weight = 0
+        with suppress(Empty):
+            job = self._held_over.pop() if self._held_over else self._queue.get()
+            while job is not None:
+                weight += _EVENTS_A_TRANSACTION if job.batch is None else job.weight
+                if jobs and weight > _EVENTS_A_TRANSACTION:
+                    self._held_over = [job]
+                    break
+                jobs.append(job)
+                job = self._queue.get_nowait()
+        return jobs
+
+    def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
+        error: Exception | None = None
+        for _ in tries(self._line.patience_s):
+            try:
+                self._attempt(jobs, look_up)
+            except Exception as raised:
+                error = raised
+                self._recorder.undo()
+                if not passes(raised):
+                    return raised
+                self._line.make_way(raised)
+            else:
+                return None
+        return error
+
+    def _attempt(self, jobs: list[Job[Any]], look_up: bool) -> None:
+        batches = [job.batch for job in jobs if job.batch is not None]
+        if batches:
+            parts = [part for batch in batches for part in batch.parts]
+            self._recorder.hold((part.session_id for part in parts), (part.run_id for part in parts))
+        for job in jobs:
+            self._work(job, look_up)
+        self._recorder.commit()
+
+    def _is_of_one_job(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.DatabaseError) and not isinstance(error, psycopg.OperationalError)
+
+    def _store_error(self, error: Exception) -> StoreError:
+        return store_error(error, self._name)
+
+    def _tell(self) -> None:
+        with suppress(psycopg.Error, StoreError):
+            self._recorder.notify()
+
+    def _leave(self) -> None:
+        with suppress(psycopg.Error, StoreError):
+            self._recorder.leave()
+        self._line.drop()
+
 
 _ANSWER_S = 30.0
 """Seconds in which a server answers what is written, a commit on its standbys included."""
@@ -77,11 +306,11 @@ class PostgresStore(TableStore):
 
     async def size(self) -> StoreSize:
         """How much is stored; see `Store.size`."""
-        return await self._readers.ask(room.size)
+        return await self._readers.ask(recording.size)
 
     async def compact(self) -> None:
         """Let the room of what was removed be used again, as far as the role may."""
-        await self._readers.ask(room.give_back)
+        await self._readers.ask(recording.give_back)
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`.

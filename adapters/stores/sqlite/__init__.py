@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.supervisor.lazily import lazily
+from proctor.supervisor.lazy_imports import lazily
 
 if TYPE_CHECKING:
     from .store import SQLiteStore
 
 __all__ = ["SQLiteStore"]
 
-__getattr__, __dir__ = lazily(__name__, {"store": "SQLiteStore"})
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "store": "SQLiteStore",
+    },
+)
 
 ROOMS = (
-    "store",  # the Store itself
-    "file",  # the file, opened, read and written
-    "statements",  # what is written in the tables, and asked of them
-    "schema",  # the tables, and how an older file becomes a current one
+    "store",
+    "file",
+    "recording",
+    "schema",
 )
 """Top first: each imports only those below it."""

@@ -3,24 +3,203 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
-from collections.abc import Callable
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from queue import Empty
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
-import anyio.lowlevel
 
-from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.facts import StoreSize
+from proctor.supervisor.errors import StoreError, UsageError
 
+from ...kit.tasks import Bell
 from ..tables.store import TableStore
-from ..wakeups import Bell
-from .file.opening import open_for_writing
-from .file.reading import Readers
-from .file.writing import SQLiteWriter
-from .statements import room
+from ..tables.writer import Writer
+from . import recording
+from .file import WHOLE_FILE, Presence, SameFile, connect, open_for_writing, primary_code, store_error
+from .recording import Recorder, StaleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from proctor.supervisor.ports.stored_types import StoreSize
+
+    from ..tables.writer import Job
+    from .file import Connection
+
+
+_EVENTS_A_TRANSACTION = 4_096
+
+
+_LIGHT = 64
+"""A job of no more rows goes before heavier ones: that of a run that begins, ends or waits for its call."""
+
+
+_LOOK_EVERY_S = 0.05
+
+
+class SQLiteWriter(Writer[Recorder]):
+    """Owns the connection that writes. A transaction takes `_EVENTS_A_TRANSACTION` rows and then ends."""
+
+    conflict = sqlite3.IntegrityError
+    broken = (sqlite3.Error, StaleError)
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, bell: Bell) -> None:
+        self._connection = connection
+        self._path = path
+        self._presence = Presence(path)
+        self._watchers = 0
+        super().__init__(Recorder(connection), str(path), bell)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While inside, look for what other processes write."""
+        with self._lock:
+            self._watchers += 1
+        self._queue.put(None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watchers -= 1
+
+    def _next_jobs(self) -> list[Job[Any]]:
+        """The oldest, the light ones, then the others as they came; none when it is time to look around."""
+        waiting: list[Job[Any] | None] = [*self._held_over]
+        self._held_over = []
+        with suppress(Empty):
+            if not waiting:
+                waiting.append(self._queue.get(timeout=_LOOK_EVERY_S if self._watchers else None))
+            while True:
+                waiting.append(self._queue.get_nowait())
+        found = [job for job in waiting if job is not None]
+        jobs, weight = found[:1], 0
+        for job in sorted(found[1:], key=_is_heavy):
+            weight += job.weight
+            (self._held_over if weight > _EVENTS_A_TRANSACTION else jobs).append(job)
+        return jobs
+
+    def _look(self) -> None:
+        try:
+            if self._recorder.look():
+                self._bell.ring()
+        except sqlite3.Error:
+            self._recorder.forget()  # whoever reads or writes next is told what is wrong
+
+    def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
+        try:
+            try:
+                self._attempt(jobs, look_up)
+            except StaleError:
+                self._abandon()
+                self._recorder.begin()
+                self._attempt(jobs, look_up)
+        except Exception as error:
+            self._abandon()
+            return error
+        return None
+
+    def _attempt(self, jobs: list[Job[Any]], look_up: bool) -> None:
+        self._presence.check()  # before anything is written behind a hole
+        for job in jobs:
+            self._work(job, look_up)
+        self._recorder.commit()
+        self._presence.check()
+
+    def _abandon(self) -> None:
+        self._recorder.forget()
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _is_of_one_job(self, error: Exception) -> bool:
+        return not isinstance(error, StoreError) and primary_code(error) not in WHOLE_FILE
+
+    def _store_error(self, error: Exception) -> StoreError:
+        return error if isinstance(error, StoreError) else store_error(error, self._path)
+
+    def _leave(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+
+def _is_heavy(job: Job[Any]) -> bool:
+    return job.weight > _LIGHT
+
+
+T = TypeVar("T")
+
+
+_KEPT = 4
+
+
+class Readers:
+    """A few idle connections; one more is opened when all are in use. `check` raises where none may be."""
+
+    def __init__(self, path: Path, *, busy_timeout_s: float, check: Callable[[], None]) -> None:
+        self._check = check
+        self._path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._idle: list[Connection] = []
+        self._closed = False
+        self._same = SameFile(path)
+
+    async def ask(self, query: Callable[[Connection], T]) -> T:
+        """Run a query in a worker thread."""
+        if self._closed:
+            raise StoreError("the store is closed", kind="closed")
+        self._check()
+        return await anyio.to_thread.run_sync(self._ask, query)
+
+    async def alone(self, work: Callable[[Connection], T]) -> T:
+        """Do something, in a worker thread, on a connection of its own that may write."""
+        if self._closed:
+            raise StoreError("the store is closed", kind="closed")
+        return await anyio.to_thread.run_sync(self._alone, work)
+
+    def _alone(self, work: Callable[[Connection], T]) -> T:
+        try:
+            with closing(connect(self._path, "rw", busy_timeout_s=self._busy_timeout_s)) as connection:
+                return work(connection)
+        except sqlite3.Error as error:
+            raise store_error(error, self._path) from error
+
+    def close(self) -> None:
+        """Close the idle connections; one in use closes when its query ends."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _ask(self, query: Callable[[Connection], T]) -> T:
+        self._same.found()
+        try:
+            connection = self._take()
+            try:
+                return query(connection)
+            finally:
+                self._give_back(connection)
+        except sqlite3.Error as error:
+            raise store_error(error, self._path) from error
+
+    def _take(self) -> Connection:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return connect(self._path, "ro", busy_timeout_s=self._busy_timeout_s)
+
+    def _give_back(self, connection: Connection) -> None:
+        if self._closed or len(self._idle) >= _KEPT:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
 
 _BETWEEN_STEPS_S = 0.01
+
+
 _SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")
 
 
@@ -75,7 +254,7 @@ class SQLiteStore(TableStore):
 
     async def size(self) -> StoreSize:
         """How much is stored; see `Store.size`."""
-        return await self._readers.ask(room.size)
+        return await self._readers.ask(recording.size)
 
     async def compact(self) -> None:
         """Give room back step by step, with time for others to write between; a file made by an older version is
@@ -83,7 +262,7 @@ class SQLiteStore(TableStore):
         """
         more = True
         while more:
-            more = await self._idle.alone(room.give_back)
+            more = await self._idle.alone(recording.give_back)
             await anyio.sleep(_BETWEEN_STEPS_S)
 
     async def wait(self, token: int, timeout_s: float) -> int:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from proctor.policies.budget import BudgetClaim
-from proctor.supervisor.ports.facts import GOING_ON
-from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
-from proctor.supervisor.ports.windows import DIGITS, PARTS_KEPT, Window, grown, set_aside, window_at
-from proctor.supervisor.store import refusals
+from proctor.policies.limits import BudgetClaim
+from proctor.supervisor.ports.budget_ledger import (
+    DIGITS,
+    PARTS_KEPT,
+    BudgetInfo,
+    Draw,
+    Drawn,
+    Window,
+    grown,
+    set_aside,
+    window_at,
+)
+from proctor.supervisor.ports.stored_types import GOING_ON
+from proctor.supervisor.store import invariants
 
-from .asking import Tables
-from .owners import find_owner, owner_columns, owner_of
 from .recording import Transaction
 from .seals import BUDGETS, Row, budget_row, part_row, share_row, summed
+from .transactions import Tables, find_owner, owner_columns, owner_of
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time by which windows go, in ms since the epoch."""
@@ -95,12 +103,12 @@ def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int
     recorder.hold_budgets()
     rows = recorder.rows(f"SELECT status, epoch FROM runs WHERE run_id = ?{recorder.dialect.lock}", (run_id,))
     if not rows:
-        raise refusals.no_run(run_id)
+        raise invariants.no_run(run_id)
     [(status, its)] = rows
     if status not in GOING_ON:
-        raise refusals.run_over(run_id, status)
+        raise invariants.run_over(run_id, status)
     if its != epoch:
-        raise refusals.fenced(run_id, find_owner(recorder, its))
+        raise invariants.fenced(run_id, find_owner(recorder, its))
     return now_ms(recorder)
 
 

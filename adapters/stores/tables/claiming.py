@@ -6,14 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proctor.supervisor.ports.facts import NOT_OVER, Owner, RunInfo
-from proctor.supervisor.store import refusals
+from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunInfo
+from proctor.supervisor.store import invariants
 
 from . import queries
-from .asking import CLAIMED
-from .owners import find_owner, owner_columns, owner_of
 from .recording import Transaction
 from .seals import RUN, owner_row, row_digest, run_digest
+from .transactions import CLAIMED, find_owner, owner_columns, owner_of
 
 _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""
@@ -36,7 +35,7 @@ def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
     end = recorder.dialect.lease_end
     sql = f"UPDATE owners SET until = {end} WHERE epoch = ? AND until IS NOT NULL RETURNING epoch"
     if not recorder.change(sql, (recorder.dialect.lease(lease_s), epoch)):
-        raise refusals.no_owner(epoch)
+        raise invariants.no_owner(epoch)
     _seal(recorder, epoch)
 
 
@@ -67,12 +66,12 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
     recorder.hold([session_id], [run_id])
     run = _found(recorder, run_id)
     if run.status not in NOT_OVER:
-        raise refusals.run_over(run_id, run.status)
+        raise invariants.run_over(run_id, run.status)
     owner = run.owner
     if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
-        raise refusals.claimed(run_id, owner)
+        raise invariants.claimed(run_id, owner)
     if run.status != "created" and not lost:
-        raise refusals.started(run_id)
+        raise invariants.started(run_id)
     attempts = run.attempts_with(epoch, lost=lost)
     owner = _take_session(recorder, run_id, run.session_id, epoch)
     _give(recorder, run_id, run.session_id, epoch, attempts)
@@ -82,7 +81,7 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
 def _found(recorder: Transaction, run_id: str) -> RunInfo:
     run = queries.run_info(recorder, run_id)
     if run is None:
-        raise refusals.no_run(run_id)
+        raise invariants.no_run(run_id)
     return run
 
 
@@ -92,13 +91,13 @@ def _take_session(recorder: Transaction, run_id: str, session_id: str, epoch: in
     """
     owner = find_owner(recorder, epoch)
     if owner is None or owner.gone:
-        raise refusals.no_owner(epoch)
+        raise invariants.no_owner(epoch)
     columns = f"SELECT runs.attempts, run_id, status, {owner_columns(recorder.dialect)}"
     others: list[Any] = recorder.rows(f"{columns} {_OTHERS}", (session_id, run_id))
     for _, other, status, *row in others:
         its = owner_of(recorder.dialect, tuple(row))
         if its is not None and (not its.gone or status == "running"):
-            raise refusals.session_busy(session_id, other, its)
+            raise invariants.session_busy(session_id, other, its)
     for attempts, other, *_ in others:
         _give(recorder, other, session_id, 0, attempts)
     return owner

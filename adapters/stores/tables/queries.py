@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.calls import Usage
-from proctor.policies.stream.events import Event, at_ms
-from proctor.supervisor.ports.facts import LogEntry, Place, RunFilter, RunInfo, SessionInfo
+from proctor.policies.events import Event, at_ms
+from proctor.policies.events.run_context import Usage
+from proctor.supervisor.ports.stored_types import LogEntry, Place, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.codec import from_record
-from proctor.supervisor.store.tally import FIGURES, moment
+from proctor.supervisor.store.run_index import FIGURES, moment
 
-from .asking import CLAIMED, Condition, Dialect, Pages, Tables
-from .owners import gone_owners, owner_columns, owner_of
+from .transactions import CLAIMED, Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -3,26 +3,143 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
+from proctor.policies.events import (
+    TERMINAL,
+    ApprovalEvent,
+    RecordPruned,
+    RunCancelled,
+    SessionEvent,
+    ToolApprovalRequested,
+    at_ms,
+)
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo
-from proctor.supervisor.ports.orders import Instruction
-from proctor.supervisor.store import refusals
+from proctor.supervisor.ports.stored_types import (
+    GOING_ON,
+    AnswerGiven,
+    ApprovalAnswer,
+    Block,
+    Instruction,
+    RunInfo,
+    StoredApproval,
+)
+from proctor.supervisor.store import codec, invariants
 from proctor.supervisor.store.admission import CallsInFlight, stored_before
-from proctor.supervisor.store.approvals import asks, state_after
 from proctor.supervisor.store.codec import from_record, status_after
+from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
+from proctor.supervisor.store.run_index import FIGURES, RunTally, ms_of
 
-from .asking import WAITING, Dialect
-from .batch import Batch, Gathered
-from .owners import find_owner
-from .row_state import KnownRun, KnownSession, run_after
+from .transactions import WAITING, Batch, Dialect, Gathered, find_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Final, TypeAlias
+
+    from proctor.policies.events import Event
+
+    from .transactions import Condition, Tables
+
+
+RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
+"""What a row of a run has of it in every database, see `run_columns`."""
+
+
+KnownRun: TypeAlias = tuple[str, str, int, str]
+"""Of a run: its status, its provider, the epoch of the owner that has claimed it, and its calls in flight."""
+
 
 _encode = msgspec.json.Encoder().encode
+
+
+class KnownSession:
+    """What a transaction knows of a session: `head` is the digest of its latest record, `key` is 0 until stored."""
+
+    __slots__ = ("head", "key", "last_seq", "provider", "provider_session_id")
+
+    def __init__(
+        self, key: int, last_seq: int | None, head: bytes, provider: str = "", provider_session_id: str | None = None
+    ) -> None:
+        self.key = key
+        self.last_seq = last_seq or 0
+        self.head = head
+        self.provider = provider
+        self.provider_session_id = provider_session_id
+
+    def next_seq(self, session_id: str, events: Sequence[Event]) -> int:
+        """The seq of the first of these events that is the session's."""
+        if not self.last_seq:
+            first = next(event for event in events if event.session_id == session_id)
+            if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
+                self.head = codec.head_below(first, self.head)
+                return first.seq
+        return self.last_seq + 1
+
+    def link(self, seq: int, records: Sequence[bytes]) -> list[bytes]:
+        """Go on to records, the first of this seq; returns their digests."""
+        digests = codec.links(self.head, records)
+        self.last_seq, self.head = seq + len(digests) - 1, digests[-1]
+        return digests
+
+    def learn(self, event: Event) -> bool:
+        """Whether the session's provider, or its id of the session, is another after the event."""
+        found = event.provider_session_id if isinstance(event, SessionEvent) else None
+        if not ((event.provider and not self.provider) or (found and found != self.provider_session_id)):
+            return False
+        self.provider = self.provider or event.provider
+        self.provider_session_id = found or self.provider_session_id
+        return True
+
+
+def run_after(run: KnownRun, event: Event) -> KnownRun | None:
+    """What an event makes of a run; None where it changes nothing, as of a run that is over."""
+    status, provider, epoch, in_flight = run
+    if status not in GOING_ON:
+        return None
+    status_now = status_after(event)
+    if status_now == status and (provider or not event.provider):
+        return None
+    return status_now, provider or event.provider, epoch, in_flight
+
+
+def run_columns(run: RunInfo) -> tuple[Any, ...]:
+    """The values of `RUN_COLUMNS`. Raises what the encoder does where the spec is not JSON."""
+    at = run.created_at
+    return run.run_id, run.provider, run.status, at and at.isoformat(), at and at_ms(at), _encode(run.spec)
+
+
+def append_new(
+    events: Sequence[Event], stored: Callable[[Event], Event | None], append: Callable[[list[Event]], list[Event]]
+) -> list[Event]:
+    """Append the events that are not stored yet, each id once; returns all as they are stored.
+
+    Args:
+        events: what is to be stored.
+        stored: an event's record, by its session and id.
+        append: appends those that are new, and returns them as they will be stored.
+    """
+    found: dict[tuple[str, str], Event] = {}
+    fresh: list[Event] = []
+    place: list[int | Event] = []
+    numbers: dict[tuple[str, str], int] = {}
+    for event in events:
+        id = (event.session_id, event.event_id)
+        if event.event_id and id not in numbers and id not in found and (again := stored(event)):
+            found[id] = again
+        if id in found or id in numbers:
+            place.append(found[id] if id in found else numbers[id])
+            continue
+        if event.event_id:
+            numbers[id] = len(fresh)
+        place.append(len(fresh))
+        fresh.append(event)
+    new = append(fresh)
+    return [new[item] if isinstance(item, int) else item for item in place]
 
 
 class Transaction(ABC):
@@ -84,7 +201,7 @@ class Transaction(ABC):
         for part in batch.parts:
             owner = self._epoch(part.run_id) if part.run_id else epoch
             if owner != epoch:
-                raise refusals.fenced(part.run_id, find_owner(self, owner))
+                raise invariants.fenced(part.run_id, find_owner(self, owner))
         if batch.unit_start and batch.unit_start <= self._session(batch.events[0].session_id).last_seq:
             return self._append_rest(batch, epoch)
         if not look_up:
@@ -155,9 +272,9 @@ class Transaction(ABC):
         for part in batch.parts:
             run = self._run(part.run_id) if part.run_id else None
             if run is not None and run[0] not in GOING_ON and not part.answers:
-                raise refusals.run_over(part.run_id, run[0])
+                raise invariants.run_over(part.run_id, run[0])
             if part.behind is not None:
-                raise refusals.run_over(part.run_id, status_after(part.behind))
+                raise invariants.run_over(part.run_id, status_after(part.behind))
             if part.calls and part.run_id:
                 in_flight = calls.setdefault(part.run_id, CallsInFlight("" if run is None else run[3]))
                 for event in part.calls:
@@ -224,3 +341,201 @@ class Transaction(ABC):
 
 def _text(event: Event) -> str | None:
     return None if event.at is None else event.at.isoformat()
+
+
+_SELECT = """SELECT number, session_id, approvals.seq, data, state, answer, answered_at, recorded
+    FROM approvals JOIN sessions ON key = approvals.session_key
+    JOIN events ON events.session_key = approvals.session_key AND events.seq = approvals.seq"""
+
+
+_answer = msgspec.json.Decoder(ApprovalAnswer).decode
+
+
+_instruction = msgspec.json.Decoder(Instruction).decode
+
+
+def answer(
+    recorder: Transaction, approval_id: str, given: ApprovalAnswer, at: datetime, batch: Batch | None
+) -> StoredApproval:
+    """Take an answer, if it is the first, as an instruction or as the event in a batch; see `Store.answer`."""
+    session_id = _found(recorder, approval_id).request.session_id
+    events = [] if batch is None else batch.events
+    recorder.hold([session_id, *(event.session_id for event in events)], [event.run_id for event in events])
+    stored = _found(recorder, approval_id)
+    check_answerable(stored, given)
+    answered = replace(stored, state="granted" if given.granted else "denied", answer=given, answered_at=at)
+    if batch is not None:
+        recorder.append(batch, look_up=False)
+        return answered
+    recorder.write(
+        "UPDATE approvals SET state = ?, answer = ?, answered_at = ? WHERE approval_id = ?",
+        (answered.state, _encode(given), at.isoformat(), approval_id),
+    )
+    recorder.instruct(AnswerGiven(run_id=stored.request.run_id, approval_id=approval_id, answer=given, at=at))
+    return answered
+
+
+def keep(recorder: Transaction, instruction: Instruction) -> int:
+    """Store an instruction; returns its number."""
+    recorder.hold()
+    recorder.instruct(instruction)
+    return recorder.instructed()
+
+
+def _found(recorder: Transaction, approval_id: str) -> StoredApproval:
+    stored = find_approval(recorder, approval_id)
+    if stored is None:
+        raise no_approval(approval_id)
+    return stored
+
+
+def blocks(tables: Tables) -> list[Block]:
+    """What blocks starts and was not lifted, oldest first."""
+    rows = tables.rows("SELECT number, data FROM blocks JOIN instructions USING (number) ORDER BY number")
+    return [block for block in map(_read, rows) if isinstance(block, Block)]
+
+
+def find_approval(tables: Tables, approval_id: str) -> StoredApproval | None:
+    """An approval, or None."""
+    rows = tables.rows(f"{_SELECT} WHERE approval_id = ?", (approval_id,))
+    return _approval(rows[0]) if rows else None
+
+
+def approvals_after(
+    tables: Tables, *, waiting: bool, run_id: str | None, session_id: str | None, after: int, limit: int
+) -> list[StoredApproval]:
+    """See `Store.approvals`."""
+    found: list[Condition] = [("number > ?", after)]
+    found += [(WAITING,)] if waiting else []
+    found += [("approvals.run_id = ?", run_id)] if run_id is not None else []
+    found += [("session_id = ?", session_id)] if session_id is not None else []
+    wanted = " AND ".join(text for text, *_ in found)
+    values = [value for _, *values in found for value in values]
+    rows = tables.rows(f"{_SELECT} WHERE {wanted} ORDER BY number LIMIT ?", (*values, max(limit, 0)))
+    return [_approval(row) for row in rows]
+
+
+def _approval(row: tuple[Any, ...]) -> StoredApproval:
+    number, session_id, seq, data, state, given, answered_at, recorded = row
+    event = from_record(data, session_id=session_id, seq=seq)
+    assert isinstance(event, ToolApprovalRequested)
+    return StoredApproval(
+        request=shown(event),
+        state=state,
+        answer=given and _answer(given),
+        answered_at=datetime.fromisoformat(answered_at) if answered_at else None,
+        recorded=bool(recorded),
+        number=number,
+    )
+
+
+def instructions_after(tables: Tables, after: int) -> list[Instruction]:
+    """Instructions in order."""
+    return [
+        _read(row)
+        for row in tables.rows("SELECT number, data FROM instructions WHERE number > ? ORDER BY number", (after,))
+    ]
+
+
+def last_instruction(tables: Tables) -> int:
+    """The number of the latest, 0 where there is none."""
+    rows = tables.rows(tables.dialect.last_instruction)
+    return int(rows[0][0]) if rows else 0
+
+
+def _read(row: tuple[int, bytes]) -> Instruction:
+    number, data = row
+    found: Instruction = replace(_instruction(data), number=number)
+    return found
+
+
+_N = len(FIGURES)
+
+
+_OPEN = "ended_seq IS NULL"
+
+
+class Change(NamedTuple):
+    """One kind of change: {0} is the run's id, the other places are the values that `row` gives after it; {greater}
+    is the function that gives the greater of two.
+    """
+
+    sets: str
+    where: str
+    row: Callable[[RunTally], tuple[Any, ...] | None]
+
+
+def _counts(tally: RunTally) -> tuple[Any, ...] | None:
+    return (tally.calls, tally.violations) if tally.calls or tally.violations else None
+
+
+def _usage(tally: RunTally) -> tuple[Any, ...] | None:
+    return (*tally.added, *tally.floor) if any(tally.floor) else None
+
+
+def _end(tally: RunTally) -> tuple[Any, ...] | None:
+    event = tally.ended
+    return None if event is None else (event.seq, ms_of(event), *tally.settled)
+
+
+def _totals(template: str) -> str:
+    places = ((name, f"{{{n}}}", f"{{{n + _N}}}") for n, name in enumerate(FIGURES, 1))
+    return ", ".join(template.format(name=name, first=first, second=second) for name, first, second in places)
+
+
+def _in_flight(tally: RunTally) -> tuple[Any, ...] | None:
+    return None if tally.in_flight is None else (tally.in_flight,)
+
+
+FIGURED: tuple[Change, ...] = (
+    Change("calls = calls + {1}, violations = violations + {2}", "TRUE", _counts),
+    Change(_totals("{name} = {{greater}}({name} + {first}, {second})"), _OPEN, _usage),
+    Change(
+        "ended_seq = {1}, ended_ms = {2}, "
+        + ", ".join(f"{name} = coalesce({{{n}}}, {name})" for n, name in enumerate(FIGURES, 3)),
+        _OPEN,
+        _end,
+    ),
+)
+
+
+IN_FLIGHT = Change("calls_in_flight = {1}", "TRUE", _in_flight)
+"""Of nothing but figures."""
+
+
+_RUNS = """SELECT run_id, violations, status IN ('created', 'running') FROM runs WHERE session_key = ?"""
+
+
+_REMOVED = (
+    "DELETE FROM approvals WHERE session_key = ?",
+    "DELETE FROM runs WHERE session_key = ?",
+)
+
+
+def prune(recorder: Transaction, event: RecordPruned, up_to: int) -> RecordPruned | None:
+    """See `Store.prune`."""
+    recorder.hold([event.session_id], make=False)
+    session = recorder.session(event.session_id)
+    if session is None or session.last_seq != up_to:
+        return None
+    key, last_seq = session.key, session.last_seq
+    runs = recorder.rows(_RUNS, (key,))
+    if any(goes_on for *_, goes_on in runs):
+        return None
+    [(first_seq, events)] = recorder.rows("SELECT min(seq), count(*) FROM events WHERE session_key = ?", (key,))
+    left = replace(
+        event,
+        first_seq=first_seq,
+        last_seq=last_seq,
+        events=events,
+        runs=len(runs),
+        violations=sum(violations for _, violations, _ in runs),
+        head=session.head.hex(),
+    )
+    [stored] = recorder.append(Batch([left], {event.session_id: last_seq + 1}), look_up=False)
+    recorder.write("DELETE FROM events WHERE session_key = ? AND seq <= ?", (key, last_seq), in_order=True)
+    for sql in _REMOVED:
+        recorder.write(sql, (key,), in_order=True, runs=[run_id for run_id, *_ in runs])
+    recorder.write("DELETE FROM notes WHERE session_id = ?", (event.session_id,), in_order=True)
+    assert isinstance(stored, RecordPruned)
+    return stored

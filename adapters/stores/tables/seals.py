@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .asking import Dialect
+from .transactions import Dialect
 
 Row: TypeAlias = tuple[Any, ...]
 RUN = "created_at, created_ms, spec, after"

@@ -8,11 +8,16 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 
-from proctor.policies.stream.events import Event, RecordPruned
+from proctor.policies.events import Event, RecordPruned
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.facts import (
+from proctor.supervisor.ports.budget_ledger import BudgetInfo, Draw, Drawn
+from proctor.supervisor.ports.stored_types import (
     ANY_RUN,
     ApprovalAnswer,
+    Block,
+    Cancel,
+    Instruction,
+    Lift,
     LogEntry,
     Owner,
     Place,
@@ -21,14 +26,12 @@ from proctor.supervisor.ports.facts import (
     SessionInfo,
     StoredApproval,
 )
-from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
-from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
-from ..wakeups import Bell
-from . import approvals_and_orders, claiming, pruning, queries
+from ...kit.tasks import Bell
 from . import budgets as shared
-from .batch import Batch
-from .writing import Writer
+from . import claiming, queries, recording
+from .transactions import Batch
+from .writer import Writer
 
 T = TypeVar("T")
 
@@ -154,37 +157,35 @@ class TableStore(ABC):
         limit: int = 100,
     ) -> list[StoredApproval]:
         """Approvals, in the order they were requested; see `Store.approvals`."""
-        of = partial(approvals_and_orders.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
+        of = partial(recording.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
         return await self._readers.ask(partial(of, after=after, limit=limit))
 
     async def approval(self, approval_id: str) -> StoredApproval | None:
         """An approval, or None."""
-        return await self._readers.ask(lambda connection: approvals_and_orders.find_approval(connection, approval_id))
+        return await self._readers.ask(lambda connection: recording.find_approval(connection, approval_id))
 
     async def answer(
         self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
     ) -> StoredApproval:
         """Answer an approval, if nobody has; see `Store.answer`."""
         batch = None if event is None else Batch([event])
-        return await self._writer.do(
-            lambda recorder, _: approvals_and_orders.answer(recorder, approval_id, given, at, batch)
-        )
+        return await self._writer.do(lambda recorder, _: recording.answer(recorder, approval_id, given, at, batch))
 
     async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs; returns its number."""
-        return await self._writer.do(lambda recorder, _: approvals_and_orders.keep(recorder, instruction))
+        return await self._writer.do(lambda recorder, _: recording.keep(recorder, instruction))
 
     async def blocks(self) -> list[Block]:
         """What blocks starts and was not lifted, oldest first."""
-        return await self._readers.ask(approvals_and_orders.blocks)
+        return await self._readers.ask(recording.blocks)
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
         """Orders and answers with a number > after, in order."""
-        return await self._readers.ask(lambda connection: approvals_and_orders.instructions_after(connection, after))
+        return await self._readers.ask(lambda connection: recording.instructions_after(connection, after))
 
     async def last_instruction(self) -> int:
         """The number of the latest, 0 when there is none."""
-        return await self._readers.ask(approvals_and_orders.last_instruction)
+        return await self._readers.ask(recording.last_instruction)
 
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets; see `Store.reserve`."""
@@ -200,7 +201,7 @@ class TableStore(ABC):
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session; see `Store.prune`."""
-        return await self._writer.do(lambda recorder, _: pruning.prune(recorder, event, up_to))
+        return await self._writer.do(lambda recorder, _: recording.prune(recorder, event, up_to))
 
     @abstractmethod
     async def aclose(self) -> None:

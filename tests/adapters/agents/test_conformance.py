@@ -10,9 +10,7 @@ import psutil
 import pytest
 
 from proctor.adapters import ReplayAdapter, ScriptedAdapter, ShellAdapter
-from proctor.policies.policy import Allow, Policy
-from proctor.policies.stream.calls import ToolCall, Usage
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     MessageReceived,
     TokenUsageUpdated,
@@ -21,9 +19,12 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
-from proctor.supervisor.testing.adapters.driving import Drive
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Usage
+from proctor.policies.policy import Allow, Policy
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Agent, Drive
+from proctor.supervisor.testing.suites import AdapterConformance
 
 STAY = "trap '' TERM HUP; setsid sleep 73001 & (setsid sleep 73001 &); touch up; sleep 73001"
 

@@ -9,9 +9,9 @@ import page_blocks
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.adapters.agents.scripted.steps import STEPS
-from proctor.policies.commands.parse import parse_line
-from proctor.supervisor.testing.adapters.driving import Drive
+from proctor.adapters.agents.scripted.script import STEPS
+from proctor.policies.shell.parser import parse_line
+from proctor.supervisor.testing.adapter_fixture import Drive
 
 DOCS = Path(__file__).parents[3] / "docs" / "agents"
 

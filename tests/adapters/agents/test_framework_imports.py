@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 HEAVY = ("pydantic_ai", "agents", "openai", "langchain", "claude_agent_sdk", "openai_codex")
 
@@ -68,7 +68,7 @@ import anyio
 from types import SimpleNamespace
 from proctor.adapters import {adapter}
 from proctor.supervisor.errors import ProviderUnavailableError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 adapter = {adapter}(SimpleNamespace(run=print, tools=[], handoffs=[], model=None))
 print(adapter.name, adapter.capabilities.usage)
 try:

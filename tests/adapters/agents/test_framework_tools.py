@@ -12,8 +12,9 @@ import framework_bench
 import pytest
 
 from proctor.adapters import ToolRefused, supervise
-from proctor.adapters.kit.tool_names import CLIENTS, anywhere, frameworks, recorded_tools
-from proctor.adapters.kit.tool_names.given import tools_given
+from proctor.adapters.kit import client_tools, function_tools
+from proctor.adapters.kit.client_tools import CLIENTS, recorded_tools
+from proctor.adapters.kit.function_tools import tools_given
 from proctor.policies import (
     Capabilities,
     RunContext,
@@ -23,8 +24,8 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.stream.events import ToolCallCompleted, ToolCallRequested
-from proctor.policies.stream.tools import Tool, portable, recorded
+from proctor.policies.events import ToolCallCompleted, ToolCallRequested
+from proctor.policies.events.run_context import Tool, portable, recorded
 from proctor.supervisor import MemoryStore, UsageError, run_once
 
 OUTSIDE = {"not": [{"path": "$.path", "within": "."}]}
@@ -116,17 +117,19 @@ def test_a_misspelt_name_or_input_is_found(make: Any) -> None:
 
 def test_a_function_whose_parameters_do_not_say_what_it_acts_on_is_understood_in_part() -> None:
     """Its name alone would let an allow list admit what nobody can judge."""
-    assert frameworks.own_tool("write_file", ["text"]).unclear == ("path",)
-    assert frameworks.own_tool("move_file", ["source"]).unclear == ("to",)
-    assert frameworks.own_tool("refund", ["path"]).acts == ()
-    assert frameworks.own_tool("Terminal", ["commands"]).acts == ("bash",)
+    assert function_tools.own_tool("write_file", ["text"]).unclear == ("path",)
+    assert function_tools.own_tool("move_file", ["source"]).unclear == ("to",)
+    assert function_tools.own_tool("refund", ["path"]).acts == ()
+    assert function_tools.own_tool("Terminal", ["commands"]).acts == ("bash",)
 
 
 def test_what_the_framework_brings_yields_to_a_function_of_its_name() -> None:
     """And where an agent has both, either place is looked at."""
-    function: frameworks.Function = ("shell", {"properties": {"command": {}}})
-    (own,) = (t for t in frameworks.own_tools([function], frameworks.OPENAI_AGENTS, ()) if t.name == "shell")
-    (both,) = (t for t in frameworks.own_tools([function], frameworks.OPENAI_AGENTS, ["shell"]) if t.name == "shell")
+    function: function_tools.Function = ("shell", {"properties": {"command": {}}})
+    (own,) = (t for t in function_tools.own_tools([function], function_tools.OPENAI_AGENTS, ()) if t.name == "shell")
+    (both,) = (
+        t for t in function_tools.own_tools([function], function_tools.OPENAI_AGENTS, ["shell"]) if t.name == "shell"
+    )
 
     assert own.inputs == {"command": ("$.command",)}
     assert both.inputs == {"command": ("$.command", "$.action.commands[*]")}
@@ -167,7 +170,7 @@ def test_what_the_sdk_brings_is_judged_by_what_it_does(name: str, given: dict[st
     """Nobody holds it; it is judged when the response shows it, and a search is no `fetch`."""
 
     def answer(of: Any) -> str:
-        compiled = compile_policy(merge_policies(policies(of, "deny")), tools=frameworks.OPENAI_AGENTS)
+        compiled = compile_policy(merge_policies(policies(of, "deny")), tools=function_tools.OPENAI_AGENTS)
         return compiled.monitor(RunContext(workspace="/w")).propose(ToolCall(id="c", name=name, input=given)).action
 
     assert answer(rule) == "deny"
@@ -284,9 +287,9 @@ def test_a_call_that_is_understood_in_part_is_denied_by_its_portable_name_and_no
 ) -> None:
     """What its other parameters change, nobody knows."""
     tools = {
-        "by its parameters": (frameworks.own_tool(name, given),),
-        "by its name": frameworks.MOSTLY,
-        "in records": anywhere.TOOLS,
+        "by its parameters": (function_tools.own_tool(name, given),),
+        "by its name": function_tools.MOSTLY,
+        "in records": client_tools.GENERIC_TOOLS,
     }[found]
     tools = recorded(portable(tools))
 
@@ -316,7 +319,7 @@ def test_a_parameter_with_a_default_counts_where_no_call_gives_it() -> None:
 )
 def test_harmless_parameters_are_understood(name: str, given: dict[str, Any]) -> None:
     """So a tool with a timeout is still `bash`; one that is not given changes nothing."""
-    for tools in (frameworks.MOSTLY, anywhere.TOOLS):
+    for tools in (function_tools.MOSTLY, client_tools.GENERIC_TOOLS):
         assert answers_of(tools, name, given, PUSH, "deny") == "allow"
         assert answers_of(tools, name, given, "bash", "allow") == "allow"
 
@@ -333,7 +336,7 @@ def test_what_is_understood_in_part_is_no_evidence_and_fits_every_virtual_name()
             "rules": [{"type": "before", "first": "write", "then": "deploy"}],
         }
     )
-    monitor = compile_policy(merge_policies(policy), tools=frameworks.MOSTLY).monitor(RunContext(workspace="/w"))
+    monitor = compile_policy(merge_policies(policy), tools=function_tools.MOSTLY).monitor(RunContext(workspace="/w"))
     monitor.propose(ToolCall(id="c1", name="write_file", input={"path": "x", "directory": "/etc"}))
     monitor.observe(ToolCallCompleted(tool_call_id="c1", tool_name="write_file"))
 

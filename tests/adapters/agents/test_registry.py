@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import proctor.adapters
-from proctor.adapters.agents.registry import ADAPTERS, Entry, adapter_named
+from proctor.adapters.agents.catalog import ADAPTERS, Entry, adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.policies import encode_event
-from proctor.policies.stream.events import RunStarted
+from proctor.policies.events import RunStarted
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 
@@ -86,16 +86,16 @@ def test_the_listed_names_are_those_that_can_be_imported() -> None:
         (
             "ScriptedAdapter",
             (
-                "proctor.policies.commands.parse",
+                "proctor.policies.shell.parser",
                 "claude_agent_sdk",
-                "proctor.adapters.agents.shell.adapter",
+                "proctor.adapters.agents.shell",
                 "proctor.adapters.agents.replay",
             ),
         ),
         (
             "ReplayAdapter",
             (
-                "proctor.policies.commands.parse",
+                "proctor.policies.shell.parser",
                 "psutil",
                 "claude_agent_sdk",
                 "proctor.adapters.agents.scripted.adapter",

@@ -12,11 +12,8 @@ import pytest
 import trio.testing
 
 from proctor.adapters import ReplayAdapter
-from proctor.adapters.traces.errors import TraceError
-from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.codec import encode_event
-from proctor.policies.stream.events import (
+from proctor.adapters.kit.trace_lines import TraceError
+from proctor.policies.events import (
     BudgetWarned,
     Event,
     MessageReceived,
@@ -35,10 +32,13 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnStarted,
 )
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.codec import encode_event
+from proctor.policies.policy import Policy
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import Adapter, GateAnswer
-from proctor.supervisor.testing.adapters.driving import Drive
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import Adapter, GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 RECORDING: Sequence[Event] = (

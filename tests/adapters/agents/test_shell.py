@@ -10,13 +10,13 @@ import psutil
 import pytest
 
 from proctor.adapters import ShellAdapter
+from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Allow, Deny, Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import Adapter, GateAnswer
-from proctor.supervisor.testing.adapters.driving import Drive, Driven
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import Adapter, GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 async def run(line: str, cwd: Path, *, policy: Policy | None = None, **gate: Any) -> Driven:

@@ -12,7 +12,7 @@ from proctor.adapters import ReplayAdapter, ScriptedAdapter, ShellAdapter
 from proctor.policies import Allow, Deny, Limits, Policy, PolicyViolationError
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 SCRIPT = """
 steps:

@@ -15,8 +15,8 @@ import pytest
 
 from proctor.adapters.claude_hook.settings import KNOCK, hooks, settings_path
 from proctor.policies import RunContext
-from proctor.policies.stream.calls import Capabilities
-from proctor.supervisor.testing.adapters.evidence import Evidence
+from proctor.policies.events.run_context import Capabilities
+from proctor.supervisor.testing.adapter_fixture import Evidence
 
 pytestmark = pytest.mark.claude
 

@@ -11,10 +11,10 @@ import pytest
 from hook_processes import end_residents, residents
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 from proctor.supervisor import RunInfo
-from proctor.supervisor.control.reaping import reap
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.claude
 

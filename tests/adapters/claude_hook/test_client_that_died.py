@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import TERMINAL, RunFailed
-from proctor.supervisor.control.reaping import reap_run
+from proctor.policies.events import TERMINAL, RunFailed
+from proctor.supervisor.control.ownership import reap_run
 
 pytestmark = pytest.mark.anyio
 

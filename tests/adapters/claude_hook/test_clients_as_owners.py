@@ -14,12 +14,12 @@ import pytest
 
 from proctor.adapters.claude_hook import hook_judge, resident
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import TERMINAL, Event, RunCancelled, RunFailed
+from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
-from proctor.supervisor.control.reaping import reap
-from proctor.supervisor.ports.facts import CLIENT
+from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.processes import as_owner
-from proctor.supervisor.run.orphans import passing_owner
+from proctor.supervisor.ports.stored_types import CLIENT
+from proctor.supervisor.run.recovery import passing_owner
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,7 @@ from proctor.adapters.claude_hook.messages.answers import HookAnswer
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import load_policies
 from proctor.supervisor import ApprovalAnswer, ApprovalRequest, run_once
-from proctor.supervisor.testing.fake_adapter import FakeAdapter
-from proctor.supervisor.testing.steps import Ask
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio
 

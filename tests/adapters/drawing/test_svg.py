@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from proctor.adapters.drawing import draw_svg
 from proctor.adapters.drawing.layout import Box, Size, lay_out
 from proctor.policies import compile_policy, merge_policies, parse_policies
-from proctor.policies.drawing import Edge, GraphNode, Section
-from proctor.policies.language.tools import is_person
+from proctor.policies.diagram import Edge, GraphNode, Section
+from proctor.policies.language.selectors import is_person
 from proctor.policies.policy import Policy
 
 SVG = "{http://www.w3.org/2000/svg}"

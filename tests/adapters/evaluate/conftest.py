@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from proctor.adapters.traces import TraceSession
-from proctor.policies.monitor.compiled import CompiledPolicy, compile_policy
+from proctor.policies.events.codec import decode_event
+from proctor.policies.monitor.compiled_policy import CompiledPolicy, compile_policy
 from proctor.policies.reading import parse_policies
 from proctor.policies.stack.merge import merge_policies
-from proctor.policies.stream.codec import decode_event
 
 MakeSession: TypeAlias = Callable[..., TraceSession]
 Compile: TypeAlias = Callable[..., CompiledPolicy]

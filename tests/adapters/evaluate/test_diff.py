@@ -12,7 +12,7 @@ from rich.console import Console
 
 from proctor.adapters.evaluate import DiffTally, SessionChange, compare_sessions, diff_table
 from proctor.adapters.traces import TraceSession
-from proctor.policies.monitor.compiled import CompiledPolicy
+from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
 MakeSession = Callable[..., TraceSession]
 Compile = Callable[..., CompiledPolicy]

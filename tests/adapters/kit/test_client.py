@@ -10,10 +10,10 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from proctor.adapters.kit.processes.client import ClientProcess, start_client
-from proctor.adapters.kit.wire.byte_lines import ByteLines, EndlessLineError
+from proctor.adapters.kit.client_process import ClientProcess, start_client
+from proctor.adapters.kit.jsonrpc import ByteLines, EndlessLineError
 from proctor.supervisor.errors import ProviderUnavailableError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from proctor.adapters.kit import EventStream, GateLink, helpers
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, MessageReceived, RunCompleted
+from proctor.policies.events import Event, MessageReceived, RunCompleted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import GateAnswer, Launch, ProviderError
 
 Gate = Callable[[ToolCall], Awaitable[GateAnswer]]

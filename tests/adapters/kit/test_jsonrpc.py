@@ -12,8 +12,8 @@ import anyio.abc
 import pytest
 from anyio.streams.stapled import StapledObjectStream
 
-from proctor.adapters.kit.wire.jsonrpc import Peer, RpcClosedError, RpcError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.kit.jsonrpc import Peer, RpcClosedError, RpcError
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

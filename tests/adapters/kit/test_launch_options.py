@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from proctor.adapters import AmpAdapter, ClaudeAdapter, CodexAdapter
-from proctor.adapters.agents.amp import options as amp
-from proctor.adapters.agents.claude import options as claude
-from proctor.adapters.agents.codex import options as codex
+from proctor.adapters.agents.amp import adapter as amp
+from proctor.adapters.agents.claude import launch as claude
+from proctor.adapters.agents.codex import adapter as codex
 from proctor.adapters.agents.openai_agents import adapter as openai_agents
-from proctor.adapters.agents.pydantic_ai import options as pydantic_ai
+from proctor.adapters.agents.pydantic_ai import adapter as pydantic_ai
 from proctor.adapters.kit import run_limits
 from proctor.adapters.kit.launch_options import limit_options
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.supervisor.ports.adapters import Adapter, LaunchOptions
+from proctor.supervisor.ports.adapter import Adapter, LaunchOptions
 
 
 def stack_of(*policies: dict[str, Any]) -> Policy:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.kit import MessageCall, extract_calls
-from proctor.adapters.kit.values.jsonable import plain
+from proctor.adapters.kit.values import plain
 from proctor.supervisor.errors import UsageError
 
 

@@ -11,9 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from proctor.adapters.kit.processes.client import ClientProcess, start_client
-from proctor.adapters.kit.wire.byte_lines import ByteLines
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.kit.client_process import ClientProcess, start_client
+from proctor.adapters.kit.jsonrpc import ByteLines
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

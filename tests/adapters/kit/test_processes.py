@@ -15,9 +15,9 @@ import anyio.lowlevel
 import psutil
 import pytest
 
-from proctor.adapters.kit.processes import process_tree as processes
-from proctor.adapters.kit.processes.process_tree import ProcessTree, marked_environment, process_rungs
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.kit import process_tree as processes
+from proctor.adapters.kit.process_tree import ProcessTree, marked_environment, process_rungs
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 DEAF = "trap '' TERM HUP INT; "
 

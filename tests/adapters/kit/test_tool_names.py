@@ -15,7 +15,7 @@ from proctor.adapters.agents.amp import AmpAdapter
 from proctor.adapters.agents.claude import ClaudeAdapter
 from proctor.adapters.agents.codex import CodexAdapter
 from proctor.adapters.evaluate import judge_session
-from proctor.adapters.kit.tool_names import CLIENTS, recorded_tools
+from proctor.adapters.kit.client_tools import CLIENTS, recorded_tools
 from proctor.adapters.traces import read_sessions
 from proctor.policies import (
     RunContext,
@@ -27,8 +27,8 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.stream.tools import PORTABLE, portable
-from proctor.supervisor.ports.adapters import Adapter
+from proctor.policies.events.run_context import PORTABLE, portable
+from proctor.supervisor.ports.adapter import Adapter
 
 
 def refused(policy: dict[str, Any], path: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from proctor.adapters.kit.transcript import retold
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     MessageReceived,
     MessageSent,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from proctor.adapters.agents.registry import ADAPTERS
+from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.adapters.cli.app import app
 from proctor.adapters.matrix import markdown, matrix, missing
 from proctor.adapters.matrix.page import BEGIN, END, replaced

@@ -12,19 +12,18 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from proctor.supervisor.testing.adapters.driving import Answering, Drive
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.adapter_fixture import Answering, Drive
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
 
 from mcp import Client
 
-from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
-from proctor.adapters.mcp_proxy.serving import Serving, serve
+from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter, Serving, serve
 from proctor.adapters.mcp_proxy.upstream import CommandUpstream
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 from proctor.supervisor import MemoryStore, Store
 
 QUICK = Path(__file__).with_name("quick_server.py")

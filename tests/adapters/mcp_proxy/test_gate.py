@@ -13,7 +13,7 @@ import pytest
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.supervisor import StoreError
-from proctor.supervisor.control.approvals import pending
+from proctor.supervisor.control.approval_inbox import pending
 from proctor.supervisor.testing import FaultyStore
 
 pytestmark = pytest.mark.anyio
@@ -86,7 +86,7 @@ async def test_another_process_approves_a_held_call(bench: Any) -> None:
         "import sys, anyio\n"
         "from proctor.adapters.stores import SQLiteStore\n"
         "from proctor.supervisor import ApprovalAnswer\n"
-        "from proctor.supervisor.control.approvals import answer\n"
+        "from proctor.supervisor.control.approval_inbox import answer\n"
         "async def main():\n"
         "    async with SQLiteStore(sys.argv[1]) as store:\n"
         "        await answer(store, sys.argv[2], ApprovalAnswer(granted=True, by='ana'))\n"

@@ -75,7 +75,7 @@ async def test_a_trusted_servers_annotations_name_its_tools(bench: Any, rule: st
 
 async def test_a_server_that_offers_more_than_when_it_was_read_is_not_believed(bench: Any) -> None:
     """A tool that appears later has no annotation the policy could go by: it is neither shown nor called."""
-    from proctor.adapters.mcp_proxy.visibility import Visibility
+    from proctor.adapters.mcp_proxy.tools import Visibility
 
     visibility = Visibility(list, {"read"})
 

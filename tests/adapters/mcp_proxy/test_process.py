@@ -17,7 +17,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 CODE = "from proctor.adapters.cli import main; main()"
 QUICK = [sys.executable, "-S", str(Path(__file__).with_name("quick_server.py"))]

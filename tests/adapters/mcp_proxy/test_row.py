@@ -9,9 +9,10 @@ import pytest
 
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.upstream import CommandUpstream
-from proctor.policies.stream.calls import Capabilities, ToolCall
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.adapters.evidence import Evidence
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Capabilities
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Evidence
 
 DENY = "{name: p, on_violation: %s, tool_rules: [{deny: [write]}]}"
 

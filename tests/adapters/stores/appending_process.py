@@ -18,7 +18,7 @@ import anyio
 import trio  # noqa: F401 loaded once, before the first fork
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import MessageReceived
+from proctor.policies.events import MessageReceived
 
 SESSIONS = ("s0", "s1", "s2")
 TASKS = 4

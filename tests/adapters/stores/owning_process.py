@@ -24,11 +24,11 @@ import trio  # noqa: F401 loaded once, before the first fork
 
 from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.adapters.stores.store_names import is_url
+from proctor.policies.events import Event, MessageReceived
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor import ProctorError, RunFilter, Supervisor, execute_run
 from proctor.supervisor.control import ownership
-from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 OPEN = Policy(name="open")

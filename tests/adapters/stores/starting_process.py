@@ -12,7 +12,7 @@ import sys
 import anyio
 
 from proctor.adapters.stores import PostgresStore
-from proctor.policies.stream.events import MessageReceived
+from proctor.policies.events import MessageReceived
 
 
 async def start(url: str, schema: str, name: str) -> str:

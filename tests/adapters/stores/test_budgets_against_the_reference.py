@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reference.budgets import Ref
 
 from proctor.adapters.stores import MemoryStore, SQLiteStore
-from proctor.policies.budget import BudgetClaim
-from proctor.policies.stream.events import RunCompleted, RunStarted
-from proctor.supervisor.ports.facts import Owner, RunInfo
-from proctor.supervisor.ports.ledger import Draw
+from proctor.policies.events import RunCompleted, RunStarted
+from proctor.policies.limits import BudgetClaim
+from proctor.supervisor.ports.budget_ledger import Draw
+from proctor.supervisor.ports.stored_types import Owner, RunInfo
 
 HOUR, DAY = 3_600_000, 86_400_000
 START = 1_761_868_800_000  # the last day of a month, 2025-10-31

@@ -14,9 +14,9 @@ from spending_processes import DEAREST_USD, MOST_USD, opened, shared
 
 from proctor.policies import PolicyViolationError
 from proctor.supervisor import all_runs, run_once
-from proctor.supervisor.ports.ledger import BudgetInfo
+from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROCESS = Path(__file__).parents[2] / "spending_processes.py"
 PROCESSES, RUNS = 16, 1

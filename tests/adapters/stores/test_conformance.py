@@ -11,8 +11,8 @@ import pytest
 from postgres_server import DEBIANS, OwnServer, needs_debians_server, needs_postgres, new_schema
 
 from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
-from proctor.supervisor.ports.adapters import Store
-from proctor.supervisor.testing.stores.conformance import StoreConformance
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.testing.suites import StoreConformance
 
 
 @pytest.mark.anyio

@@ -11,9 +11,9 @@ from page_blocks import ROOT, words
 from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
-from proctor.adapters.stores.audit.auditing import audited
+from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import ToolApprovalRequested
+from proctor.policies.events import ToolApprovalRequested
 from proctor.supervisor import Supervisor
 from proctor.supervisor.testing import Ask, FakeAdapter
 

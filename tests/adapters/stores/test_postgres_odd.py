@@ -9,9 +9,9 @@ import pytest
 from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
-from proctor.policies.stream.events import MessageReceived, RunStarted, TokenUsageUpdated
+from proctor.policies.events import MessageReceived, RunStarted, TokenUsageUpdated
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.facts import RunFilter, RunInfo
+from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 
 pytestmark = needs_postgres
 

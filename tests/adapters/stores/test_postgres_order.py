@@ -10,9 +10,9 @@ import pytest
 from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
-from proctor.policies.stream.events import MessageReceived
-from proctor.supervisor.ports.orders import Cancel
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.policies.events import MessageReceived
+from proctor.supervisor.ports.stored_types import Cancel
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 if TYPE_CHECKING:
     import psycopg

@@ -10,12 +10,13 @@ from page_blocks import ROOT, blocks
 from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
-from proctor.adapters.stores.audit.auditing import audited
+from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.postgres.schema import SCHEMA_VERSION
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import RecordPruned
+from proctor.policies.events import RecordPruned
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import StoreError, run_once
-from proctor.supervisor.ports.orders import Block, Lift
+from proctor.supervisor.ports.stored_types import Block, Lift
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = needs_own_server

@@ -15,7 +15,7 @@ import pytest
 from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = needs_postgres
 

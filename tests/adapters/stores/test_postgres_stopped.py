@@ -12,11 +12,11 @@ import pytest
 from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
-from proctor.policies.stream.events import MessageReceived
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.policies.events import MessageReceived
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 if TYPE_CHECKING:
-    from proctor.adapters.stores.postgres.connection.connecting import Connection
+    from proctor.adapters.stores.postgres.connection import Connection
 
 pytestmark = needs_postgres
 

@@ -12,7 +12,7 @@ import pytest
 from postgres_server import DEBIANS, OwnServer, needs_debians_server
 
 from proctor.adapters.stores import PostgresStore
-from proctor.policies.stream.events import MessageReceived
+from proctor.policies.events import MessageReceived
 from proctor.supervisor.errors import StoreError
 
 pytestmark = needs_debians_server

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema.tables import MIGRATIONS
-from proctor.policies.stream.events import Event, MessageReceived
+from proctor.adapters.stores.sqlite.schema import MIGRATIONS
+from proctor.policies.events import Event, MessageReceived
 
 pytestmark = pytest.mark.anyio
 CHAINED = next(n for n, (name, _) in enumerate(MIGRATIONS, 1) if name.startswith("records tied"))

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import Event
+from proctor.policies.events import Event
 
 PROCESS = Path(__file__).with_name("appending_process.py")
 SESSIONS = ("s0", "s1", "s2")

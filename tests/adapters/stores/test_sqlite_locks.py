@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.auditing import audited
-from proctor.adapters.stores.sqlite.file import descriptors
-from proctor.policies.stream.events import MessageReceived, RunCompleted, RunStarted
+from proctor.adapters.stores.audit.audit import audited
+from proctor.adapters.stores.sqlite import file as descriptors
+from proctor.policies.events import MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import StoreError, export_lines, import_lines, prune
 
 PROCESS = Path(__file__).with_name("appending_process.py")

@@ -13,12 +13,12 @@ import pytest
 
 from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.auditing import audited
-from proctor.adapters.stores.sqlite.schema.tables import SCHEMA_VERSION
+from proctor.adapters.stores.audit.audit import audited
+from proctor.adapters.stores.sqlite.schema import SCHEMA_VERSION
 from proctor.policies import Policy, parse_policies
-from proctor.policies.stream.events import RunCancelled, RunCompleted, RunFailed
+from proctor.policies.events import RunCancelled, RunCompleted, RunFailed
 from proctor.supervisor import ApprovalAnswer, ApprovalError, answer, execute_run, pending, run_once
-from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 anyone = pytest.mark.anyio

@@ -11,9 +11,8 @@ import anyio
 import msgspec
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema.tables import APPLICATION_ID, MIGRATIONS, take_step
-from proctor.policies.stream.codec import encode_event
-from proctor.policies.stream.events import (
+from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, take_step
+from proctor.policies.events import (
     Event,
     MessageReceived,
     PolicyViolated,
@@ -23,7 +22,8 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     at_ms,
 )
-from proctor.supervisor.ports.adapters import RunInfo
+from proctor.policies.events.codec import encode_event
+from proctor.supervisor.ports.stored_types import RunInfo
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 

@@ -16,10 +16,10 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema.tables import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, take_step
-from proctor.policies.stream.events import Event, MessageReceived, RunStarted
+from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, take_step
+from proctor.policies.events import Event, MessageReceived, RunStarted
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.orders import Cancel
+from proctor.supervisor.ports.stored_types import Cancel
 
 
 async def write_some(path: Path) -> list[Event]:

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor.ports.orders import Cancel
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.stored_types import Cancel
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROCESS = Path(__file__).with_name("appending_process.py")
 TASKS = 4

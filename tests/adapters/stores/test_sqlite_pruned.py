@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema.tables import APPLICATION_ID, MIGRATIONS
-from proctor.policies.stream.events import Event, MessageReceived, RunCompleted, RunStarted
+from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import StoreError, Supervisor, prune
-from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.store import Store
 
 PROCESS = Path(__file__).with_name("appending_process.py")
 OLD = datetime.now(UTC) - timedelta(days=100)

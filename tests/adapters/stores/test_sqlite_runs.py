@@ -13,12 +13,11 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunFailed
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.testing.steps import Step
+from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +25,7 @@ OPEN = Policy(name="open")
 PROCESS = """
 import sys, anyio
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import MessageStreamed
+from proctor.policies.events import MessageStreamed
 from proctor.policies.policy import Policy
 from proctor.supervisor import run_once
 from proctor.supervisor.testing import FakeAdapter

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.tables.batch import Batch
-from proctor.policies.stream.events import Event, MessageReceived
+from proctor.adapters.stores.tables.transactions import Batch
+from proctor.policies.events import Event, MessageReceived
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

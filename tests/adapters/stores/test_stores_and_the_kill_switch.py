@@ -15,7 +15,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import KillOutcome, KillSwitch, all_runs
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 MANY = Path(__file__).parents[2] / "supervisor" / "many_runs.py"
 

@@ -49,7 +49,7 @@ async def main():
 
 
 anyio.run(main)
-parts = ("psycopg", "asyncpg", "ray", "proctor.adapters.cluster", "proctor.adapters.stores.postgres")
+parts = ("psycopg", "asyncpg", "ray", "proctor.adapters.fleet", "proctor.adapters.stores.postgres")
 print([name for name in sys.modules if name.split(".")[0] in parts or name.startswith(parts[3:])])
 print([name for name in ("reserve", "settle", "budgets", "claim_run") if COUNTS[name]])
 """

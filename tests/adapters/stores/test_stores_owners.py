@@ -20,12 +20,12 @@ from postgres_server import needs_postgres, new_database
 from stopping import stop_between_writes
 
 from proctor.adapters.stores import open_store
-from proctor.adapters.stores.audit.auditing import audited
+from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
-from proctor.policies.stream.events import TERMINAL, Event, RunCompleted, RunFailed
+from proctor.policies.events import TERMINAL, Event, RunCompleted, RunFailed
 from proctor.supervisor import RunInfo, Store, StoreError, create_run
-from proctor.supervisor.control.reaping import reap
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 KILLS = int(os.environ.get("PROCTOR_KILLS", "6"))
 RACES = 5

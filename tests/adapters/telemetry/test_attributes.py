@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.adapters.agents.registry import ADAPTERS
-from proctor.adapters.telemetry import names
+from proctor.adapters.agents.catalog import ADAPTERS
+from proctor.adapters.telemetry import attributes
 from proctor.adapters.telemetry.attributes import of_agent
 
 
@@ -15,4 +15,4 @@ from proctor.adapters.telemetry.attributes import of_agent
 def test_an_adapter_whose_models_are_one_providers_goes_by_its_name(adapter: str, provider: str) -> None:
     """The adapters are called as they are made."""
     assert adapter in ADAPTERS
-    assert of_agent(adapter, None)[names.PROVIDER] == provider
+    assert of_agent(adapter, None)[attributes.PROVIDER] == provider

@@ -25,9 +25,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from proctor.adapters import ShellAdapter
 from proctor.adapters.telemetry import OpenTelemetry
-from proctor.policies.policy import Limits, Policy
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import run_once
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -149,7 +150,7 @@ async def test_an_agents_processes_know_of_their_run_and_of_no_other(tmp_path: P
 def test_nothing_of_it_is_imported_where_nobody_asks_for_it() -> None:
     """Not by the supervisor, the command line, nor the adapters that are ours alone."""
     program = (
-        "import sys, proctor.supervisor.api.supervisor, proctor.adapters.cli.commands.agents.run\n"
+        "import sys, proctor.supervisor.api.supervisor, proctor.adapters.cli.commands.run\n"
         "import proctor.adapters.stores.sqlite, proctor.adapters.agents.claude.adapter\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'proctor.adapters.telemetry'))])"
     )

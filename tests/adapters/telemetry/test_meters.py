@@ -13,12 +13,12 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from proctor.adapters.telemetry import OpenTelemetry
+from proctor.policies.events import TokenUsageUpdated
+from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Deny, Policy
-from proctor.policies.stream.calls import Capabilities
-from proctor.policies.stream.events import TokenUsageUpdated
 from proctor.supervisor import ApprovalAnswer, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
-from proctor.supervisor.testing.steps import Step
+from proctor.supervisor.testing.fakes import Step
 
 pytestmark = pytest.mark.anyio
 

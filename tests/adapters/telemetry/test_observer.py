@@ -14,11 +14,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from proctor.adapters.telemetry import OpenTelemetry, trace_metadata
-from proctor.adapters.telemetry.open_runs import MOST_OPEN
+from proctor.adapters.telemetry.observer import MOST_OPEN
 from proctor.policies import PolicyViolationError, RunContext
-from proctor.policies.policy import Deny, Limits, Policy
-from proctor.policies.stream.calls import Capabilities
-from proctor.policies.stream.events import TokenUsageUpdated, ToolCallStarted
+from proctor.policies.events import TokenUsageUpdated, ToolCallStarted
+from proctor.policies.events.run_context import Capabilities
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import (
     ApprovalAnswer,
     MemoryStore,
@@ -28,7 +29,7 @@ from proctor.supervisor import (
     run_once,
 )
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter
-from proctor.supervisor.testing.steps import Step
+from proctor.supervisor.testing.fakes import Step
 
 pytestmark = pytest.mark.anyio
 

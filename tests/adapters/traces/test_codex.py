@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.traces import TraceSession, read_sessions
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     MessageSent,
     RunCancelled,
     RunCompleted,

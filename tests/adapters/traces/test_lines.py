@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from proctor.adapters.traces import TraceError, lines, read_sessions
+from proctor.adapters.kit import trace_lines
+from proctor.adapters.traces import TraceError, read_sessions
 from proctor.policies.errors import ProctorError
 
 SESSION = {"id": "s1", "events": [{"type": "tool_call", "id": "c1", "name": "read", "arguments": {}}]}
@@ -149,7 +150,7 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would fill the memory before anybody could say what it is."""
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(trace_lines, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"{" * 1001)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proctor.adapters.traces import TraceSession
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     MessageReceived,
     MessageSent,
     TokenUsageUpdated,

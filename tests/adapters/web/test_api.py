@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import web_server
 
-from proctor.adapters.web.api import OPERATIONS
+from proctor.adapters.web.server import OPERATIONS
 
 POLICY = """\
 name: org

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.adapters.kit.tool_names import acp, amp, claude, codex
-from proctor.adapters.web.call_shown import MOST_LINES, call_shown
-from proctor.adapters.web.views import CallShown
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.tools import Tool
+from proctor.adapters.kit import client_tools
+from proctor.adapters.operations.call_view import MOST_LINES, call_shown
+from proctor.adapters.operations.views import CallShown
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Tool
 
 
 def shown(name: str, input: dict[str, Any], tools: tuple[Tool, ...] = ()) -> CallShown:
@@ -25,7 +25,9 @@ def lines(found: CallShown) -> list[str]:
 
 def test_a_command_line_is_taken_apart() -> None:
     """As policies judge it: nested lines too, and why not all of it can be seen."""
-    (line,) = shown("Bash", {"command": "bash -c 'rm -r x' && $TOOL y", "timeout": 5}, claude.TOOLS).commands
+    (line,) = shown(
+        "Bash", {"command": "bash -c 'rm -r x' && $TOOL y", "timeout": 5}, client_tools.CLAUDE_TOOLS
+    ).commands
 
     assert [part.argv for part in line.parts][:2] == [("bash", "-c", "rm -r x"), ("rm", "-r", "x")]
     assert line.dynamic is not None
@@ -33,7 +35,7 @@ def test_a_command_line_is_taken_apart() -> None:
 
 def test_a_command_given_as_words_is_quoted() -> None:
     """Codex gives a list; a blank in a word does not make two of it."""
-    found = shown("shell", {"command": ["cat", "a b"], "workdir": "/w"}, codex.TOOLS)
+    found = shown("shell", {"command": ["cat", "a b"], "workdir": "/w"}, client_tools.CODEX_TOOLS)
 
     assert found.commands[0].line == "cat 'a b'"
     assert found.rest == {"workdir": "/w"}
@@ -42,11 +44,15 @@ def test_a_command_given_as_words_is_quoted() -> None:
 @pytest.mark.parametrize(
     ("name", "input", "tools"),
     [
-        ("Edit", {"file_path": "f", "old_string": "a\nb\n", "new_string": "a\nc\n"}, claude.TOOLS),
-        ("edit_file", {"path": "f", "old_str": "a\nb\n", "new_str": "a\nc\n"}, amp.TOOLS),
-        ("edit", {"filePath": "f", "oldString": "a\nb\n", "newString": "a\nc\n"}, acp.TOOLS),
-        ("edit", {"diffs": [{"path": "f", "old_text": "a\nb\n", "new_text": "a\nc\n"}]}, acp.TOOLS),
-        ("MultiEdit", {"file_path": "f", "edits": [{"old_string": "a\nb\n", "new_string": "a\nc\n"}]}, claude.TOOLS),
+        ("Edit", {"file_path": "f", "old_string": "a\nb\n", "new_string": "a\nc\n"}, client_tools.CLAUDE_TOOLS),
+        ("edit_file", {"path": "f", "old_str": "a\nb\n", "new_str": "a\nc\n"}, client_tools.AMP_TOOLS),
+        ("edit", {"filePath": "f", "oldString": "a\nb\n", "newString": "a\nc\n"}, client_tools.ACP_TOOLS),
+        ("edit", {"diffs": [{"path": "f", "old_text": "a\nb\n", "new_text": "a\nc\n"}]}, client_tools.ACP_TOOLS),
+        (
+            "MultiEdit",
+            {"file_path": "f", "edits": [{"old_string": "a\nb\n", "new_string": "a\nc\n"}]},
+            client_tools.CLAUDE_TOOLS,
+        ),
     ],
 )
 def test_an_edit_of_every_client_is_lines(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
@@ -61,24 +67,30 @@ def test_an_edit_of_every_client_is_lines(name: str, input: dict[str, Any], tool
 def test_a_patch_and_a_new_file_are_lines_too() -> None:
     """Codex's patches come as they are; what is written is all added."""
     patch = {"changes": [{"path": "f", "kind": "update", "diff": "@@\n-a\n+b"}]}
-    found = shown("apply_patch", patch, codex.TOOLS)
+    found = shown("apply_patch", patch, client_tools.CODEX_TOOLS)
 
     assert lines(found) == ["@@@", "-a", "+b"]
     assert (found.edits[0].rest, found.rest) == ({"kind": "update"}, {})
-    assert lines(shown("Write", {"file_path": "f", "content": "a\n\nb\n"}, claude.TOOLS)) == ["+a", "+", "+b"]
+    assert lines(shown("Write", {"file_path": "f", "content": "a\n\nb\n"}, client_tools.CLAUDE_TOOLS)) == [
+        "+a",
+        "+",
+        "+b",
+    ]
 
 
 def test_what_an_edit_does_not_tell_stands_beside_it() -> None:
     """An argument nobody foresaw, a line break that goes, lines beyond the bound."""
     found = shown(
-        "Edit", {"file_path": "f", "old_string": "a\n", "new_string": "a", "replace_all": True}, claude.TOOLS
+        "Edit",
+        {"file_path": "f", "old_string": "a\n", "new_string": "a", "replace_all": True},
+        client_tools.CLAUDE_TOOLS,
     )
     mixed = {"file_path": "f", "edits": [{"old_string": "a", "new_string": "b", "replace_all": True}]}
     long = shown("write", {"path": "f", "content": "x\n" * (MOST_LINES + 5)})
 
     assert found.rest == {"replace_all": True}
     assert lines(found) == [" a", "+(no line break at the end)"]
-    assert shown("MultiEdit", mixed, claude.TOOLS).edits[0].rest == {"replace_all": True}
+    assert shown("MultiEdit", mixed, client_tools.CLAUDE_TOOLS).edits[0].rest == {"replace_all": True}
     assert (len(long.edits[0].lines), long.edits[0].cut) == (MOST_LINES, 5)
 
 
@@ -107,7 +119,7 @@ _NAMES = st.sampled_from(
 @given(
     st.sampled_from(["bash", "write", "edit", "other", "Bash", "Edit", "apply_patch"]),
     st.dictionaries(_NAMES, _VALUES | st.lists(st.dictionaries(_NAMES, st.text()), max_size=3)),
-    st.sampled_from([(), claude.TOOLS, codex.TOOLS, acp.TOOLS]),
+    st.sampled_from([(), client_tools.CLAUDE_TOOLS, client_tools.CODEX_TOOLS, client_tools.ACP_TOOLS]),
 )
 def test_nothing_of_any_input_is_left_out(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
     """What is not in `rest` is shown by a command, or by an edit's lines and path: every line of every text."""

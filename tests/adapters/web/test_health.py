@@ -15,14 +15,14 @@ import pytest
 import web_server
 from postgres_server import OwnServer, needs_own_server
 
-from proctor.adapters.kit.wire.http_server import listening, url_of
+from proctor.adapters.kit.http_server import listening, url_of
+from proctor.adapters.operations.identities import one_token
 from proctor.adapters.stores import open_store
-from proctor.adapters.web.api.health import KEPT_S, StoreHealth
-from proctor.adapters.web.identities import one_token
-from proctor.adapters.web.serving import serve
-from proctor.supervisor.ports.facts import RunInfo
-from proctor.supervisor.store.memory.store import MemoryStore
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.adapters.web.api_control import KEPT_S, StoreHealth
+from proctor.adapters.web.server import serve
+from proctor.supervisor.ports.stored_types import RunInfo
+from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 def test_anybody_may_learn_that_all_is_well_and_nothing_else(site: web_server.Site) -> None:

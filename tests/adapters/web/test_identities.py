@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.adapters.web.identities import read_tokens
+from proctor.adapters.operations.identities import read_tokens
 from proctor.supervisor.errors import UsageError
 
 

@@ -9,8 +9,8 @@ import pytest
 import web_server
 from web_server import ANA, EVE
 
-from proctor.adapters.web.identities import AccessTokens, one_token
-from proctor.adapters.web.tries import AT_MOST, WINDOW_S, TooManyTriesError, Tries
+from proctor.adapters.operations.identities import AccessTokens, one_token
+from proctor.adapters.web.auth import AT_MOST, WINDOW_S, TooManyTriesError, Tries
 
 GOOD = "a-token-that-is-good"
 

@@ -20,10 +20,11 @@ from cloudevents.v1.http import from_http
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.webhook import Target, cursor_of, send, target_of
-from proctor.policies.stream import events as ev
+from proctor.policies import events as ev
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import RunInfo, Store
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.ports.stored_types import RunInfo
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 SECRET = "a-secret-both-sides-know"
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.adapters.driving import Drive
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from proctor.policies import parse_policies
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import run_once
-from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.supervisor.ports.adapter import GateAnswer
 from tests.fuzz.call_ids import Responses, at_random, command, examples
 
 pytestmark = pytest.mark.anyio

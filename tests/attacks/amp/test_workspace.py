@@ -9,10 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from proctor.adapters.agents.amp.adapter import settings_for
 from proctor.adapters.agents.amp.gate_socket import open_gate_socket
-from proctor.adapters.agents.amp.options import settings_for
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 

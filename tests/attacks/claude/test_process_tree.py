@@ -16,7 +16,7 @@ import pytest
 
 from proctor.policies import parse_policies
 from proctor.supervisor import run_once
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [
     pytest.mark.claude,

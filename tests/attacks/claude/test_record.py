@@ -10,7 +10,7 @@ import pytest
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.traces import read_sessions
 from proctor.policies import compile_policy, merge_policies, parse_policies
-from proctor.policies.stream.events import ToolCallRequested, ToolCallStarted
+from proctor.policies.events import ToolCallRequested, ToolCallStarted
 from proctor.supervisor import run_once
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from proctor.policies import parse_policies
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import ErrorOccurred, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events import ErrorOccurred, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.supervisor.ports.adapter import GateAnswer
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import ToolCallStarted
+from proctor.policies.events import ToolCallStarted
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
 

@@ -13,8 +13,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Allow, Limits, Policy, RunContext, compile_policy, merge_policies, parse_policies
-from proctor.policies.stream.calls import ToolCall, input_digest
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     EVENT_TYPES,
     TERMINAL,
     Event,
@@ -26,6 +25,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     Unrecognized,
 )
+from proctor.policies.events.calls import ToolCall, input_digest
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalRequest,
@@ -41,7 +41,7 @@ from proctor.supervisor import (
     pending,
     run_once,
 )
-from proctor.supervisor.redaction.redactor import EXACT
+from proctor.supervisor.redaction import EXACT
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
 from .secrets import HEARTS, SECRETS

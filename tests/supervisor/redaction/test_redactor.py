@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.policies.stream.codec import encode_event
-from proctor.policies.stream.events import Event, MessageReceived, ToolCallStarted
-from proctor.supervisor import Redaction, UsageError
-from proctor.supervisor.redaction import Redactor, patterns
-from proctor.supervisor.redaction.detector import Detector
+from proctor.policies.events import Event, MessageReceived, ToolCallStarted
+from proctor.policies.events.codec import encode_event
+from proctor.supervisor import Redaction, UsageError, redaction
+from proctor.supervisor.redaction import Detector, Redactor
 
 from .secrets import HEARTS, SECRETS
 
@@ -141,7 +140,7 @@ def test_the_environment_says_what_holds_for_every_process(monkeypatch: pytest.M
         Redaction.of_environment()
 
 
-SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(patterns.shipped())}
+SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(redaction.shipped())}
 
 
 @pytest.mark.parametrize("name", SHIPPED)

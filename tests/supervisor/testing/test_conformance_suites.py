@@ -14,14 +14,17 @@ import pytest
 from msgspec.structs import replace
 
 from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
-from proctor.policies.stream.calls import Capabilities, ToolCall, Usage
-from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed, ToolOutcome
+from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolOutcome
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Capabilities, Usage
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch, Provider, RunInfo, Store
-from proctor.supervisor.store.memory.store import MemoryStore
+from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
+from proctor.supervisor.ports.store import Store
+from proctor.supervisor.ports.stored_types import RunInfo
+from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
-from proctor.supervisor.testing.stores.conformance import StoreConformance
+from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.suites import AdapterConformance, StoreConformance
 
 Gate = Callable[[ToolCall], Any]
 Stream = AsyncIterator[Event]

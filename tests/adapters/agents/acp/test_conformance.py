@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
-from proctor.policies.stream.calls import Usage
+from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
-from proctor.supervisor.testing.adapters.checks import AdapterChecks
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
-from proctor.supervisor.testing.adapters.gating import GatingChecks
-from proctor.supervisor.testing.adapters.refusing import RefusingChecks
-from proctor.supervisor.testing.adapters.showing import ShowingChecks
-from proctor.supervisor.testing.adapters.supervising import SupervisingChecks
+from proctor.supervisor.testing.adapter_fixture import AdapterChecks, Agent
+from proctor.supervisor.testing.adapter_gate import GatingChecks, RefusingChecks, ShowingChecks
+from proctor.supervisor.testing.adapter_policies import SupervisingChecks
+from proctor.supervisor.testing.suites import AdapterConformance
 
 STAY = "trap '' TERM HUP; setsid sleep 73002 & (setsid sleep 73002 &); touch up; sleep 73002"
 USED = {"inputTokens": 10, "outputTokens": 2, "cachedReadTokens": 4, "totalTokens": 16}

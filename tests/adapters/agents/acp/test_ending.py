@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import ErrorOccurred, MessageStreamed, RunCompleted, RunFailed, ToolCallStarted
+from proctor.policies.events import ErrorOccurred, MessageStreamed, RunCompleted, RunFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch
-from proctor.supervisor.testing.adapters.driving import Drive
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
+from proctor.supervisor.testing.adapter_fixture import Drive
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -142,7 +142,7 @@ async def test_garbage_is_reported_and_an_early_end_is_an_error(
 
 async def test_a_line_without_end_is_an_error(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded."""
-    monkeypatch.setattr("proctor.adapters.kit.wire.jsonrpc.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("proctor.adapters.kit.jsonrpc.MAX_LINE_BYTES", 1000)
     done = await scripts.run(scripts.adapter({"long": 400_000}, {"silence": True}))
 
     assert isinstance(done.error, ProviderError)

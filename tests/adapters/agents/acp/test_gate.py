@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import RunCompleted, ToolCallFailed, ToolCallStarted
-from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.policies.events import RunCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import GateAnswer
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import pytest
 from proctor.adapters.agents.acp import AcpAdapter
 from proctor.adapters.agents.acp.probe import BY_COMMAND, BY_EDIT, ProbeReport, probe
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

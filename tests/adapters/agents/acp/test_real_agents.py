@@ -10,9 +10,7 @@ import anyio
 import psutil
 import pytest
 
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ErrorOccurred,
     Event,
     MessageReceived,
@@ -22,11 +20,14 @@ from proctor.policies.stream.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, RunResult, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.adapters.driving import Drive, Driven
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

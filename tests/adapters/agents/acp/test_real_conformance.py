@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from proctor.policies.stream.calls import Usage
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
-from proctor.supervisor.testing.adapters.driving import Drive
+from proctor.policies.events.run_context import Usage
+from proctor.supervisor.testing.adapter_fixture import Agent, Drive
+from proctor.supervisor.testing.suites import AdapterConformance
 
 SLEEP = "sleep 73006"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"

@@ -9,9 +9,8 @@ import pytest
 
 from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
 from proctor.adapters.agents.acp.known_agents import switched
-from proctor.adapters.agents.acp.usage import CostMeter, prompt_usage
-from proctor.policies.policy import Deny, Limits, Policy
-from proctor.policies.stream.events import (
+from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
+from proctor.policies.events import (
     MessageReceived,
     MessageStreamed,
     SessionStarted,
@@ -20,9 +19,11 @@ from proctor.policies.stream.events import (
     TurnStarted,
     Unrecognized,
 )
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 MODES = {"modes": {"availableModes": [{"id": "ask"}, {"id": "yolo"}], "currentModeId": "ask"}}
 MODELS = {"models": {"availableModels": [{"modelId": "big"}, {"modelId": "small"}], "currentModelId": "big"}}

@@ -7,11 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.policy import Deny, Limits, Policy
-from proctor.policies.stream.events import TERMINAL
+from proctor.policies.events import TERMINAL
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, run_once
-from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

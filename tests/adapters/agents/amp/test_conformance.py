@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.amp import AmpAdapter
-from proctor.policies.stream.calls import Usage
+from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.suites import AdapterConformance
 
 STAY = "trap '' TERM HUP; setsid sleep 73003 & (setsid sleep 73003 &); touch up; sleep 73003"
 STAND_IN = Path(__file__).parent / "stand_in.py"

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from proctor.adapters.agents.amp import AmpAdapter
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ErrorOccurred,
     MessageReceived,
     RunCompleted,
@@ -21,8 +21,8 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import GateAnswer, Launch
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import GateAnswer, Launch
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

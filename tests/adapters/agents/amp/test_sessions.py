@@ -11,12 +11,13 @@ import loopback
 import pytest
 
 from proctor.adapters.agents.amp import AmpAdapter
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import ErrorOccurred, MessageReceived, SessionStarted
+from proctor.policies.events import ErrorOccurred, MessageReceived, SessionStarted
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, run_once
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 ONCE = pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -15,7 +15,7 @@ import anyio
 from anyio import to_thread
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.stream.events import ToolApprovalRequested
+from proctor.policies.events import ToolApprovalRequested
 from proctor.supervisor import ApprovalAnswer, ApprovalError, Store, Supervisor, answer
 
 

@@ -13,12 +13,12 @@ import anyio.to_thread
 import psutil
 import pytest
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import RunFailed, ToolCallCompleted
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.run.cancel_ladder import walk
-from proctor.supervisor.run.clock import Clock
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.policies.events import RunFailed, ToolCallCompleted
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.run.provider_session import walk
+from proctor.supervisor.run.services import Clock
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

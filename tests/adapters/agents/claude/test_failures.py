@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ErrorOccurred,
     ErrorRecovered,
     MessageReceived,
@@ -16,7 +16,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -155,7 +155,7 @@ async def test_a_record_may_be_as_long_as_an_image(bench: Any) -> None:
 
 async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits on usage could not hold: a question that is never answered fails the run."""
-    monkeypatch.setattr("proctor.adapters.agents.claude.sdk_internals.ANSWER_S", 0.3)
+    monkeypatch.setattr("proctor.adapters.agents.claude.translation.ANSWER_S", 0.3)
     line = 'say(type="assistant", message={"id": "m", "content": []})'
     cli = client_that(bench, line, "[None for line in sys.stdin]")
     adapter = bench.adapter(cli_path=cli)

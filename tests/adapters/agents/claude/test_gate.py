@@ -7,8 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     RunCompleted,
     SessionStarted,
     ToolCallCompleted,
@@ -17,8 +16,9 @@ from proctor.policies.stream.events import (
     TurnStarted,
     Unrecognized,
 )
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.supervisor.ports.adapter import GateAnswer
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

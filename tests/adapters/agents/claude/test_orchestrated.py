@@ -11,7 +11,7 @@ import pytest
 from claude_processes import ClaudeProcesses
 from stopping import stop_between_writes
 
-from proctor.policies.stream.calls import input_digest
+from proctor.policies.events.calls import input_digest
 
 pytestmark = pytest.mark.claude
 

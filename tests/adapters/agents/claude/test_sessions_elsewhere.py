@@ -12,9 +12,9 @@ from continued_sessions import provider_ids, ways
 
 from proctor.adapters.stores import MemoryStore
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import MessageSent, ToolCallStarted
+from proctor.policies.events import MessageSent, ToolCallStarted
 from proctor.supervisor import RunResult, UnknownSessionError, run_once
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

@@ -13,17 +13,17 @@ import pytest
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, merge_policies, parse_policies
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     MessageSent,
     ToolApprovalGranted,
     ToolApprovalRequested,
     ToolCallDenied,
     ToolCallStarted,
 )
-from proctor.supervisor.api.once import run_once
+from proctor.supervisor.api.run_once import run_once
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

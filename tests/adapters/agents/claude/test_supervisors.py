@@ -7,7 +7,7 @@ import pytest
 from claude_processes import ClaudeProcesses
 from stopping import stop_between_writes
 
-from proctor.policies.stream.events import ErrorOccurred, RunFailed
+from proctor.policies.events import ErrorOccurred, RunFailed
 
 pytestmark = pytest.mark.claude
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from proctor.adapters.agents.claude.calls import CallBook
-from proctor.adapters.agents.claude.translation import ClaudeTranslation
-from proctor.adapters.agents.claude.usage import SessionMeter
-from proctor.policies.stream.codec import decode_event, encode_event
-from proctor.policies.stream.events import (
+from proctor.adapters.agents.claude.translation import ClaudeTranslation, SessionMeter
+from proctor.policies.events import (
     ErrorOccurred,
     Event,
     MessageReceived,
@@ -21,6 +19,7 @@ from proctor.policies.stream.events import (
     TurnStarted,
     Unrecognized,
 )
+from proctor.policies.events.codec import decode_event, encode_event
 
 DATA = Path(__file__).parent / "data"
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.policy import Deny, Limits, Policy
-from proctor.policies.stream.events import RunFailed, SessionStarted, TokenUsageUpdated, TurnStarted
+from proctor.policies.events import RunFailed, SessionStarted, TokenUsageUpdated, TurnStarted
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor.errors import UnknownSessionError
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]

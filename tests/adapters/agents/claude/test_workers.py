@@ -11,11 +11,11 @@ import pytest
 from claude_processes import ClaudeProcesses
 from cluster_processes import ASKING, waiting_approval, working
 
-from proctor.adapters.cluster import Fleet, RunSpec
+from proctor.adapters.fleet import Fleet, RunSpec
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
-from proctor.policies.stream.events import TERMINAL, ErrorOccurred, Event, RunStarted, ToolCallStarted
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.policies.events import TERMINAL, ErrorOccurred, Event, RunStarted, ToolCallStarted
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 CHANGES = {"tool": "bash", "where": [{"path": "$.command", "runs": ["echo"]}]}
 

@@ -11,14 +11,15 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.policies.events import Event, MessageReceived, TokenUsageUpdated, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.policy import Deny, Limits, Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, MessageReceived, TokenUsageUpdated, ToolCallFailed, ToolCallStarted
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import PolicyViolationError, run_once
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [
     pytest.mark.anyio,

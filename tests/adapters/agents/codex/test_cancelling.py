@@ -9,13 +9,14 @@ import anyio
 import pytest
 
 from proctor.adapters.agents.codex import session
-from proctor.adapters.agents.codex.client import CodexConnection
-from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import RunCancelled, ToolCallFailed
+from proctor.adapters.agents.codex.connection import CodexConnection
+from proctor.policies.events import RunCancelled, ToolCallFailed
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Supervisor
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]
 

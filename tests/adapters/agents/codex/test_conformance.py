@@ -12,13 +12,12 @@ import msgspec
 import pytest
 from scenes import Scenes
 
-from proctor.policies.stream.calls import Capabilities, Usage
+from proctor.policies.events.run_context import Capabilities, Usage
 from proctor.supervisor.testing import damaged_output
-from proctor.supervisor.testing.adapters.cancelling import CancellingChecks
-from proctor.supervisor.testing.adapters.checks import AdapterChecks
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
-from proctor.supervisor.testing.adapters.crashing import CrashingChecks
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.adapter_fixture import AdapterChecks, Agent
+from proctor.supervisor.testing.adapter_lifecycle import CancellingChecks, CrashingChecks
+from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.testing.suites import AdapterConformance
 
 SLEEP = "sleep 73004"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from proctor.adapters.kit.processes import guardian
-from proctor.policies.stream.events import ErrorOccurred, ErrorRecovered, RunCompleted
+from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCompleted
 from proctor.supervisor.errors import ProviderError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, RunCompleted, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events import Event, RunCompleted, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import GateAnswer
+from proctor.supervisor.ports.adapter import GateAnswer
 
 pytestmark = [
     pytest.mark.anyio,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from proctor.policies.events import RunCompleted, ToolCallFailed
 from proctor.policies.policy import Deny, Policy
-from proctor.policies.stream.events import RunCompleted, ToolCallFailed
 
 pytestmark = [
     pytest.mark.anyio,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.stream.events import Event, RunCompleted, ToolCallCompleted, ToolCallFailed, TurnCompleted
+from proctor.policies.events import Event, RunCompleted, ToolCallCompleted, ToolCallFailed, TurnCompleted
 
 pytestmark = pytest.mark.anyio
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.codex import CodexAdapter, client
+from proctor.adapters.agents.codex import CodexAdapter, connection
 from proctor.adapters.matrix.evidence import settled
+from proctor.policies.events.run_context import Capabilities
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.policy import Allow, Deny, Limits, Policy
-from proctor.policies.stream.calls import Capabilities
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Allow, Deny, Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 
@@ -57,7 +58,7 @@ async def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatc
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(client, "import_module", missing)
+    monkeypatch.setattr(connection, "import_module", missing)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProviderUnavailableError, match=r"codex is not installed.*pip install 'proctor\[codex\]'"):
         await CodexAdapter(cwd=tmp_path).prepare()

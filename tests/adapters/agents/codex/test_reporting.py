@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     Event,
     MessageReceived,
     MessageStreamed,

@@ -12,7 +12,7 @@ import pytest
 
 from proctor.adapters.agents.codex import rollout as rollout_module
 from proctor.adapters.agents.codex.rollout import Rollout
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,11 @@ import anyio
 import pytest
 from continued_sessions import provider_ids, ways
 
-from proctor.policies.policy import Limit, Limits, Policy
-from proctor.policies.stream.events import ToolCallStarted
+from proctor.policies.events import ToolCallStarted
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, ProviderError, RunResult, UnknownSessionError, run_once
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [
     pytest.mark.anyio,

@@ -13,10 +13,10 @@ import anyio
 import pytest
 
 from proctor.adapters import CodexAdapter
-from proctor.adapters.agents.codex import client
-from proctor.adapters.agents.codex.client import turn_to_start
+from proctor.adapters.agents.codex import connection
+from proctor.adapters.agents.codex.connection import turn_to_start
 from proctor.supervisor.errors import ProviderUnavailableError
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 PROCESSES, HOMES = 2, 4
 PREPARING = """
@@ -80,7 +80,7 @@ async def test_runs_that_start_at_the_same_time_in_a_new_home_all_complete(bench
 def refused(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
     """Set when a start has found that it is another one's turn."""
     found = anyio.Event()
-    lock = client._lock
+    lock = connection._lock
 
     def watched(folder: int) -> bool:
         taken = lock(folder)
@@ -88,7 +88,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
             found.set()
         return taken
 
-    monkeypatch.setattr(client, "_lock", watched)
+    monkeypatch.setattr(connection, "_lock", watched)
     return found
 
 

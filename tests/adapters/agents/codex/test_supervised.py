@@ -9,20 +9,14 @@ import anyio.to_thread
 import pytest
 
 from proctor.policies import parse_policies
+from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated, ToolCallDenied, ToolCallRequested, TurnStarted
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.policy import Deny, Limit, Limits, Policy
-from proctor.policies.stream.events import (
-    TERMINAL,
-    Event,
-    TokenUsageUpdated,
-    ToolCallDenied,
-    ToolCallRequested,
-    TurnStarted,
-)
+from proctor.policies.limits import Limit, Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
-from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [
     pytest.mark.anyio,

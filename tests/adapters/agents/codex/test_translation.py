@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.codex.items import bare_command, leaves, outcome
-from proctor.adapters.agents.codex.translation import CodexTranslation
-from proctor.adapters.agents.codex.usage import UsageCount
-from proctor.policies.stream.events import (
+from proctor.adapters.agents.codex.translation import CodexTranslation, UsageCount
+from proctor.policies.events import (
     Event,
     TokenUsageUpdated,
     ToolCallCompleted,

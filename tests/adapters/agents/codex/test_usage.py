@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.adapters.agents.codex.usage import UsageCount
+from proctor.adapters.agents.codex.translation import UsageCount
 from proctor.supervisor import EventError
 
 

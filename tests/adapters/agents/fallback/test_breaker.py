@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proctor.adapters.agents.fallback.breaker import Breaker
+from proctor.adapters.agents.fallback import Breaker
 
 MOST, REST_S = 3, 10.0
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters import FallbackAdapter, ScriptedAdapter
-from proctor.policies.stream.calls import Usage
+from proctor.policies.events.run_context import Usage
 from proctor.supervisor import ProviderUnavailableError
 from proctor.supervisor.testing import FakeAdapter
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.suites import AdapterConformance
 
 STAY = "trap '' TERM HUP; setsid sleep 73011 & (setsid sleep 73011 &); touch up; sleep 73011"
 

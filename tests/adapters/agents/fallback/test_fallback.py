@@ -11,7 +11,7 @@ import trio.testing
 from proctor.adapters import FallbackAdapter
 from proctor.adapters.agents.fallback import Health
 from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ErrorOccurred,
     Event,
     MessageReceived,
@@ -21,7 +21,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnCompleted,
 )
-from proctor.policies.stream.tools import tool
+from proctor.policies.events.run_context import tool
 from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
 from proctor.supervisor.errors import UnknownSessionError
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause

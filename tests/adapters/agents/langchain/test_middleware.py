@@ -9,7 +9,7 @@ import pytest
 
 from proctor.adapters import supervise
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError
-from proctor.policies.stream.events import ToolCallFailed, ToolCallStarted
+from proctor.policies.events import ToolCallFailed, ToolCallStarted
 
 pytest.importorskip("langchain", reason="langchain is not installed: pip install 'proctor[langchain]'")
 from langchain.agents import create_agent

@@ -11,8 +11,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
-from proctor.policies.stream.calls import Usage
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.policies.events.run_context import Usage
+from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.suites import AdapterConformance
 
 
 @pytest.mark.anyio

@@ -13,8 +13,8 @@ from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused, supervise
 from proctor.policies import Deny, Limits, Policy, PolicyError, PolicyViolationError
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.store.memory.store import MemoryStore
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 OPEN = Policy(name="open")
 NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))

@@ -11,10 +11,10 @@ from anyio.lowlevel import checkpoint
 
 from proctor.adapters import FunctionAdapter, ToolRefused, supervise
 from proctor.policies import Deny, Limits, Policy, parse_policies
-from proctor.policies.stream.events import ToolCallStarted
+from proctor.policies.events import ToolCallStarted
 from proctor.supervisor import RunResult
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
 OPEN = Policy(name="open")
 NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))

@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 
 from proctor.policies import Deny, Policy, PolicyViolationError
-from proctor.policies.stream.events import (
-    MessageStreamed,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
-    TurnStarted,
-)
+from proctor.policies.events import MessageStreamed, ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.store.memory.store import MemoryStore
+from proctor.supervisor.store.memory_store import MemoryStore
 
 pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 from agents import (

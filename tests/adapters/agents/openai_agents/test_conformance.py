@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.stream.calls import Usage
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.policies.events.run_context import Usage
+from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.suites import AdapterConformance
 
 agents = pytest.importorskip(
     "agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import PolicyViolationError, parse_policies
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     ToolApprovalRequested,
     ToolCallCompleted,
     ToolCallDenied,

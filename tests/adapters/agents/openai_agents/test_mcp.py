@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Deny, Policy
-from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed
+from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 from proctor.supervisor import run_once
 
 pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")

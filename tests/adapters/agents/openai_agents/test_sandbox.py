@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import PolicyViolationError, parse_policies
-from proctor.policies.stream.events import ToolCallDenied, ToolCallStarted
+from proctor.policies.events import ToolCallDenied, ToolCallStarted
 from proctor.supervisor import RunResult, run_once
 
 pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")

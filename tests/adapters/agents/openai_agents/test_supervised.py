@@ -10,12 +10,12 @@ import anyio
 import pytest
 
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError
-from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
+from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
-from proctor.supervisor.store.memory.store import MemoryStore
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 import openai

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from proctor.policies import Deny, Policy, parse_policies
-from proctor.policies.stream.events import MessageStreamed, ToolCallStarted, TurnStarted
+from proctor.policies.events import MessageStreamed, ToolCallStarted, TurnStarted
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.store.memory.store import MemoryStore
+from proctor.supervisor.store.memory_store import MemoryStore
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
 from pydantic import BaseModel

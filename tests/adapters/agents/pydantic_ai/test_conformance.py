@@ -8,8 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from proctor.policies.stream.calls import Usage
-from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.policies.events.run_context import Usage
+from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.suites import AdapterConformance
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
 from pydantic_ai import Agent as Framework

@@ -9,12 +9,12 @@ import anyio
 import pytest
 
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError, parse_policies
-from proctor.policies.stream.events import TokenUsageUpdated, ToolCallCompleted, ToolCallFailed
+from proctor.policies.events import TokenUsageUpdated, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
-from proctor.supervisor.store.memory.store import MemoryStore
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.store.memory_store import MemoryStore
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
 from pydantic_ai import Agent, ModelRetry

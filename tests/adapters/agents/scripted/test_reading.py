@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.policy import Deny, Limits, Policy
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Deny, Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports.adapters import Adapter
+from proctor.supervisor.ports.adapter import Adapter
 
 HELLO = """
 steps:

@@ -10,8 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import (
+from proctor.policies.events import (
     MessageReceived,
     MessageStreamed,
     RunCompleted,
@@ -20,8 +19,9 @@ from proctor.policies.stream.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.adapters.driving import Drive, Driven
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 
 HELLO = """
 steps:

@@ -10,11 +10,11 @@ import anyio.lowlevel
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import RunCompleted, ToolCallCompleted, ToolCallFailed
-from proctor.supervisor.ports.adapters import GateAnswer
-from proctor.supervisor.testing.adapters.driving import Drive, Driven
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.policies.events import RunCompleted, ToolCallCompleted, ToolCallFailed
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 async def play(script: Any, *, tools: Any = None, gated: bool = True, workspace: Any = None, **gate: Any) -> Driven:

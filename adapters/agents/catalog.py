@@ -1,0 +1,123 @@
+"""Adapters by the names the command line knows them by."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.policies.reading.schema import did_you_mean
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports.adapter import Adapter
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Where an adapter's class is, and the extra that installs what it needs; None needs nothing more.
+
+    `goes_on`: a run of it that was interrupted can be told to go on; else its prompt is no message to anybody.
+    """
+
+    module: str
+    class_name: str
+    extra: str | None = None
+    goes_on: bool = True
+
+
+ADAPTERS: dict[str, Entry] = {
+    "acp": Entry("proctor.adapters.agents.acp", "AcpAdapter"),
+    "amp": Entry("proctor.adapters.agents.amp", "AmpAdapter"),
+    "claude": Entry("proctor.adapters.agents.claude", "ClaudeAdapter", "claude"),
+    "codex": Entry("proctor.adapters.agents.codex", "CodexAdapter", "codex"),
+    "function": Entry("proctor.adapters.agents.loop", "FunctionAdapter"),
+    "openai-agents": Entry("proctor.adapters.agents.openai_agents", "OpenAIAgentsAdapter", "openai-agents"),
+    "pydantic-ai": Entry("proctor.adapters.agents.pydantic_ai", "PydanticAIAdapter", "pydantic-ai"),
+    "replay": Entry("proctor.adapters.agents.replay", "ReplayAdapter", goes_on=False),
+    "scripted": Entry("proctor.adapters.agents.scripted.adapter", "ScriptedAdapter"),
+    "shell": Entry("proctor.adapters.agents.shell", "ShellAdapter", goes_on=False),
+}
+"""Every adapter that comes with this package."""
+
+ELSEWHERE = {
+    "opencode": "use `--adapter acp` and, after the prompt, `-- opencode acp`",
+    "gemini": "use `--adapter acp` and, after the prompt, `-- gemini --acp`",
+    "langchain": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
+    "langgraph": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
+    "claude-code": "did you mean `claude`?",
+    "bash": "did you mean `shell`?",
+}
+"""Agents that people look for under a name of their own, and how they are supervised."""
+
+_PLAIN: dict[str, tuple[Any, str]] = {
+    "None": (type(None), "nothing"),
+    "Path": (os.PathLike, "a path"),
+    "bool": (bool, "true or false"),
+    "float": ((int, float), "a number"),
+    "int": (int, "a whole number"),
+    "os.PathLike[str]": (os.PathLike, "a path"),
+    "str": (str, "text"),
+}
+"""Types of options that are checked before an adapter is made, and how they are told."""
+
+
+def adapter_named(name: str, **options: Any) -> Adapter:
+    """Make the adapter of that name with its own options.
+
+    Raises:
+        UsageError: there is no such adapter, or it does not take these options.
+        ProviderUnavailableError: what it needs is not installed; the message names the extra.
+    """
+    entry = ADAPTERS.get(name)
+    if entry is None:
+        names = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
+        hint = ELSEWHERE.get(name.lower()) or did_you_mean(name, ADAPTERS) or f"there are {names}"
+        raise UsageError(f"no adapter is called `{name}`; {hint}")
+    try:
+        made = getattr(importlib.import_module(entry.module), entry.class_name)
+    except ImportError as error:
+        raise _unavailable(name, entry, error) from error
+    _check_options(name, made, options)
+    try:
+        adapter: Adapter = made(**options)
+    except ImportError as error:
+        raise _unavailable(name, entry, error) from error
+    except TypeError as error:
+        raise UsageError(f"adapter `{name}`: {str(error).partition('() ')[2] or error}") from None
+    return adapter
+
+
+def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
+    found = inspect.signature(made).parameters
+    parameters = {option: each for option, each in found.items() if each.kind is not each.VAR_KEYWORD}
+    passes_on = parameters.keys() != found.keys()  # what else it is given it checks itself
+    for option in () if passes_on else options.keys() - parameters.keys():
+        hint = did_you_mean(option, parameters) or f"it has {', '.join(f'`{one}`' for one in parameters)}"
+        raise UsageError(f"adapter `{name}` has no option `{option}`; {hint}")
+    for option, value in options.items():
+        if option not in parameters:
+            continue
+        wanted = [part.strip() for part in str(parameters[option].annotation).split("|")]
+        if _PLAIN.keys() >= set(wanted) and not any(_is(value, part) for part in wanted):
+            kinds = " or ".join(_PLAIN[part][1] for part in wanted if part != "None")
+            raise UsageError(f"option `{option}` of adapter `{name}` is {kinds}, not `{_shown(value)}`")
+    for option, parameter in parameters.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise UsageError(f"adapter `{name}` needs its option `{option}`; use `--set {option}=...`")
+
+
+def _is(value: object, part: str) -> bool:
+    kind = _PLAIN[part][0]
+    return isinstance(value, kind) and (part == "bool" or not isinstance(value, bool))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
+
+
+def _unavailable(name: str, entry: Entry, error: ImportError) -> ProviderUnavailableError:
+    missing = f"`{error.name}` is missing" if error.name else str(error)
+    how = f"pip install 'proctor[{entry.extra}]'" if entry.extra else "reinstall proctor"
+    return ProviderUnavailableError(f"adapter `{name}` cannot be used: {missing}; {how}")

@@ -1,0 +1,298 @@
+"""The caller's options, tightened by the compiled policy, as the SDK takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import claude_agent_sdk
+from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
+
+from proctor.policies.policy import Approval
+from proctor.policies.reading.schema import did_you_mean
+from proctor.supervisor.errors import UsageError
+
+from ...kit.launch_options import allow_lists, denied, options_for, run_limits
+from ...kit.processes.guarded import guarded_program
+from .translation import KNOWN, at_the_gate, is_spellable, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any, Final
+
+    from proctor.policies.policy import Allow, Policy
+    from proctor.supervisor.ports.adapter import Launch, LaunchOptions
+
+    from .hooks import Hooks
+
+
+COMPILES: Final = ("allow", "deny", "max_cost_usd", "max_output_tokens", "max_turns")
+
+
+MAX_OUTPUT: Final = "CLAUDE_CODE_MAX_OUTPUT_TOKENS"
+"""The most a response may have; the client caps it at what the model can do."""
+
+
+USUAL_OUTPUT: Final = 32_000
+"""Beyond this the option could raise what the client asks of a model by itself."""
+
+
+HOOK_MARGIN_S: Final = 60.0
+
+
+LONGEST_HOOK_S: Final = 2_000_000.0
+"""The client's timers count milliseconds in 32 bits."""
+
+
+UNTRUSTED: Final[Mapping[str, Any]] = {"setting_sources": [], "verbatim_prompts": True}
+"""What holds unless the caller says otherwise: neither the workspace nor a prompt's text configures the client."""
+
+
+_BRING_HOOKS: Final = {
+    "setting_sources": "the settings of the workspace or the user",
+    "settings": "the settings given with `settings`",
+    "plugins": "plugins",
+}
+
+
+_SETTINGS_FLAGS: Final = frozenset(("plugin-dir", "plugin-url", "setting-sources", "settings"))
+
+
+NO_SKILL_SHELL: Final = '{"disableSkillShellExecution": true}'
+
+
+def with_defaults(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The caller's options over `UNTRUSTED`; where settings are loaded, commands inside of skills are not run."""
+    merged = {**UNTRUSTED, **{name: value for name, value in own.items() if value is not None}}
+    if merged["setting_sources"] and "settings" not in merged:
+        merged["settings"] = NO_SKILL_SHELL
+    return merged
+
+
+def brings_hooks(own: Mapping[str, Any]) -> bool:
+    """Whether hooks may come with the options, which answer beside ours."""
+    return bool(_loaded(own)) or bool((own.get("hooks") or {}).get("PreToolUse"))
+
+
+def ways_round(own: Mapping[str, Any]) -> list[str]:
+    """What in the options lets something happen that the gate is not asked about, in words."""
+    found = [f"{what} bring hooks, helpers and servers, whose commands run without asking" for what in _loaded(own)]
+    if not own.get("verbatim_prompts"):
+        found.append("files that a prompt names with `@` are read, and its `/commands` run, without asking")
+    return found
+
+
+def _loaded(own: Mapping[str, Any]) -> list[str]:
+    found = [
+        what
+        for name, what in _BRING_HOOKS.items()
+        if own.get(name) and not (name == "settings" and own[name] == NO_SKILL_SHELL)
+    ]
+    flags = sorted(_SETTINGS_FLAGS.intersection(own.get("extra_args") or ()))
+    return [*found, *(f"settings given with `--{flag}`" for flag in flags)]
+
+
+def compile_options(policy: Policy, own: Mapping[str, Any]) -> LaunchOptions:
+    """Tighten the caller's own options by what the policy says.
+
+    Args:
+        policy: the merged policy.
+        own: the caller's options of ClaudeAgentOptions.
+    """
+    compiled = _Compiled(own)
+    for entry, names in denied(policy):
+        compiled.deny(entry, names)
+    for rule, names in allow_lists(policy):
+        compiled.allow(rule, names)
+    lowest, held = run_limits(policy)
+    compiled.expressed |= {name for name, most in lowest.items() if compiled.limit(name, most)} & held
+    timeout = (policy.approval or Approval()).timeout_s + HOOK_MARGIN_S
+    compiled.options["hook_timeout_s"] = min(timeout, LONGEST_HOOK_S)
+    return options_for(policy, compiled.options, compiled.expressed)
+
+
+class _Compiled:
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        self.own = own
+        tools = own.get("tools")
+        self.own_tools: list[str] | None = list(tools) if isinstance(tools, (list, tuple)) else None
+        self.options: dict[str, Any] = {}
+        self.expressed: set[str] = set()
+
+    def deny(self, entry: str, names: Iterable[str]) -> None:
+        """Take away the tools that an entry stands for, as far as they are known."""
+        held = [self._take(name) for name in names]
+        self.expressed.update({f"deny {entry}"} if all(held) else ())
+
+    def _take(self, pattern: str) -> bool:
+        """Take tools away; whether that is all the pattern means."""
+        names = resolve(pattern, self.own_tools or ())
+        taken = names or ((pattern,) if is_spellable(pattern) else ())
+        if taken:
+            listed = self.options.setdefault("disallowed_tools", list(self.own.get("disallowed_tools", ())))
+            listed.extend(name for name in taken if name not in listed)
+        return bool(names)
+
+    def allow(self, rule: Allow, patterns: Iterable[str]) -> None:
+        """Narrow the base set: built-in tools only; what an MCP server offers is left to the gate."""
+        base = self.options.get("tools", self.own_tools)
+        admitted = {name for pattern in patterns for name in resolve(pattern, base or ())}
+        if base is not None:
+            self.options["tools"] = [name for name in base if {name, at_the_gate(name)} & admitted]
+        elif not admitted >= KNOWN:
+            unknown = {pattern for pattern in patterns if is_spellable(pattern) and not resolve(pattern)}
+            self.options["tools"] = sorted(admitted | unknown)
+        if not self.own.get("mcp_servers"):
+            self.expressed.update(f"allow {item}" for item in rule.tools if isinstance(item, str))
+
+    def limit(self, name: str, maximum: float) -> bool:
+        """Hold a limit; whether there is an option for it."""
+        if name == "max_turns" and maximum >= 1:
+            self.options["max_turns"] = _lower(int(maximum), self.own.get("max_turns"))
+        elif name == "max_cost_usd":
+            self.options["max_budget_usd"] = _lower(maximum, self.own.get("max_budget_usd"))
+        elif name == "max_output_tokens":
+            return self._cap_output(maximum)
+        elif name == "max_total_tokens":
+            self._cap_output(maximum)  # no response may be longer; what is read counts too, and is the gate's
+            return False
+        else:
+            return False
+        return True
+
+    def _cap_output(self, maximum: float) -> bool:
+        """Let no response be longer than `maximum`; whether the option says so. It only ever lowers the cap."""
+        given = {**os.environ, **(self.own.get("env") or {}), **self.options.get("env", {})}.get(MAX_OUTPUT, "")
+        own = int(given) if given.isdecimal() else 0
+        if maximum < 1 or (not own and maximum > USUAL_OUTPUT):
+            return False
+        self.options["env"] = {MAX_OUTPUT: str(min(int(maximum), own or USUAL_OUTPUT))}
+        return True
+
+
+def _lower(ours: Any, theirs: Any) -> Any:
+    return ours if theirs is None else min(ours, theirs)
+
+
+MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
+"""The SDK's own bound is a megabyte, and one image that the model reads is more."""
+
+
+_OWN_PERMISSIONS: Final = ("can_use_tool", "permission_mode", "permission_prompt_tool_name")
+
+
+def check_options(own: Mapping[str, Any]) -> None:
+    """Raise UsageError for options the SDK does not know."""
+    options_there = {field.name for field in dataclasses.fields(ClaudeAgentOptions)}
+    for name in own:
+        if name not in options_there:
+            hint = did_you_mean(name, options_there)
+            raise UsageError(f"`{name}` is not an option of ClaudeAgentOptions{hint and f'; {hint}'}")
+
+
+@contextmanager
+def below_guardian(own: Mapping[str, Any], mark: str) -> Iterator[dict[str, Any]]:
+    """The caller's options, with a client below a guardian: what it starts cannot leave its tree (Linux)."""
+    client = own.get("cli_path") or _bundled_client()
+    if client is None:
+        yield dict(own)  # the SDK looks for one elsewhere
+        return
+    with guarded_program(str(client), mark) as program:
+        yield {**own, "cli_path": program}
+
+
+def _bundled_client() -> str | None:
+    path = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+    return str(path) if path.is_file() else shutil.which("claude")
+
+
+def decision(own: Mapping[str, Any]) -> str | None:
+    """What the client is told about an allowed call; see `Hooks`.
+
+    The caller's own permissions go before. Where settings bring hooks, the client is to ask once more after them.
+    """
+    if any(own.get(name) is not None for name in _OWN_PERMISSIONS):
+        return None
+    return "ask" if brings_hooks(own) else "allow"
+
+
+def agent_options(
+    own: Mapping[str, Any],
+    launch: Launch,
+    *,
+    hooks: Hooks,
+    mark: Mapping[str, str],
+    stderr: Callable[[str], None],
+) -> ClaudeAgentOptions:
+    """The options of one run.
+
+    Args:
+        own: the caller's options.
+        launch: the run, with the compiled policy.
+        hooks: called before and after each call.
+        mark: environment variables that mark the client's processes.
+        stderr: gets each line the client writes there.
+    """
+    compiled = dict(launch.options.options)
+    timeout = compiled.pop("hook_timeout_s", Approval().timeout_s + HOOK_MARGIN_S)
+    matchers = dict(own.get("hooks") or {})
+    ours: dict[str, Any] = {
+        "PreToolUse": hooks.before,
+        "PostToolUse": hooks.after,
+        "PostToolUseFailure": hooks.after,
+    }
+    for moment, hook in ours.items():
+        matcher = HookMatcher(hooks=[hook], timeout=timeout, on_failure="block")
+        matchers[moment] = [matcher, *matchers.get(moment, ())]
+    env = {
+        **own.get("env", {}),
+        **compiled.pop("env", {}),
+        **mark,
+        "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
+    }
+    merged = {**own, **compiled, "hooks": matchers, "env": env, "include_partial_messages": True}
+    if decision(own) == "ask":
+        merged["can_use_tool"] = hooks.permitted
+    if merged.get("max_buffer_size") is None:
+        merged["max_buffer_size"] = MAX_RECORD_BYTES
+    merged["stderr"] = _both(stderr, own.get("stderr"))
+    if launch.resume is not None:
+        merged.update(resume=launch.resume, fork_session=launch.fork, continue_conversation=False)
+        merged.pop("session_id", None)
+    return ClaudeAgentOptions(**merged)
+
+
+def _both(ours: Callable[[str], None], theirs: Callable[[str], None] | None) -> Callable[[str], None]:
+    def write(line: str) -> None:
+        ours(line)
+        if theirs is not None:
+            theirs(line)
+
+    return write
+
+
+_VARIABLES: Final = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_VERTEX",
+)
+
+
+def can_sign_in(env: Mapping[str, str]) -> bool:
+    """Whether an environment holds, or leads to, something to sign in with.
+
+    Settings may name a helper that fetches a key, and macOS keeps logins in its keychain: where one of
+    these may be, the client is left to find out.
+    """
+    if any(env.get(name) for name in _VARIABLES) or sys.platform == "darwin":
+        return True
+    home = env.get("CLAUDE_CONFIG_DIR") or str(Path(env.get("HOME") or Path.home()) / ".claude")
+    return any((Path(home) / name).exists() for name in (".credentials.json", "settings.json"))

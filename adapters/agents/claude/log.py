@@ -1,0 +1,374 @@
+"""Claude Code session logs: `~/.claude/projects/<folder>/<session>.jsonl`, and its stream of JSON lines."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from datetime import UTC, datetime
+from heapq import merge
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
+
+from ...kit.trace_lines import EventLog, message_kind, open_lines, text_of, tool_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Final
+
+    from ...kit.trace_lines import TraceLines, TraceSession
+
+
+_FILES: Final = {
+    **dict.fromkeys(("Read", "Write", "Edit", "MultiEdit"), "file_path"),
+    "NotebookEdit": "notebook_path",
+}
+"""The client's own tools for a file, and where they have its path."""
+
+
+class _Envelope(msgspec.Struct, kw_only=True):
+    """A line but for its message. The client's log and its stream spell some names differently."""
+
+    type: str
+    uuid: str | None = None
+    cwd: str | None = None
+    parent_uuid: str | None = msgspec.field(default=None, name="parentUuid")
+    session: str | None = msgspec.field(default=None, name="sessionId")
+    stream_session: str | None = msgspec.field(default=None, name="session_id")
+    timestamp: datetime | None = None
+    is_sidechain: bool = msgspec.field(default=False, name="isSidechain")
+    is_meta: bool | None = msgspec.field(default=None, name="isMeta")
+    is_summary: bool | None = msgspec.field(default=None, name="isCompactSummary")
+    agent_id: str | None = msgspec.field(default=None, name="agentId")
+    parent_call: str | None = msgspec.field(default=None, name="parent_tool_use_id")
+    outcome: Any = msgspec.field(default=None, name="toolUseResult")
+    message: msgspec.Raw = msgspec.Raw(b"null")
+    prompt_source: str | None = msgspec.field(default=None, name="promptSource")
+    permission: Any = msgspec.field(default=None, name="permissionDecision")
+
+
+class LoggedUsage(msgspec.Struct, kw_only=True):
+    """`input_tokens` here is without what was read from or written to the cache."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+
+
+class Message(msgspec.Struct, kw_only=True):
+    role: str = ""
+    id: str | None = None
+    model: str | None = None
+    content: str | list[dict[str, Any]] = ""
+    usage: LoggedUsage | None = None
+
+    def blocks(self) -> list[dict[str, Any]]:
+        """The content as blocks; plain text is one."""
+        return [{"type": "text", "text": self.content}] if isinstance(self.content, str) else self.content
+
+
+class LogRecord(msgspec.Struct, kw_only=True):
+    """One line. `raw` is the line itself where its type is not one that is understood here."""
+
+    envelope: _Envelope
+    message: Message | None = None
+    raw: dict[str, Any] | None = None
+
+    @property
+    def session_id(self) -> str:
+        return self.envelope.session or self.envelope.stream_session or ""
+
+    @property
+    def is_subagent(self) -> bool:
+        return self.envelope.is_sidechain or self.envelope.parent_call is not None
+
+    @property
+    def when(self) -> int:
+        """Milliseconds since the epoch, 0 if the line bears no time."""
+        return at_ms(self.envelope.timestamp) if self.envelope.timestamp else 0
+
+    @property
+    def at(self) -> datetime | None:
+        return self.envelope.timestamp.astimezone(UTC) if self.envelope.timestamp else None
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+
+
+_messages = msgspec.json.Decoder(Message)
+
+
+_anything = msgspec.json.Decoder(dict[str, Any])
+
+
+def records(lines: TraceLines) -> Iterator[LogRecord]:
+    """The lines of one log, each uuid once. Raises TraceError."""
+    seen: set[str] = set()
+    for line in lines:
+        envelope = lines.decode(_envelopes, line)
+        if envelope.uuid is not None and envelope.uuid in seen:
+            continue
+        if envelope.uuid is not None:
+            seen.add(envelope.uuid)
+        if envelope.type in ("user", "assistant"):
+            yield LogRecord(envelope=envelope, message=lines.decode(_messages, envelope.message))
+        else:
+            yield LogRecord(envelope=envelope, raw=lines.decode(_anything, line))
+
+
+def as_proposed(name: str, tool_input: dict[str, Any], folder: str | None) -> dict[str, Any]:
+    """A call's input as the client asks about it: it makes the path of a file absolute first, and logs it as written.
+
+    A path in the home directory stays as it is, as the log does not say which that is.
+    """
+    key = _FILES.get(name)
+    path = tool_input.get(key) if key else None
+    if not isinstance(path, str) or not folder or not posixpath.isabs(folder) or path.strip().startswith("~"):
+        return tool_input
+    return {**tool_input, str(key): posixpath.normpath(posixpath.join(folder, path.strip()))}
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    session_id: str = ""
+
+
+_owner = msgspec.json.Decoder(_Owner)
+
+
+def subagent_logs(session_log: Path) -> list[Path]:
+    """The logs of the sub-agents of this session, kept in its own folder or, by older clients, beside it."""
+    own_folder = sorted((session_log.parent / session_log.stem / "subagents").glob("*.jsonl"))
+    beside = [
+        path
+        for path in sorted(session_log.parent.glob("agent-*.jsonl"))
+        if path != session_log and _owner_of(path) == session_log.stem
+    ]
+    return own_folder + beside
+
+
+def without_subagents(paths: Iterable[Path]) -> list[Path]:
+    """These files less those that are read as part of another one of them."""
+    given = list(paths)
+    present = set(given)
+    return [path for path in given if _session_log_of(path) not in present]
+
+
+def _session_log_of(path: Path) -> Path | None:
+    if path.suffix != ".jsonl":
+        return None
+    if path.parent.name == "subagents":
+        return path.parent.parent.with_suffix(".jsonl")
+    if path.name.startswith("agent-") and (owner := _owner_of(path)) and owner != path.stem:
+        return path.parent / f"{owner}.jsonl"
+    return None
+
+
+def _owner_of(path: Path) -> str:
+    """The session a sub-agent's log names in its first line, "" if it names none."""
+    try:
+        with path.open("rb") as file:
+            return _owner.decode(file.readline()).session_id
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+
+
+_REFUSED_BY_USER = "User rejected tool use"
+
+
+_NOT_A_MODEL = "<synthetic>"
+
+
+def read(lines: TraceLines) -> Iterator[TraceSession]:
+    """The sessions of one log, with those of the sub-agents they started. Raises TraceError."""
+    for session_records in _by_session(records(lines)):
+        path = Path(lines.name)
+        logs = [_read_log(log) for log in subagent_logs(path)] if path.is_file() else []
+        together = merge(session_records, *logs, key=lambda record: record.when) if logs else session_records
+        yield _session(list(together), lines.name)
+
+
+def _read_log(path: Path) -> list[LogRecord]:
+    with open_lines(str(path)) as lines:
+        return [record for record in records(lines) if record.message is not None]
+
+
+def _by_session(found: Iterable[LogRecord]) -> Iterator[list[LogRecord]]:
+    """Split where a line of another session begins a new conversation: several logs in one stream."""
+    held: list[LogRecord] = []
+    session_id = ""
+    for record in found:
+        fresh = record.session_id and session_id and record.session_id != session_id
+        if fresh and record.envelope.parent_uuid is None:
+            yield held
+            held = []
+        session_id = record.session_id or session_id
+        held.append(record)
+    if held:
+        yield held
+
+
+def _session(found: list[LogRecord], source: str) -> TraceSession:
+    session_id = next((record.session_id for record in found if record.session_id), Path(source).stem)
+    reader = _Reader(EventLog(session_id, "claude"), found)
+    for record in found:
+        reader.take(record)
+    models = (record.message.model for record in found if record.message and record.message.model)
+    model = next((name for name in models if name != _NOT_A_MODEL), None)
+    folder = next((record.envelope.cwd for record in found if record.envelope.cwd), None)
+    return reader.log.session(source, "claude", {"model": model, "workspace": folder})
+
+
+class _Reader:
+    """Turns the lines of one session into events, knowing all of them beforehand.
+
+    One model response is written as several lines with the same message id and, on each, the usage so far:
+    only the last of them is counted. A sub-agent's calls belong to the turn of the call that started it.
+    """
+
+    def __init__(self, log: EventLog, found: list[LogRecord]) -> None:
+        self.log = log
+        self._turns: dict[str, int] = {}
+        self._calls: dict[str, tuple[str, int]] = {}
+        self._asked_by: dict[str, list[str]] = {}
+        self._answers: Counter[str] = Counter()
+        self._usage_at = {
+            record.message.id: id(record)
+            for record in found
+            if record.message and record.message.id and record.message.usage
+        }
+        self._starters = dict(link for record in found for link in _agent_links(record))
+        self._refusals: dict[str, list[bool]] = {}
+        for record in found:
+            for call, refused in _decisions(record):
+                self._refusals.setdefault(call, []).append(refused)
+
+    def take(self, record: LogRecord) -> None:
+        """Add the events of one line."""
+        if record.message is None:
+            self.log.add(Unrecognized, at=record.at, raw=record.raw or {})
+        elif record.envelope.type == "assistant":
+            self._response(record, record.message)
+        else:
+            self._sent(record, record.message)
+
+    def _response(self, record: LogRecord, message: Message) -> None:
+        if message.model == _NOT_A_MODEL:
+            content = text_of(message.content)
+            self.log.add(message_kind("system"), at=record.at, role="system", content=content)
+            return
+        parent = self._parent(record)
+        turn = self._turn(record, message, parent)
+        for block in message.blocks():
+            if block.get("type") in _CALLS:
+                self._call(record, block, turn, parent)
+            elif str(block.get("type", "")).endswith("tool_result"):
+                self._result(record, block)
+            elif block.get("type") == "text":
+                self.log.add(message_kind("assistant"), at=record.at, content=block.get("text"))
+        if message.usage and self._usage_at.get(message.id or "", id(record)) == id(record):
+            self._usage(record, message.usage, message.model)
+
+    def _sent(self, record: LogRecord, message: Message) -> None:
+        blocks = message.blocks()
+        results = [block for block in blocks if str(block.get("type", "")).endswith("tool_result")]
+        for block in results:
+            self._result(record, block)
+        texts = [block for block in blocks if block.get("type") == "text"]
+        if texts:
+            role = self._role(record, bool(results))
+            self.log.add(message_kind("user"), at=record.at, role=role, content=text_of(texts))
+
+    def _role(self, record: LogRecord, carries_results: bool) -> str:
+        """Who speaks in a line marked `user`: what the client put there is not the user's, and what a
+        sub-agent is asked was written by the model.
+        """
+        if record.is_subagent:
+            return "assistant"
+        line = record.envelope
+        own = carries_results or line.is_meta or line.is_summary or line.prompt_source == "system"
+        return "system" if own else "user"
+
+    def _parent(self, record: LogRecord) -> str | None:
+        return record.envelope.parent_call or self._starters.get(record.envelope.agent_id or "")
+
+    def _turn(self, record: LogRecord, message: Message, parent: str | None) -> int:
+        if record.is_subagent:
+            return self._calls[parent][1] if parent in self._calls else max(self.log.turn, 1)
+        key = message.id or record.envelope.uuid or str(id(record))
+        turn = self._turns.setdefault(key, len(self._turns) + 1)
+        self.log.enter_turn(turn, record.at)
+        return turn
+
+    def _call(self, record: LogRecord, block: dict[str, Any], turn: int, parent: str | None) -> None:
+        call_id, name = str(block.get("id", "")), str(block.get("name", ""))
+        responses = self._asked_by.setdefault(call_id, [])
+        response = (record.message.id if record.message else None) or ""
+        if response in responses:
+            return  # one response is written on several lines
+        responses.append(response)
+        self._calls[call_id] = name, turn
+        kind = ToolCallRequested if self._was_refused(call_id, len(responses)) else ToolCallStarted
+        self.log.add(
+            kind,
+            at=record.at,
+            tool_call_id=call_id,
+            tool_name=name,
+            turn=turn,
+            tool_input=as_proposed(name, tool_input(block.get("input")), record.envelope.cwd),
+            parent_tool_call_id=parent,
+        )
+
+    def _result(self, record: LogRecord, block: dict[str, Any]) -> None:
+        call_id = str(block.get("tool_use_id", ""))
+        name, _ = self._calls.get(call_id, ("", 0))
+        self._answers[call_id] += 1
+        refused = self._was_refused(call_id, self._answers[call_id])
+        output, failed = text_of(block.get("content")), block.get("is_error")
+        self.log.end_call(call_id, name, output, at=record.at, failed=failed, refused=refused)
+
+    def _was_refused(self, call_id: str, time: int) -> bool:
+        """Whether the call was not permitted, the so many-th time that its id was used."""
+        refusals = self._refusals.get(call_id, [])
+        return refusals[time - 1] if time <= len(refusals) else False
+
+    def _usage(self, record: LogRecord, usage: LoggedUsage, model: str | None) -> None:
+        read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+        self.log.add(
+            TokenUsageUpdated,
+            at=record.at,
+            input_tokens=(usage.input_tokens or 0) + read + written,
+            output_tokens=usage.output_tokens or 0,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            model=model,
+        )
+
+
+def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
+    """A sub-agent's id and the call that started it, as the line with that call's result has them."""
+    outcome = record.envelope.outcome
+    if record.message and isinstance(outcome, dict) and isinstance(outcome.get("agentId"), str):
+        yield from ((outcome["agentId"], call) for call in _answered(record.message))
+
+
+def _decisions(record: LogRecord) -> Iterator[tuple[str, bool]]:
+    """The calls that a line has results of, and whether they were not permitted.
+
+    The client says so beside the result, where no tool can write.
+    """
+    permission = record.envelope.permission
+    rejected = isinstance(permission, dict) and permission.get("decision") == "reject"
+    refused = rejected or record.envelope.outcome == _REFUSED_BY_USER
+    if record.message:
+        yield from ((call, refused) for call in _answered(record.message))
+
+
+def _answered(message: Message) -> Iterator[str]:
+    yield from (str(block["tool_use_id"]) for block in message.blocks() if "tool_use_id" in block)

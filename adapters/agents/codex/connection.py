@@ -1,0 +1,363 @@
+"""The client on this machine: where it is, the start of its process, and the conversation with it.
+
+Clients that share a home start one after another. The first client of a home makes its databases there before it
+answers anything, and another one that meets them half made ends with an error. So each start holds a lock on the
+folder until the client has answered; it holds between the threads and the processes of one machine, and ends with
+the process that took it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import anyio
+
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+
+from ...kit.client_process import RpcClient, start_client
+from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
+from ...kit.tasks import helpers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from typing import Any, Final
+
+    from ...kit.client_process import ClientProcess
+    from ...kit.jsonrpc import OnGarbage, OnNotification, OnRequest
+
+
+UNASKED: Final = {
+    "apps": "connected apps act without asking",
+    "goals": "goals start turns by themselves",
+    "hooks": "hooks may answer the client's questions in the supervisor's place",
+    "image_generation": "images are generated without asking",
+    "multi_agent": "agents are started without asking",
+    "multi_agent_v2": "agents are started without asking",
+    "unified_exec_tty": "text is written to a command's terminal without asking",
+    "view_image": "files are read as images without asking",
+}
+"""Features that are off unless turned on: each lets something happen that is not asked about."""
+
+
+QUIET: Final = ("plugins", "tool_suggest", "skill_mcp_dependency_install")
+"""Features that are off unless turned on because they reach for the network by themselves."""
+
+
+_STATED_RULE = re.compile(r"""decision\s*=\s*["'](?:prompt|forbidden)["']""")
+
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
+
+
+def arguments(config: Mapping[str, Any], features: Mapping[str, bool]) -> list[str]:
+    """The client's command line for a configuration, without the program's name. Raises UsageError."""
+    settings: dict[str, Any] = {
+        "web_search": "disabled",
+        # the files of a login shell would run before each command that was judged
+        "allow_login_shell": False,
+        "sandbox_workspace_write.network_access": False,
+        **{f"features.{name}": False for name in (*UNASKED, *QUIET)},
+        **{f"features.{name}": on for name, on in features.items()},
+        **config,
+    }
+    flags = [word for key, value in settings.items() for word in ("-c", f"{key}={toml(value, key)}")]
+    return [*flags, "app-server"]
+
+
+def untrusted(folder: Path) -> dict[str, Any]:
+    """Configuration that keeps the client from the settings of a folder and those above it, whatever its own say.
+
+    A client that is not told so trusts the folder it works in, for good, and takes over its `.codex`.
+    """
+    places = {str(place): {"trust_level": "untrusted"} for place in (folder, *folder.parents)}
+    return {"projects": places}
+
+
+def toml(value: Any, where: str) -> str:
+    """A value as the client's command line wants it. Raises UsageError for what it cannot hold."""
+    if isinstance(value, bool) or (isinstance(value, (int, float)) and value == value):
+        return json.dumps(value)
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(str(k))} = {toml(v, f'{where}.{k}')}" for k, v in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(toml(item, where) for item in value) + "]"
+    raise UsageError(f"config `{where}`: the client's configuration cannot hold `{value!r}`")
+
+
+def asking_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[str, Any]:
+    """Configuration of a thread that makes every MCP server ask before each call, and drops denied tools.
+
+    Args:
+        servers: the client's configured servers by name.
+        denied: patterns of tools no call may be made to: `mcp__server__tool` or `mcp__server__*`.
+    """
+    config: dict[str, Any] = {}
+    for name, server in servers.items():
+        prefix = f"mcp__{name}__".casefold()
+        fields = server if isinstance(server, dict) else {}
+        own = [pattern for pattern in denied if pattern.casefold().startswith(prefix)]
+        dropped = [pattern[len(prefix) :] for pattern in own if not pattern.endswith("*")]
+        base = f"mcp_servers.{name}"
+        config[f"{base}.default_tools_approval_mode"] = "prompt"
+        if tools := fields.get("tools"):
+            config[f"{base}.tools"] = {tool: {**_asking(tools[tool])} for tool in tools}
+        if len(dropped) < len(own):
+            config[f"{base}.enabled"] = False
+        if dropped:
+            config[f"{base}.disabled_tools"] = [*(fields.get("disabled_tools") or ()), *dropped]
+    return config
+
+
+def ways_round(
+    env: Mapping[str, str], trusted: Path | None, config: Mapping[str, Any], features: Mapping[str, bool]
+) -> list[str]:
+    """What in the client's settings lets something happen that the gate is not asked about, in words.
+
+    Args:
+        env: the client's environment, which says where its home is.
+        trusted: the folder whose own settings are taken over, and those of the folders above it.
+        config: the caller's configuration.
+        features: the features the caller turns on or off.
+    """
+    found = [why for name, why in UNASKED.items() if features.get(name)]
+    if config.get("web_search", "disabled") != "disabled":
+        found.append("the provider searches the web without asking")
+    above = (trusted, *trusted.parents) if trusted is not None else ()
+    if trusted is not None:
+        found.append(f"the settings in `.codex` of `{trusted}` bring servers and programs that run without asking")
+    folders = [home(env), Path("/etc/codex"), *(place / ".codex" for place in above)]
+    for folder in dict.fromkeys(folders):
+        found.extend(f"`{path}` lets commands run without asking" for path in _permitting_rules(folder))
+    if any(key.startswith("mcp_servers") for key in config) or any(map(_has_servers, folders)):
+        found.append("resources of MCP servers are read without asking")
+    return list(dict.fromkeys(found))
+
+
+def home(env: Mapping[str, str]) -> Path:
+    """The client's own folder."""
+    return Path(env.get("CODEX_HOME") or Path(env.get("HOME", "~")).expanduser() / ".codex")
+
+
+def _key(name: str) -> str:
+    return name if _PLAIN_KEY.match(name) else json.dumps(name)
+
+
+def _asking(tool: Any) -> dict[str, Any]:
+    return {**(tool if isinstance(tool, dict) else {}), "approval_mode": "prompt"}
+
+
+def _permitting_rules(folder: Path) -> Iterator[Path]:
+    for path in sorted((folder / "rules").glob("*.rules")):
+        text = path.read_text(errors="replace")
+        if text.count("prefix_rule(") > len(_STATED_RULE.findall(text)):  # a rule permits unless it says else
+            yield path
+
+
+def _has_servers(folder: Path) -> bool:
+    try:
+        return bool(tomllib.loads((folder / "config.toml").read_text()).get("mcp_servers"))
+    except (OSError, ValueError):
+        return False
+
+
+_PAUSE_S: Final = 0.01
+
+
+class StartTurn:
+    """Leave to start a client, until the client has answered."""
+
+    def __init__(self, folder: int | None) -> None:
+        self._folder = folder
+
+    def over(self) -> None:
+        """Let the next one start; only the first call counts."""
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
+
+
+async def turn_to_start(env: Mapping[str, str]) -> StartTurn:
+    """Wait until no other client of ours is starting in the home that an environment names."""
+    folder = _open(_databases(env), make=not env.get("CODEX_HOME"))
+    turn = StartTurn(folder)
+    try:
+        while folder is not None and not _lock(folder):  # noqa: ASYNC110 - other processes set no event of ours
+            await anyio.sleep(_PAUSE_S)
+    except BaseException:
+        turn.over()
+        raise
+    return turn
+
+
+def _databases(env: Mapping[str, str]) -> Path:
+    return Path(env["CODEX_SQLITE_HOME"]) if env.get("CODEX_SQLITE_HOME") else home(env)
+
+
+if sys.platform == "win32":
+
+    def _open(folder: Path, *, make: bool) -> int | None:
+        return None  # folders cannot be locked there
+
+    def _lock(folder: int) -> bool:
+        return True
+
+else:
+    import fcntl
+
+    def _open(folder: Path, *, make: bool) -> int | None:
+        try:
+            if make:  # as the client itself would
+                folder.mkdir(parents=True, exist_ok=True)
+            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:  # which the client says itself
+            return None
+
+    def _lock(folder: int) -> bool:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks, where a client that meets another says so itself
+            return True
+        return True
+
+
+ANSWER_S: Final = 30.0
+"""Seconds the client may take to answer; it answers at once or not at all."""
+
+
+INSTALL: Final = "pip install 'proctor[codex]'"
+
+
+_CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}
+
+
+class CodexConnection(RpcClient):
+    """A running client."""
+
+    def __init__(
+        self,
+        process: ClientProcess,
+        starting: StartTurn,
+        *,
+        on_request: OnRequest,
+        on_notification: OnNotification,
+        on_garbage: OnGarbage,
+    ) -> None:
+        super().__init__(
+            process,
+            on_request=on_request,
+            on_notification=on_notification,
+            on_garbage=on_garbage,
+            tagged=False,
+        )
+        self._starting = starting
+
+    async def ask(self, method: str, params: dict[str, Any], *, timeout_s: float | None = ANSWER_S) -> dict[str, Any]:
+        """See `RpcClient.ask`."""
+        return await super().ask(method, params, timeout_s=timeout_s)
+
+    async def greet(self) -> None:
+        """Open the conversation. Raises ProviderUnavailableError when the client cannot sign in."""
+        await self.ask("initialize", {"clientInfo": _CLIENT, "capabilities": {"experimentalApi": True}})
+        self._starting.over()
+        await self.peer.notify("initialized")
+        account = await self.ask("account/read", {})
+        if account.get("requiresOpenaiAuth") and account.get("account") is None:
+            raise ProviderUnavailableError(
+                "codex is not logged in; run `codex login`, or set `model_provider` in the adapter's `config`"
+            )
+
+
+@asynccontextmanager
+async def connect(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    mark: str,
+    on_request: OnRequest,
+    on_notification: OnNotification,
+    on_garbage: OnGarbage,
+) -> AsyncIterator[CodexConnection]:
+    """Start the client; leaving ends it. Raises ProviderUnavailableError when it cannot be started.
+
+    Nothing is read before the caller runs `connection.peer.run`.
+    """
+    starting = await turn_to_start(env)
+    try:
+        async with start_client(
+            "codex", command, cwd=cwd, env=env, mark=mark, advice=f"install it with `{INSTALL}`"
+        ) as process:
+            yield CodexConnection(
+                process,
+                starting,
+                on_request=on_request,
+                on_notification=on_notification,
+                on_garbage=on_garbage,
+            )
+    finally:
+        starting.over()
+
+
+def find_client() -> str:
+    """The executable of the package, or else that on PATH. Raises ProviderUnavailableError."""
+    try:
+        return str(import_module("codex_cli_bin").bundled_codex_path())
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("codex")
+    if found is None:
+        raise ProviderUnavailableError(f"codex is not installed; install it with `{INSTALL}`")
+    return found
+
+
+async def check_client(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
+    """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
+    async with (
+        connect(
+            command,
+            cwd=cwd,
+            env=env,
+            mark=f"prepare-{uuid4().hex}",
+            on_request=_no_requests,
+            on_notification=_no_interest,
+            on_garbage=_no_garbage,
+        ) as connection,
+        helpers() as tasks,
+    ):
+        tasks.start_soon(connection.process.read_stderr)
+        tasks.start_soon(connection.peer.run)
+        try:
+            await connection.greet()
+        except ProviderUnavailableError:
+            raise
+        except ProviderError as error:
+            raise ProviderUnavailableError(
+                f"codex does not work: {error}; install it with `{INSTALL}`", details=error.details
+            ) from error
+
+
+async def _no_requests(method: str, params: dict[str, Any]) -> None:
+    raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+
+
+async def _no_interest(method: str, params: dict[str, Any]) -> None:
+    return
+
+
+async def _no_garbage(line: bytes) -> None:
+    return

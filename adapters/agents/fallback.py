@@ -1,0 +1,513 @@
+"""Several adapters as one, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies.events import (
+    TERMINAL,
+    ErrorOccurred,
+    RunCompleted,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallStarted,
+    ToolEvent,
+    TurnEvent,
+)
+from proctor.policies.events.run_context import Capabilities
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
+from proctor.supervisor.ports.adapter import Adapter, LaunchOptions, Rung
+from proctor.supervisor.run.provider_session import begins_anew
+from proctor.supervisor.store.run_index import closing
+
+from ..kit.gate import EventStream
+from ..kit.provider import GIVE_UP_S, provider_error
+from ..kit.tasks import helpers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from typing import Any
+
+    from proctor.policies.events import Event
+    from proctor.policies.events.calls import ToolCall
+    from proctor.policies.events.run_context import Tool
+    from proctor.policies.policy import Policy
+    from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The health of one client.
+
+    Attributes:
+        failures: How often it failed in a row.
+        closed_until: Until when it is skipped, in seconds of the breaker's clock; None if it is not.
+        on_trial: An attempt is under way that decides whether it is tried again.
+    """
+
+    failures: int = 0
+    closed_until: float | None = None
+    on_trial: bool = False
+
+
+class Breaker:
+    """One client's health over all runs of an adapter.
+
+    Args:
+        failures: after how many failures in a row it is skipped.
+        rest_s: for how many seconds; then one attempt decides.
+    """
+
+    def __init__(self, failures: int, rest_s: float) -> None:
+        self._most = failures
+        self._rest_s = rest_s
+        self.health = Health()
+
+    def may_try(self, now: float) -> bool:
+        """Whether an attempt may begin."""
+        health = self.health
+        return health.closed_until is None or (now >= health.closed_until and not health.on_trial)
+
+    def begin(self, now: float) -> bool:
+        """Begin an attempt; returns whether it is the one on trial, to be passed to `end`."""
+        trial = self.health.closed_until is not None
+        if trial:
+            self.health = msgspec.structs.replace(self.health, on_trial=True)
+        return trial
+
+    def end(self, now: float, *, ok: bool | None, trial: bool = False) -> None:
+        """End an attempt: well, badly, or (None) by a cancel, which says nothing about the client."""
+        if ok:
+            self.health = Health()
+        elif ok is None:
+            if trial:
+                self.health = msgspec.structs.replace(self.health, on_trial=False)
+        else:
+            failures = self.health.failures + 1
+            rests = trial or failures >= self._most or self.health.closed_until is not None
+            until = now + self._rest_s if rests else None
+            on_trial = self.health.on_trial and not trial
+            self.health = Health(failures=failures, closed_until=until, on_trial=on_trial)
+
+
+T = TypeVar("T")
+
+
+_GATES: tuple[Any, ...] = ("none", "some", "all")
+
+
+_USAGES: tuple[Any, ...] = ("none", "at_end", "per_turn")
+
+
+def weakest(each: Sequence[Capabilities]) -> Capabilities:
+    """What all of them can do: the least of each capability. Raises UsageError if one tool name means two things."""
+    tables = [one.tools for one in each]
+    names = {tuple(sorted(tool.name for tool in one.table)) for one in each}
+    return Capabilities(
+        gate=min((one.gate for one in each), key=_GATES.index),
+        rewrite=all(one.rewrite for one in each),
+        deny_ends_turn=any(one.deny_ends_turn for one in each),
+        usage=min((one.usage for one in each), key=_USAGES.index),
+        reports_cost=all(one.reports_cost for one in each),
+        cancel_kills_children=all(one.cancel_kills_children for one in each),
+        narrow=all(one.narrow for one in each),
+        compiles=tuple(part for part in each[0].compiles if all(part in one.compiles for one in each)),
+        tools=None if None in tables else _tools(each),
+        other_tools=len(names) > 1 or any(one.other_tools for one in each),
+        elsewhere=frozenset.intersection(*(one.elsewhere for one in each)),
+        model=_same([one.model for one in each]),
+        workspace=_same([one.workspace for one in each]),
+        home=_same([one.home for one in each]),
+        shell=_same([one.shell for one in each]),
+    )
+
+
+def _same(values: Sequence[T]) -> T | None:
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _tools(each: Sequence[Capabilities]) -> tuple[Tool, ...]:
+    """The tools of all; one that two clients have has the inputs of both."""
+    found: dict[str, Tool] = {}
+    for tool in (tool for one in each for tool in one.table):
+        name = tool.name.casefold()
+        other = found.get(name)
+        if other is None or other == tool:
+            found[name] = tool
+        elif (other.acts, other.acts_where) != (tool.acts, tool.acts_where):
+            raise UsageError(f"two of these agents have a tool `{tool.name}` and mean different things by it")
+        else:
+            found[name] = _both(other, tool)
+    return tuple(found.values())
+
+
+def _both(one: Tool, other: Tool) -> Tool:
+    inputs = {
+        key: tuple(dict.fromkeys((*one.inputs.get(key, (f"$.{key}",)), *other.inputs.get(key, (f"$.{key}",)))))
+        for key in {**one.inputs, **other.inputs}
+    }
+    return msgspec.structs.replace(
+        one,
+        inputs=inputs,
+        synonyms=tuple(dict.fromkeys((*one.synonyms, *other.synonyms))),
+        takes=tuple(dict.fromkeys((*one.takes, *other.takes))),
+        unclear=tuple(dict.fromkeys((*one.unclear, *other.unclear))),
+        inferred=one.inferred or other.inferred,
+    )
+
+
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+class Counting:
+    """Adds what the clients before have reported to what the present one reports."""
+
+    def __init__(self) -> None:
+        self._client = 0
+        self._turns = 0
+        self._turns_before = 0
+        self._before = TokenUsageUpdated(cost_usd=0.0)
+        self._deltas = TokenUsageUpdated(cost_usd=0.0)
+        self._total = TokenUsageUpdated(cost_usd=0.0)
+
+    def next_client(self) -> None:
+        """Another client takes over."""
+        self._client += 1
+        self._turns_before = self._turns
+        self._before = _sum(_sum(self._before, self._deltas), self._total)
+        self._deltas = self._total = TokenUsageUpdated(cost_usd=0.0)
+
+    def event(self, event: Event) -> Event:
+        """An event of the present client, as one of the run."""
+        if isinstance(event, TokenUsageUpdated):
+            event = self._usage(event)
+        if isinstance(event, TurnEvent | ToolEvent) and event.turn:
+            event = replace(event, turn=self._turn(event.turn))
+        if not self._client:
+            return event
+        if isinstance(event, ToolEvent):
+            parent = event.parent_tool_call_id
+            event = replace(event, parent_tool_call_id=self._id(parent) if parent else None)
+        if (id := getattr(event, "tool_call_id", None)) is not None:
+            event = replace(event, tool_call_id=self._id(id))
+        return replace(event, event_id=self._id(event.event_id)) if event.event_id else event
+
+    def call(self, call: ToolCall) -> ToolCall:
+        """A call that the present client proposes, as one of the run."""
+        call = replace(call, turn=self._turn(call.turn)) if call.turn else call
+        if not self._client:
+            return call
+        parent = call.parent_tool_call_id
+        return replace(call, id=self._id(call.id), parent_tool_call_id=self._id(parent) if parent else None)
+
+    def _turn(self, turn: int) -> int:
+        counted = turn + self._turns_before
+        self._turns = max(self._turns, counted)
+        return counted
+
+    def _id(self, id: str) -> str:
+        """An id that no client before has given."""
+        return f"{self._client}.{id}"
+
+    def _usage(self, event: TokenUsageUpdated) -> TokenUsageUpdated:
+        if event.scope == "delta":
+            self._deltas = _sum(self._deltas, event)
+            return event
+        self._total = event
+        counted = _sum(self._before, event)
+        return counted if event.cost_usd is not None else replace(counted, cost_usd=None)
+
+
+def _sum(one: TokenUsageUpdated, other: TokenUsageUpdated) -> TokenUsageUpdated:
+    counts = {name: getattr(one, name) + getattr(other, name) for name in _COUNTS}
+    return replace(other, **counts, cost_usd=(one.cost_usd or 0.0) + (other.cost_usd or 0.0))
+
+
+INTERRUPT_S = 5.0
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One adapter, its name among the others, and its health."""
+
+    label: str
+    adapter: Adapter
+    breaker: Breaker
+
+
+class FallbackSession:
+    """The provider of one run.
+
+    # INVARIANT: another member is tried only while nothing has run: no call was let through or reported as started
+    and, of a client that does not ask about all its calls, nothing was reported at all; and never once the run is
+    being cancelled, which says nothing of a client's health.
+    """
+
+    def __init__(self, members: Sequence[Member], launch: Launch, options: Sequence[LaunchOptions]) -> None:
+        self._members = members
+        self._launch = launch
+        self._options = options
+        self._stream = EventStream()
+        self._counting = Counting()
+        self._provider: Provider | None = None
+        self._scope = anyio.CancelScope()
+        self._ran = False
+        self._stopping = False
+        self._ended = False
+        self._ended_badly: ProviderError | None = None
+
+    def events(self) -> AsyncIterator[Event]:
+        """The events of the run; see Provider."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """The ladder of the client that runs; its last rung leaves it. See Provider."""
+        rungs = list(self._provider.ladder()) if self._provider is not None else []
+        first = Rung(name="no fallback", act=self._stop, bound_s=0.001 if rungs else INTERRUPT_S)
+        return [first, *rungs, Rung(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
+
+    async def run(self, order: Sequence[int]) -> None:
+        """Try the members in this order; the stream ends with it."""
+        failures: list[str] = []
+        error: ProviderError | None = None
+        try:
+            with self._scope:
+                for number in order:
+                    member = self._members[number]
+                    if not member.breaker.may_try(anyio.current_time()):
+                        failures.append(
+                            f"`{member.label}` is left alone after {member.breaker.health.failures} failures"
+                        )
+                        continue
+                    error = await self._attempt(number)
+                    if error is None or self._ran or self._stopping:
+                        break
+                    failures.append(f"`{member.label}`: {error}")
+                    await self._tell_failure(member, error)
+                else:
+                    error = ProviderUnavailableError(f"no agent is left to try: {'; '.join(failures)}")
+        finally:
+            self._stream.close(None if self._stopping or self._ended else error)
+
+    async def _attempt(self, number: int) -> ProviderError | None:
+        """Have one member do it; how it failed, if it did."""
+        member = self._members[number]
+        trial = member.breaker.begin(anyio.current_time())
+        error: ProviderError | None = None
+        finished = False
+        try:
+            error = await self._done_by(number)
+            finished = True
+        except Exception as raised:
+            error, finished = provider_error(raised), True
+        finally:  # whoever reads leaves when the run is over: what it came to is known then
+            self._provider = None
+            ok = (error or self._ended_badly) is None if (finished or self._ended) and not self._stopping else None
+            member.breaker.end(anyio.current_time(), ok=ok, trial=trial)
+        return error
+
+    async def _done_by(self, number: int) -> ProviderError | None:
+        member = self._members[number]
+        await member.adapter.prepare()
+        launch = self._launch_of(number)
+        try:
+            return await self._run(member, launch)
+        except UnknownSessionError as error:
+            if launch.resume is None or self._provider is not None or self._stopping:
+                raise
+            await self._stream.emit(begins_anew(error))
+        return await self._run(member, launch.anew(self._launch.transcript))
+
+    async def _run(self, member: Member, launch: Launch) -> ProviderError | None:
+        async with member.adapter.open(launch) as provider:
+            self._provider = provider
+            if self._stopping:
+                return None
+            await self._stream.emit(SessionStarted(metadata={"agent": member.label}))
+            async with closing(provider.events()) as events:
+                async for event in events:
+                    failure = self._failure_in(event)
+                    if failure is not None and not (self._ran or self._stopping):
+                        return failure
+                    if isinstance(event, TERMINAL):
+                        self._ended, self._ended_badly = True, failure
+                    await self._stream.emit(self._counting.event(self._named(event, member)))
+                    if self._ended:
+                        return failure
+                    self._ran = self._ran or member.adapter.capabilities.gate != "all"
+        return None if self._stopping else ProviderError(f"`{member.label}` ended its stream without a result")
+
+    def _failure_in(self, event: Event) -> ProviderError | None:
+        if isinstance(event, ToolCallStarted):
+            self._ran = True
+        if not isinstance(event, TERMINAL) or isinstance(event, RunCompleted):
+            return None
+        reported: Any = getattr(event, "error", None) or getattr(event, "reason", None)
+        message = reported.get("message") if isinstance(reported, dict) else reported
+        return ProviderError(str(message or "the client reported a failure"), details={"error": reported})
+
+    def _named(self, event: Event, member: Member) -> Event:
+        """The client's own id of the session, with whose it is."""
+        if isinstance(event, SessionStarted):
+            id = event.provider_session_id
+            metadata = {**event.metadata, "agent": member.label}
+            return msgspec.structs.replace(
+                event, provider_session_id=f"{member.label}:{id}" if id else None, metadata=metadata
+            )
+        return event
+
+    def _launch_of(self, number: int) -> Launch:
+        member = self._members[number]
+        launch = msgspec.structs.replace(self._launch, gate=self._gate, options=self._options[number])
+        own = own_session(launch.transcript, member.label) if member.adapter.capabilities.resume else None
+        return launch if own is None else msgspec.structs.replace(launch, resume=own, transcript=())
+
+    async def _gate(self, call: ToolCall) -> GateAnswer:
+        answer = await self._launch.gate(self._counting.call(call))
+        self._ran = self._ran or answer.allowed
+        self._stopping = self._stopping or answer.stop
+        return answer
+
+    async def _tell_failure(self, member: Member, error: ProviderError) -> None:
+        self._counting.next_client()
+        await self._stream.emit(
+            ErrorOccurred(
+                code="agent_failed",
+                message=f"`{member.label}` failed before anything ran: {error}",
+                provider_error=error.details or None,
+            )
+        )
+
+    async def _stop(self) -> dict[str, Any] | None:
+        self._stopping = True
+        if self._provider is None:
+            self._scope.cancel()
+        return None
+
+    async def _leave(self) -> dict[str, Any] | None:
+        self._scope.cancel()
+        self._stream.close()
+        self._stream.abandon()
+        return None
+
+
+def last_agent(transcript: Sequence[Event], labels: Sequence[str]) -> str | None:
+    """Which of these ran the session last; one that ran it by itself counts."""
+    for event in reversed(transcript):
+        if isinstance(event, SessionStarted):
+            agent = event.metadata.get("agent", event.provider)
+            if agent in labels:
+                return str(agent)
+    return None
+
+
+def own_session(transcript: Sequence[Event], label: str) -> str | None:
+    """The client's own id of the session, if it is the one that ran it last."""
+    if last_agent(transcript, [label]) is None:
+        return None
+    for event in reversed(transcript):
+        if isinstance(event, SessionStarted):
+            agent = event.metadata.get("agent", event.provider)
+            if agent != label:
+                return None  # another one went on since: this client does not know of it
+            if event.provider_session_id:
+                return event.provider_session_id.removeprefix(f"{label}:")
+    return None
+
+
+class FallbackAdapter:
+    """Runs the first of several adapters whose client works; see docs/agents/fallback.md.
+
+    If a client fails before anything ran, the next one takes over. A client that fails several times in a row is
+    skipped for a while. A session stays with the client that ran it last, as long as that client works.
+
+    Args:
+        adapters: the adapters, in the order in which they are tried.
+        failures: after how many failures in a row a client is skipped.
+        rest_s: for how many seconds it is skipped; then one run decides.
+
+    Raises:
+        UsageError: an argument makes no sense, or two agents mean different things by one tool.
+    """
+
+    name = "fallback"
+
+    def __init__(self, adapters: Sequence[Adapter], *, failures: int = 3, rest_s: float = 60.0) -> None:
+        if len(adapters) < 2:
+            raise UsageError("a fallback needs two adapters at least, in the order in which they are tried")
+        if failures < 1 or not rest_s >= 0:
+            raise UsageError("`failures` is a number from 1, `rest_s` one from 0")
+        self._members = [
+            Member(label, adapter, Breaker(failures, rest_s))
+            for label, adapter in zip(_labels(adapters), adapters, strict=True)
+        ]
+        self._remains = [found for one in adapters if (found := getattr(one, "end_remains", None)) is not None]
+        weakest([one.capabilities for one in adapters])
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What all of them can do."""
+        return weakest([member.adapter.capabilities for member in self._members])
+
+    def health(self) -> dict[str, Health]:
+        """How each client does, by its name."""
+        return {member.label: member.breaker.health for member in self._members}
+
+    async def prepare(self) -> None:
+        """Check that one of them can be started. Raises ProviderUnavailableError, which names what each lacks."""
+        lacking = []
+        for member in self._members:
+            try:
+                await member.adapter.prepare()
+            except ProviderUnavailableError as error:
+                lacking.append(f"`{member.label}`: {error}")
+            else:
+                return
+        raise ProviderUnavailableError(f"none of these agents can be started: {'; '.join(lacking)}")
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """The policy as the launch options of each adapter; what one of them cannot express is left out."""
+        each = [member.adapter.compile(policy) for member in self._members]
+        expressed = tuple(part for part in each[0].expressed if all(part in one.expressed for one in each))
+        others = dict.fromkeys(part for one in each for part in (*one.expressed, *one.unexpressed))
+        return LaunchOptions(
+            options={"each": each},
+            expressed=expressed,
+            unexpressed=tuple(part for part in others if part not in expressed),
+        )
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Try the adapters in order; leaving ends the one that runs."""
+        given = launch.options.options.get("each")
+        options = given if isinstance(given, list) else [LaunchOptions()] * len(self._members)
+        session = FallbackSession(self._members, launch, options)
+        async with helpers() as tasks:
+            tasks.start_soon(session.run, self._order(launch))
+            yield session
+
+    async def end_remains(self, mark: str) -> dict[str, Any]:
+        """End what a run of any of them left running on this machine; returns the evidence."""
+        evidence: dict[str, Any] = {}
+        for end in dict.fromkeys(self._remains):
+            evidence |= await end(mark)
+        return evidence
+
+    def _order(self, launch: Launch) -> list[int]:
+        """The one that ran the session last, then the others."""
+        labels = [member.label for member in self._members]
+        last = last_agent(launch.transcript, labels)
+        order = list(range(len(labels)))
+        return order if last is None else sorted(order, key=lambda n: labels[n] != last)
+
+
+def _labels(adapters: Sequence[Adapter]) -> Iterator[str]:
+    """Their names; one that comes again has a number."""
+    seen: Counter[str] = Counter()
+    for adapter in adapters:
+        seen[adapter.name] += 1
+        yield adapter.name if seen[adapter.name] == 1 else f"{adapter.name}-{seen[adapter.name]}"

@@ -1,0 +1,453 @@
+"""What an agent's own loop is supervised through."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, overload
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.errors import ProctorError
+from proctor.policies.events import (
+    MessageReceived,
+    MessageSent,
+    RunCompleted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    TurnCompleted,
+    TurnStarted,
+)
+from proctor.policies.events.calls import ToolCall, tell_model_default
+from proctor.policies.values.foreign_code import named_error
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.run.tasks import tool_error
+
+from ...kit.values import is_finite, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    from proctor.policies.events import Event
+    from proctor.supervisor.ports.adapter import Launch
+
+    from ...kit.gate import EventStream
+    from ...kit.provider import TaskProvider
+
+
+_inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("proctor_inside_calls", default=())
+"""The calls whose tools run this code, outermost first, each with the run it is of: a tool may start a run."""
+
+
+class AllowedCalls:
+    """Reports exactly one outcome for each allowed call."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._running: dict[str, str] = {}
+
+    def proposed(self, call_id: str, name: str, tool_input: Any, turn: int) -> ToolCall:
+        """A call to put to the gate: a sub-agent's names the call it is inside."""
+        given = plain(tool_input)
+        return ToolCall(
+            id=call_id,
+            name=name,
+            input=given if isinstance(given, dict) else {"input": given},
+            turn=turn,
+            parent_tool_call_id=self.parent(call_id),
+        )
+
+    def parent(self, call_id: str | None = None) -> str | None:
+        """The call whose tool runs this code, if any; for a call, the call around it."""
+        path = [inside for run, inside in _inside.get() if run is self]
+        if path and path[-1] == call_id:
+            path.pop()
+        return path[-1] if path else None
+
+    def within(self, call_id: str) -> str:
+        """The run's id for a call made by this code: a sub-agent's model may reuse its parent's ids."""
+        parent = self.parent()
+        return call_id if parent is None else f"{parent}.{call_id}"
+
+    @contextmanager
+    def inside(self, call_id: str) -> Iterator[None]:
+        """The tool of this call does what is done in this context."""
+        token = _inside.set((*_inside.get(), (self, call_id)))
+        try:
+            yield
+        finally:
+            _inside.reset(token)
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Calls entered in this context are left at its end."""
+        token = _inside.set(_inside.get())
+        try:
+            yield
+        finally:
+            _inside.reset(token)
+
+    def enter(self, call_id: str) -> None:
+        """The tool of this call does what this task does from here on."""
+        if self.parent() != call_id:
+            _inside.set((*_inside.get(), (self, call_id)))
+
+    def allowed(self, call: ToolCall) -> None:
+        """The gate allowed a call: it owes an outcome."""
+        self._running[call.id] = call.name
+
+    async def completed(self, call_id: str, result: Any) -> None:
+        """A call is done."""
+        name = self._running.pop(call_id, None)
+        if name is not None:
+            output = plain(result)
+            await self._stream.emit(ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output))
+
+    def failed(self, call_id: str, error: BaseException | str) -> None:
+        """A call ended in an exception, or was ended."""
+        name = self._running.pop(call_id, None)
+        if name is not None:
+            self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error)))
+
+    def end(self) -> None:
+        """Nothing runs any more."""
+        for call_id in list(self._running):
+            self.failed(call_id, "ended before it was done")
+
+
+def _error_text(error: BaseException | str) -> str:
+    if isinstance(error, str):
+        return error
+    if not isinstance(error, Exception):
+        return "ended before it was done"
+    return named_error(error)
+
+
+class ToolRefused(ProctorError):  # noqa: N818 - what happened, not a fault
+    """The policy refused a call: it did not run. `tell_model` is the result to give to the model."""
+
+    code: ClassVar[str] = "tool_refused"
+
+    def __init__(self, call: ToolCall, tell_model: str) -> None:
+        super().__init__(tell_model)
+        self.call = call
+        self.tell_model = tell_model
+
+
+def with_objects(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The allowed input, with the Python objects of `values` wherever both are equal."""
+    before = plain(values)
+    return {
+        name: values[name] if name in values and before[name] == value else value for name, value in given.items()
+    }
+
+
+class Arguments:
+    """The arguments of one call of a function, by parameter name, defaults included."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        self._bound = inspect.signature(function).bind(*args, **kwargs)
+        self._bound.apply_defaults()
+        self._gathered = next(
+            (p.name for p in self._bound.signature.parameters.values() if p.kind is p.VAR_KEYWORD), None
+        )
+
+    def as_input(self) -> dict[str, Any]:
+        """The tool's input as JSON; what `**kwargs` collected is on the same level as the rest."""
+        named = dict(self._bound.arguments)
+        more = named.pop(self._gathered, {}) if self._gathered else {}
+        found: dict[str, Any] = plain({**more, **named})
+        return found
+
+    def change(self, tool_input: Mapping[str, Any]) -> None:
+        """Take the values of another input; unchanged ones keep their Python objects.
+
+        Raises:
+            UsageError: the function has no such parameter.
+        """
+        before = self.as_input()
+        for name, value in tool_input.items():
+            if name in before and before[name] == value:
+                continue
+            if name in self._bound.signature.parameters:
+                self._bound.arguments[name] = value
+            elif self._gathered:
+                self._bound.arguments[self._gathered][name] = value
+            else:
+                raise UsageError(f"the function has no parameter `{name}`")
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments."""
+        return self._bound.args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The keyword arguments."""
+        return self._bound.kwargs
+
+
+OnRefusal: TypeAlias = Literal["raise", "tell"]
+
+
+Proposing: TypeAlias = Callable[[str, dict[str, Any], Callable[[dict[str, Any]], Awaitable[Any]]], Awaitable[Any]]
+"""Proposes a call by name and input and, if it is allowed, does it; raises ToolRefused if not."""
+
+
+def asking(
+    function: Callable[..., Any], *, name: str | None, refused: OnRefusal, call: Proposing
+) -> Callable[..., Awaitable[Any]]:
+    """The function, to be awaited, proposing each of its calls. See `LoopGate.tool`."""
+    tool_name = name or getattr(function, "__name__", "")
+    if not tool_name:
+        raise UsageError("the function has no name; use `gate.tool(name=...)`")
+
+    @functools.wraps(function)
+    async def proposed(*args: Any, **kwargs: Any) -> Any:
+        arguments = Arguments(function, args, kwargs)
+
+        async def act(tool_input: dict[str, Any]) -> Any:
+            arguments.change(tool_input)
+            return await _result(function, arguments)
+
+        try:
+            return await call(tool_name, arguments.as_input(), act)
+        except ToolRefused as refusal:
+            if refused == "raise":
+                raise
+            return refusal.tell_model
+
+    return proposed
+
+
+async def _result(function: Callable[..., Any], arguments: Arguments) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments.args, **arguments.kwargs)
+    bare = functools.partial(function, *arguments.args, **arguments.kwargs)
+    result = await anyio.to_thread.run_sync(bare, abandon_on_cancel=True)
+    return await result if isinstance(result, Awaitable) else result
+
+
+P = ParamSpec("P")
+
+
+T = TypeVar("T")
+
+
+class LoopGate:
+    """Reports what a loop says and uses, and holds its calls until they are decided.
+
+    Every method that waits returns when the supervisor has processed the report; if the report ends the run, the
+    loop is cancelled there.
+
+    # INVARIANT: a call runs after the gate allowed it, with the input the gate answered with.
+    """
+
+    def __init__(self, launch: Launch, stream: EventStream, provider: TaskProvider) -> None:
+        self._launch = launch
+        self._stream = stream
+        self._provider = provider
+        self._turn = 0
+        self._beginning = anyio.Lock()
+        self._numbers = itertools.count(1)
+        self.calls = AllowedCalls(stream)
+        self.output: Any = None
+
+    @property
+    def run_id(self) -> str:
+        """The id of this loop's run."""
+        return self._launch.run_id
+
+    @property
+    def session_id(self) -> str:
+        """The id of the session that the run belongs to."""
+        return self._launch.session_id
+
+    @property
+    def launch(self) -> Launch:
+        """What the run was started with."""
+        return self._launch
+
+    @property
+    def turn_number(self) -> int:
+        """The current response, from 1; 0 before the first."""
+        return self._turn
+
+    @property
+    def transcript(self) -> tuple[Event, ...]:
+        """The events of the session before this run, for a loop that continues it."""
+        return self._launch.transcript
+
+    @overload
+    def tool(self, function: Callable[P, Awaitable[T]], /) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def tool(self, function: Callable[P, T], /) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def tool(
+        self, /, *, name: str | None = None, refused: OnRefusal = "raise"
+    ) -> Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]: ...
+    def tool(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, refused: OnRefusal = "raise"
+    ) -> Any:
+        """Wrap a function, async or not, in an async one that asks the gate before each call.
+
+        A function that is not async runs in a thread; a cancelled run does not wait for it.
+
+        Args:
+            function: the function.
+            name: the tool's name; left out, the function's.
+            refused: for a refused call, `raise` ToolRefused or `tell`: return the text for the model.
+
+        Raises:
+            UsageError: `refused` is neither.
+        """
+        if refused not in ("raise", "tell"):
+            raise UsageError(f"refused=`{refused}` is neither `raise` nor `tell`")
+        if function is None:
+            return functools.partial(self.tool, name=name, refused=refused)
+        return asking(function, name=name, refused=refused, call=self.call)
+
+    async def call(
+        self,
+        name: str,
+        tool_input: Mapping[str, Any],
+        act: Callable[[dict[str, Any]], Awaitable[T]],
+        *,
+        call_id: str | None = None,
+    ) -> T:
+        """Propose one call and, if it is allowed, run it; its result or exception is the call's outcome.
+
+        Args:
+            name: the tool.
+            tool_input: what the model gave it.
+            act: runs it with the allowed input.
+            call_id: the model's own id of the call; left out, a new one.
+
+        Raises:
+            ToolRefused: it did not run.
+        """
+        call, given = await self.admit(name, tool_input, call_id=call_id)
+        with self.calls.inside(call.id):
+            try:
+                result = await act(given)
+            except BaseException as raised:
+                error = tool_error(raised)
+                self.calls.failed(call.id, error)
+                raise error  # noqa: B904 - it is what was raised, or has that as its cause
+        await self.calls.completed(call.id, result)
+        await checkpoint()
+        return result
+
+    async def admit(
+        self, name: str, tool_input: Mapping[str, Any], *, call_id: str | None = None
+    ) -> tuple[ToolCall, dict[str, Any]]:
+        """Propose one call for a framework that runs its tools itself; `calls` must then report the outcome.
+
+        Returns:
+            The call as recorded, and the input it may run with.
+
+        Raises:
+            ToolRefused: it may not run.
+        """
+        await self._begun()
+        own_id = self.calls.within(call_id) if call_id else f"call-{next(self._numbers)}"
+        call = self.calls.proposed(own_id, name, dict(tool_input), self._turn)
+        if not is_finite(tool_input):  # the record would say null, and the tool would get NaN
+            raise ToolRefused(call, f"A number in the input of tool '{name}' is not finite.")
+        answer = await self._provider.ask(call)
+        if not answer.allowed:
+            raise ToolRefused(call, answer.tell_model or tell_model_default(name))
+        self.calls.allowed(call)
+        return call, call.input if answer.input is None else answer.input
+
+    async def turn(self) -> None:
+        """Report that the next response of the model begins; the first begins by itself.
+
+        A response of a sub-agent that a tool runs is part of its parent's.
+        """
+        if self.calls.parent() is not None:
+            return
+        if self._turn:
+            await self.report(TurnCompleted(turn=self._turn))
+        self._turn += 1
+        await self.report(TurnStarted(turn=self._turn))
+
+    async def turn_refused(self, cap: int | None) -> None:
+        """Report that the framework refused a response beyond `cap`, a compiled `max_turns`; the policy judges it."""
+        if cap is not None and self._turn >= cap:
+            await self.report(TurnStarted(turn=self._turn + 1))
+
+    async def message(self, content: Any, *, role: Literal["assistant", "user", "system"] = "assistant") -> None:
+        """Report a message: text, or a list of content blocks."""
+        if role == "assistant":
+            await self._begun()
+            await self.report(MessageReceived(content=plain(content)))
+        else:
+            await self.report(MessageSent(role=role, content=plain(content)))
+
+    async def usage(
+        self,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        cost_usd: float | None = None,
+        model: str | None = None,
+        cumulative: bool = False,
+    ) -> None:
+        """Report tokens used since the last report or, if `cumulative`, by the run so far.
+
+        `input_tokens` includes tokens read from and written to the cache. Without `cost_usd` (the cost that the
+        provider states, in USD), the price of `model` is used.
+        """
+        await self._begun()
+        await self.report(
+            TokenUsageUpdated(
+                scope="cumulative" if cumulative else "delta",
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cache_read_tokens=cache_read_tokens,
+                cache_write_tokens=cache_write_tokens,
+                reasoning_tokens=reasoning_tokens,
+                cost_usd=cost_usd,
+                model=model,
+            )
+        )
+
+    def narrow(self, tools: Sequence[str]) -> list[str]:
+        """The tools that could be called now; offer the model only these."""
+        return self._launch.narrow(list(tools))
+
+    def check_thread(self) -> None:
+        """Raises UsageError in a thread other than the run's: a call from there could not be held."""
+        self._provider.check_thread()
+
+    async def complete(self) -> None:
+        """Report the end, with `output`."""
+        if self._turn:
+            await self.report(TurnCompleted(turn=self._turn))
+        await self.report(RunCompleted(output=plain(self.output)))
+
+    async def report(self, event: Event) -> None:
+        """Report any other event; see `proctor.policies.events`."""
+        await self._stream.emit(event)
+        await checkpoint()  # where the run was cancelled because of the event, the loop ends here
+
+    async def _begun(self) -> None:
+        async with self._beginning:  # siblings wait until the turn they belong to was told
+            if not self._turn:
+                await self.turn()
+
+
+def is_forced(choice: Any) -> bool:
+    """Whether a `tool_choice` makes the model call a tool; providers refuse one that names a tool not offered."""
+    return choice not in (None, "auto", "none")

@@ -1,0 +1,252 @@
+"""Command lines as runs: the prompt is the line, and all of its parts are judged before any of it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from proctor.policies.errors import UnjudgeableLineError
+from proctor.policies.events import (
+    RunCompleted,
+    RunFailed,
+    ToolCallCompleted,
+    ToolCallFailed,
+    TurnCompleted,
+    TurnStarted,
+)
+from proctor.policies.events.calls import ToolCall, same_input
+from proctor.policies.events.run_context import Capabilities
+from proctor.policies.policy import Allow, members_of
+from proctor.policies.shell.parser import parse_line
+from proctor.policies.shell.programs import DYNAMIC
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports.adapter import GateAnswer
+
+from ..kit.environment import home_of
+from ..kit.gate import EventStream
+from ..kit.launch_options import options_for
+from ..kit.process_tree import end_remains
+from ..kit.provider import TaskProvider, at_work
+from ..kit.subprocesses import Subprocesses
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Mapping
+    from typing import Any
+
+    from proctor.policies.policy import Policy
+    from proctor.policies.shell.programs import LinePart
+    from proctor.supervisor.ports.adapter import Gate, Launch, LaunchOptions, Provider
+
+    from ..kit.subprocesses import CommandResult
+
+
+LINE_ID = "line"
+
+
+_INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")
+"""Variables through which an environment gives a judged name another meaning."""
+
+
+class ShellAgent:
+    """Runs one command line.
+
+    # INVARIANT: the line runs after the gate has allowed the line and every part of it, and unchanged.
+
+    Args:
+        line: the command line.
+        stream: takes the events.
+        commands: runs the line.
+        gate: asked for the line and for each part.
+        admits_dynamic: whether commands that are known only when they run are proposed to the gate.
+        named: programs that allow lists name, whose words need not be known.
+    """
+
+    def __init__(
+        self,
+        line: str,
+        stream: EventStream,
+        commands: Subprocesses,
+        gate: Gate,
+        *,
+        admits_dynamic: bool,
+        named: Collection[str] = (),
+    ) -> None:
+        self._line = line
+        self._stream = stream
+        self._commands = commands
+        self._gate = gate
+        self._admits_dynamic = admits_dynamic
+        self._named = named
+        self._allowed: list[ToolCall] = []
+
+    async def run(self, *, cwd: Path, env: Mapping[str, str] | None, timeout_s: float | None) -> None:
+        """Judge, run and report."""
+        try:
+            calls = self._calls(parse_line(self._line))
+        except UnjudgeableLineError as error:
+            await self._fail(error.code, str(error))
+            return
+        await self._stream.emit(TurnStarted(turn=1))
+        try:
+            refusal = await self._ask(calls)
+            if refusal is None:
+                await self._execute(calls, cwd, _clean(env), timeout_s)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._give_back()
+        if refusal is not None and not refusal.stop:
+            await self._stream.emit(TurnCompleted(turn=1))
+            await self._fail("refused", refusal.tell_model or "the command line was refused")
+
+    def _calls(self, parts: list[LinePart]) -> list[ToolCall]:
+        """The line as a call of `bash`, then its parts in the order of the text."""
+        parts = [part for part in parts if part.direction != "read" and not self._is_admitted(part)]
+        unseen = [part.command for part in parts if part.name == DYNAMIC]
+        if unseen and not self._admits_dynamic:
+            raise UnjudgeableLineError(
+                f"what `{unseen[0][:200]}` runs is known only when it runs; write the command out,"
+                f" or list `{DYNAMIC}` in an allow list"
+            )
+        whole = {"command": self._line, "argv": ["bash", "-c", self._line], "line": self._line}
+        calls = [ToolCall(id=LINE_ID, name="bash", input=whole, turn=1)]
+        for n, part in enumerate(parts, start=1):
+            tool_input = {"command": part.command, "argv": list(part.argv), "exact": part.exact, "line": self._line}
+            calls.append(ToolCall(id=f"{LINE_ID}.{n}", name=part.name, input=tool_input, turn=1))
+        return calls
+
+    def _is_admitted(self, part: LinePart) -> bool:
+        """Whether it is what a program may run that nobody knows, and that an allow list names."""
+        return part.among_words and part.argv[0].rpartition("/")[2] in self._named
+
+    async def _ask(self, calls: list[ToolCall]) -> GateAnswer | None:
+        """Propose one call after the other, up to the first that is refused, so that no person is asked in vain."""
+        for call in calls:
+            answer = await self._gate(call)
+            if not answer.allowed:
+                return answer
+            self._allowed.append(call)
+            if answer.input is not None and not same_input(answer.input, call.input):
+                return GateAnswer(allowed=False, tell_model="a command line cannot be rewritten")
+        return None
+
+    async def _execute(
+        self, calls: list[ToolCall], cwd: Path, env: Mapping[str, str], timeout_s: float | None
+    ) -> None:
+        argv = ["bash", "--noprofile", "--norc", "-c", self._line]
+        try:
+            result = await self._commands.run(argv, cwd=cwd, env=env, timeout_s=timeout_s)
+        except OSError as error:
+            raise RuntimeError(f"bash cannot be started: {error.strerror or error}") from error
+        output: dict[str, Any] = msgspec.to_builtins(result)
+        for call in self._known_outcomes(calls):
+            await self._outcome(call, result, output)
+        self._allowed.clear()
+        await self._stream.emit(TurnCompleted(turn=1))
+        await self._stream.emit(RunCompleted(output=output))
+
+    def _known_outcomes(self, calls: list[ToolCall]) -> list[ToolCall]:
+        """Report the line, and its part if there is only one: of several parts it is unknown which ran."""
+        return calls if len(calls) == 2 else calls[:1]
+
+    async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:
+        if result.exit_code == 0 and not result.timed_out:
+            done = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
+            await self._stream.emit(done)
+        else:
+            await self._stream.emit(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output))
+
+    async def _give_back(self) -> None:
+        """Report calls that were allowed but did not run to their end as failed."""
+        for call in self._allowed:
+            error = "the line did not run to its end"
+            await self._stream.emit(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error))
+        self._allowed.clear()
+
+    async def _fail(self, code: str, message: str) -> None:
+        await self._stream.emit(RunFailed(error={"code": code, "message": message}))
+
+
+def _clean(env: Mapping[str, str] | None) -> dict[str, str]:
+    given = os.environ if env is None else env
+    return {name: value for name, value in given.items() if not _INJECTED.fullmatch(name)}
+
+
+class ShellAdapter:
+    """Runs the prompt as a bash command line; docs/agents/shell.md describes what is judged.
+
+    Args:
+        cwd: the directory it runs in; by default the current one.
+        env: its environment; by default this process's.
+        timeout_s: the most seconds it may take; by default as long as the policies allow.
+
+    Raises:
+        UsageError: an argument makes no sense.
+    """
+
+    name = "shell"
+    end_remains = staticmethod(end_remains)
+
+    def __init__(
+        self,
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        if timeout_s is not None and not timeout_s > 0:
+            raise UsageError(f"`timeout_s` must be above 0, not {timeout_s}")
+        self._cwd = Path.cwd() if cwd is None else Path(cwd)
+        self._env = None if env is None else dict(env)
+        self._timeout_s = timeout_s
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What a command line can be held to."""
+        return Capabilities(
+            gate="all",
+            deny_ends_turn=True,
+            cancel_kills_children=True,
+            compiles=(f"allow {DYNAMIC}",),
+            workspace=str(self._cwd.absolute()),
+            home=home_of(os.environ if self._env is None else self._env),
+            shell="bash",
+        )
+
+    async def prepare(self) -> None:
+        """Check that bash and the directory exist. Raises ProviderUnavailableError."""
+        if shutil.which("bash") is None:
+            raise ProviderUnavailableError("`bash` is not installed, or not on PATH")
+        if not self._cwd.is_dir():
+            raise ProviderUnavailableError(f"`{self._cwd}` is not a directory; create it first")
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Commands that are known only when they run are refused unless an allow list names `dynamic`."""
+        named = sorted(_named(policy))
+        admits = DYNAMIC in named
+        return options_for(policy, {"dynamic": admits, "named": named}, (f"allow {DYNAMIC}",) if admits else ())
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Judge the line part by part, then run it; leaving ends every process it started."""
+        commands = Subprocesses(launch.mark)
+        stream = EventStream()
+        admits = launch.options.options.get("dynamic") is True
+        named = launch.options.options.get("named") or ()
+        agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits, named=named)
+        run = partial(agent.run, cwd=self._cwd, env=self._env, timeout_s=self._timeout_s)
+        async with at_work(TaskProvider(stream, launch, commands), run) as provider:
+            yield provider
+
+
+def _named(policy: Policy) -> set[str]:
+    """What allow lists of the stack name itself; a wildcard names nothing."""
+    rules = [rule for member in members_of(policy) for rule in member.tool_rules if isinstance(rule, Allow)]
+    return {tool for rule in rules for tool in rule.tools if isinstance(tool, str)}

@@ -1,0 +1,459 @@
+"""The board on a terminal, with its keys, until somebody leaves it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import msgspec
+from rich.cells import cell_len, chop_cells
+from rich.live import Live
+from rich.text import Text
+
+from proctor.supervisor import ApprovalAnswer, KillSwitch, ProctorError, RunInfo, StoredApproval, answer
+
+from ..kit.values import encoded, printable
+from ..operations.amounts import amount, counted, dollars, took
+from ..operations.service import Folds
+from .board import NOTHING, key_by_key, pressed, read_board
+from .exits import check_outside_runs
+from .output import console, in_words, who_asks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proctor.policies.monitor.limit_checker import LimitUse
+    from proctor.supervisor.ports.store import Store
+
+    from .board import Board
+
+
+_BAR = 10
+
+
+_INPUT = 60
+"""So much of a call's input is on its row; its details have all of it."""
+
+
+def heading(board: Board) -> str:
+    """How much goes on."""
+    count = f"{len(board.runs)} or more" if board.more else str(len(board.runs))
+    return f"{count} going on, {len(board.approvals)} waiting for a person"
+
+
+def approval_lines(approval: StoredApproval) -> Iterator[Text]:
+    """A call that waits."""
+    request = approval.request
+    yield Text(f"waits    {request.approval_id}", "yellow")
+    shown = encoded(request.call.input)
+    yield Text(
+        f"         {printable(request.call.name)} {shown if len(shown) < _INPUT else shown[: _INPUT - 1] + '…'}"
+    )
+
+
+def run_lines(run: RunInfo, limits: tuple[LimitUse, ...]) -> Iterator[Text]:
+    """A run that goes on, with a bar for each of its limits."""
+    yield Text(f"{run.status:<8} {run.run_id}", "red" if run.status == "lost" else "green")
+    yield Text(f"         {'  '.join(about(run))}")
+    for use in limits:
+        yield Text(f"         {bar(use)}", "red" if use.exceeded else "")
+
+
+def about(run: RunInfo) -> Iterator[str]:
+    """Whose it is, how long it takes, what it did and used."""
+    yield printable(run.provider) or "no agent yet"
+    if run.tenant:
+        yield printable(run.tenant)
+    if run.started_at is not None:
+        yield took(max(0, round((datetime.now(UTC) - run.started_at).total_seconds() * 1000)))
+    yield counted(run.calls, "call")
+    if run.violations:
+        yield counted(run.violations, "violation")
+    if run.usage.total_tokens:
+        yield f"{amount(run.usage.total_tokens)} tokens"
+    if run.usage.cost_usd:
+        yield dollars(run.usage.cost_usd)
+
+
+def bar(use: LimitUse) -> str:
+    """How much of a limit is used, in words and as a bar of characters."""
+    part = min(use.used / use.max, 1.0) if use.max else 1.0
+    return f"[{'#' * round(part * _BAR):<{_BAR}}] {use.limit}: {use.used:g} of {use.max:g}"
+
+
+def approval_details(approval: StoredApproval) -> Iterator[str]:
+    """The whole call, and why a person is asked."""
+    request = approval.request
+    yield request.approval_id
+    yield f"call     {printable(request.call.name)}"
+    for name, value in request.call.input.items():
+        yield f"  {printable(name)}: {encoded(value)}"
+    for rule, why in who_asks(request):
+        yield f"asked by {rule}"
+        yield f"why      {why}"
+    if request.approvers is not None:
+        yield f"may say  {', '.join(printable(name) for name in request.approvers) or 'nobody'}"
+    if request.expires_at:
+        yield f"expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def run_details(run: RunInfo, limits: tuple[LimitUse, ...]) -> Iterator[str]:
+    """A run, its limits, and what there is to type for more."""
+    yield f"{run.status} {run.run_id}"
+    yield f"session  {run.session_id}"
+    if run.spec.get("prompt"):
+        yield f"prompt   {encoded(run.spec['prompt'])}"
+    if run.labels:
+        yield f"labels   {', '.join(printable(f'{name}={value}') for name, value in run.labels.items())}"
+    if run.started_at is not None:
+        yield f"began    {run.started_at:%Y-%m-%d %H:%M:%S} UTC"
+    if run.owner is not None:
+        yield f"owner    {printable(str(run.owner))}"
+    yield f"so far   {', '.join(about(run))}"
+    yield from (f"         {bar(use)}" for use in limits)
+    yield ""
+    yield f"proctor tail --follow --run {run.run_id}"
+    yield f"proctor explain {run.run_id}"
+
+
+Kind = Literal["approve", "deny", "end", "find"]
+
+
+class Question(msgspec.Struct):
+    """What is asked at the foot of the screen, and the words typed so far.
+
+    `target` is the approval or the run it is about, `digest` that of the input that was shown.
+    """
+
+    kind: Kind
+    target: str = ""
+    digest: str = ""
+    words: str = ""
+
+
+class Screen:
+    """What the person sees of the board, and what they are about to do."""
+
+    def __init__(self) -> None:
+        self.board: Board = NOTHING
+        self.selected = ""
+        self.view: Literal["board", "details", "keys"] = "board"
+        self.question: Question | None = None
+        self.wanted = ""
+        self.scrolled = 0
+        self.notice = ""
+        self.left = False
+
+    def show(self, board: Board) -> None:
+        """The board as it is now. What is selected stays so; once it is gone, what stands in its place is."""
+        before, self.board = self._names(), board
+        names = self._names()
+        if self.selected not in names:
+            place = before.index(self.selected) if self.selected in before else 0
+            if self.view == "details":
+                self._leave(f"{self.selected} is closed")
+            self.selected = names[min(place, len(names) - 1)] if names else ""
+
+    def row(self) -> StoredApproval | RunInfo | None:
+        """The selected row."""
+        for approval in self.board.approvals:
+            if approval.request.approval_id == self.selected:
+                return approval
+        return next((run for run, _ in self.board.runs if run.run_id == self.selected), None)
+
+    def press(self, key: str) -> Question | None:
+        """Take a key; gives the question that it has answered, which is now to be done."""
+        if self.question is not None:
+            return self._answer(self.question, key)
+        self.notice = ""
+        if key == "q":
+            self.left = True
+        elif key in ("escape", "?", "enter") and self.view != "board":
+            self._leave()
+        elif key == "?":
+            self.view = "keys"
+        elif key in _STEPS:
+            self._step(_STEPS[key])
+        elif key == "/":
+            self.question = Question("find", words=self.wanted)
+        elif key == "escape":
+            self.wanted = ""
+        else:
+            self._about_row(key)
+        return None
+
+    def _answer(self, question: Question, key: str) -> Question | None:
+        if key == "enter":
+            self.question = None
+            if question.kind != "find":
+                self._leave()
+                return question
+            self.wanted = question.words.strip()
+        elif key == "escape":
+            self.question = None
+        elif key == "backspace":
+            question.words = question.words[:-1]
+        elif key == "clear":
+            question.words = ""
+        elif key in _STEPS and len(key) > 1:
+            self._step(_STEPS[key])
+        elif len(key) == 1:
+            question.words += key
+        return None
+
+    def _about_row(self, key: str) -> None:
+        row = self.row()
+        if row is None:
+            return
+        if key == "enter":
+            self._open()
+        elif key == "x":
+            self._open()
+            self.question = Question("end", row.run_id if isinstance(row, RunInfo) else row.request.run_id)
+        elif key in ("a", "d") and isinstance(row, RunInfo):
+            self.notice = "this is a run; `a` and `d` answer a call that waits"
+        elif key in ("a", "d") and isinstance(row, StoredApproval):
+            self._open()
+            request = row.request
+            self.question = Question("approve" if key == "a" else "deny", request.approval_id, request.input_digest)
+
+    def _open(self) -> None:
+        if self.view != "details":
+            self.view, self.scrolled = "details", 0
+
+    def _leave(self, notice: str = "") -> None:
+        self.view, self.question, self.notice, self.scrolled = "board", None, notice, 0
+
+    def _step(self, by: int) -> None:
+        """In details the text moves, else the selection does."""
+        if self.view != "board":
+            self.scrolled = max(0, self.scrolled + by)
+            return
+        names = self._names()
+        if names:
+            place = names.index(self.selected) if self.selected in names else 0
+            self.selected = names[min(max(place + by, 0), len(names) - 1)]
+
+    def _names(self) -> list[str]:
+        approvals = [approval.request.approval_id for approval in self.board.approvals]
+        return approvals + [run.run_id for run, _ in self.board.runs]
+
+
+_STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
+
+
+KEYS = {
+    "j k, arrows": "select; in details, scroll",
+    "Enter": "details: the whole call, or the run",
+    "a": "approve the call, with words for the record",
+    "d": "deny it, with words to the model",
+    "x": "end the run, with words for the record",
+    "/": "show only what has a text in it; Escape shows all",
+    "?": "these keys",
+    "q": "leave; the runs go on",
+}
+
+
+_ASKED = {
+    "approve": "Enter approves it, Escape does not. Words for the record",
+    "deny": "Enter denies it, Escape does not. Words to the model",
+    "end": "Enter ends {target}, Escape does not. Words for the record",
+    "find": "Enter shows only what has this text in it",
+}
+
+
+_HINTS = {
+    "board": "j k select   Enter details   a approve   d deny   x end   / find   ? keys   q leave",
+    "details": "a approve   d deny   x end   Escape back",
+    "keys": "Escape back",
+}
+
+
+def plain(board: Board) -> Text:
+    """The board as it is once, for an output that does not change."""
+    lines = [*_head(board, ""), *chain.from_iterable((Text(), *lines) for _, lines in _rows(board))]
+    return Text("\n").join([*lines, Text()])
+
+
+def drawn(screen: Screen, width: int, height: int) -> Text:
+    """Exactly so many lines, none wider than the terminal."""
+    head = [*_head(screen.board, screen.wanted), Text()]
+    foot = list(_foot(screen, width))
+    room = max(height - len(head) - len(foot), 1)
+    body = _rows_shown(screen, room) if screen.view == "board" else _page_shown(screen, width, room)
+    lines = [*head, *body, *[Text()] * (room - len(body)), *foot][-height:]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def _rows_shown(screen: Screen, room: int) -> list[Text]:
+    """The rows around the selected one, which is marked."""
+    lines: list[Text] = []
+    end = 0
+    for name, row in _rows(screen.board):
+        chosen = name == screen.selected
+        for n, line in enumerate(row):
+            lines.append(Text.assemble("> " if chosen and n == 0 else "  ", line))
+            lines[-1].stylize("bold" if chosen else "")
+        end = len(lines) if chosen else end
+        lines.append(Text())
+    top = max(0, end - room)
+    return lines[top : top + room]
+
+
+def _page_shown(screen: Screen, width: int, room: int) -> list[Text]:
+    """The part of a page that was scrolled to, and how much more there is."""
+    wrapped = [part for line in _page(screen) for part in chop_cells(line, max(width, 20)) or [""]]
+    screen.scrolled = min(screen.scrolled, max(0, len(wrapped) - room))
+    shown = [Text(line) for line in wrapped[screen.scrolled : screen.scrolled + room]]
+    left = len(wrapped) - screen.scrolled - room
+    if left > 0:
+        shown[-1] = Text(f"... {left + 1} more lines: arrow down", "bold yellow")
+    return shown
+
+
+def _page(screen: Screen) -> Iterator[str]:
+    if screen.view == "keys":
+        yield from (f"{key:<13} {does}" for key, does in KEYS.items())
+        return
+    row = screen.row()
+    if isinstance(row, StoredApproval):
+        yield from approval_details(row)
+    elif row is not None:
+        yield from run_details(row, next(limits for run, limits in screen.board.runs if run is row))
+
+
+def _foot(screen: Screen, width: int) -> Iterator[Text]:
+    question = screen.question
+    yield Text()
+    if question is None:
+        yield Text(printable(screen.notice), "bold yellow") if screen.notice else Text(_HINTS[screen.view], "dim")
+        return
+    yield Text(_ASKED[question.kind].format(target=question.target), "bold yellow")
+    yield Text(f"> {_end_of(printable(question.words), width - 4)}_")
+
+
+def _end_of(text: str, width: int) -> str:
+    """The end of what is being typed, which is where the person looks."""
+    return text if cell_len(text) <= width else chop_cells(text[::-1], max(width, 1))[0][::-1]
+
+
+def _head(board: Board, wanted: str) -> Iterator[Text]:
+    for block in board.blocks:
+        yield Text(printable(in_words(block)), "bold red")
+    finding = f" with `{printable(wanted)}` in it; Escape shows all" if wanted else ""
+    yield Text(heading(board) + finding, "bold")
+
+
+def _rows(board: Board) -> Iterator[tuple[str, list[Text]]]:
+    for approval in board.approvals:
+        yield approval.request.approval_id, list(approval_lines(approval))
+    for run, limits in board.runs:
+        yield run.run_id, list(run_lines(run, limits))
+
+
+_LOOK_AGAIN_S = 1.0
+
+
+_PAUSE_S = 0.2
+
+
+_REASON = "ended by an operator"
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Who sits at the terminal, as answers have it."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+async def live_board(store: Store, person: Person) -> None:
+    """Show the board as it changes, and do what keys ask for, until `q`. Without keys (where standard input is no
+    terminal) it only shows.
+    """
+    with_keys = sys.stdin.isatty()
+    unbuffered = key_by_key(sys.stdin.fileno()) if with_keys else nullcontext()
+    with unbuffered, Live(console=console(), auto_refresh=False, screen=True) as shown:
+        board = _LiveBoard(store, person, shown)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(board.look)
+            if with_keys:
+                async for key in pressed(sys.stdin.fileno()):
+                    wanted = board.screen.wanted
+                    if (question := board.screen.press(key)) is not None:
+                        tasks.start_soon(board.do, question)
+                    if board.screen.left:
+                        break
+                    if board.screen.wanted != wanted:
+                        tasks.start_soon(board.read)
+                    board.draw()
+                tasks.cancel_scope.cancel()
+
+
+class _LiveBoard:
+    def __init__(self, store: Store, person: Person, shown: Live) -> None:
+        self.screen = Screen()
+        self._store = store
+        self._person = person
+        self._shown = shown
+        self._folds = Folds(store)
+
+    def draw(self) -> None:
+        """The screen as it is now."""
+        width, height = self._shown.console.size
+        self._shown.update(drawn(self.screen, width, height), refresh=True)
+
+    async def read(self) -> None:
+        """Show what the store has now."""
+        wanted = self.screen.wanted
+        board = await read_board(self._store, self._folds, wanted)
+        if wanted == self.screen.wanted:  # otherwise other words were typed meanwhile
+            self.screen.show(board)
+            self.draw()
+
+    async def look(self) -> None:
+        """Show what the store has, again and again."""
+        token = 0
+        while True:
+            await self.read()
+            await anyio.sleep(_PAUSE_S)
+            token = await self._store.wait(token, _LOOK_AGAIN_S)
+
+    async def do(self, question: Question) -> None:
+        """Answer a call or end a run, and say what came of it."""
+        try:
+            self.screen.notice = await (self._end(question) if question.kind == "end" else self._answer(question))
+        except ProctorError as error:
+            self.screen.notice = str(error)
+        self.draw()
+
+    async def _answer(self, question: Question) -> str:
+        granted = question.kind == "approve"
+        check_outside_runs("approve" if granted else "deny")
+        given = ApprovalAnswer(
+            granted=granted,
+            by=self._person.name,
+            groups=self._person.groups,
+            reason=question.words or None if granted else None,
+            tell_model=None if granted else question.words or None,
+            input_digest=question.digest,
+        )
+        approval = await answer(self._store, question.target, given)
+        done = "approved" if granted else "denied"
+        return f"{done}: {question.target}" + ("" if approval.recorded else "; the run has not taken it up yet")
+
+    async def _end(self, question: Question) -> str:
+        from ..kit.process_tree import end_remains
+
+        check_outside_runs("kill")
+        switch = KillSwitch(self._store, remains=end_remains)
+        outcomes = await switch.kill(by=self._person.name, reason=question.words or _REASON, run_id=question.target)
+        if not outcomes:
+            return f"{question.target} is over already"
+        return ", ".join(f"{one.run_id}: {one.status if one.ended else 'has not ended yet'}" for one in outcomes)

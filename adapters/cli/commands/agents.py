@@ -1,0 +1,358 @@
+"""`adapters`: what each adapter can do, and which can be used here."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import structs
+
+from ..options import context_option, json_option, policy_option, run_async, store_option, write_document
+from ..output import console, note, output_option, output_parameter, say, say_json, written_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Final
+
+    from ...agents.acp.probe import ProbeReport
+    from ...matrix import Row
+    from ...mcp_proxy.downstream import Downstream
+    from ...mcp_proxy.upstream import Upstream
+
+
+_SHORT: Final = {"after a refusal": "refusal", "cancel ends children": "children"}
+"""Titles as a terminal has room for them; a cancel ends the children, or not."""
+
+
+PROBED: Final = ("claude", "codex", "acp", "amp")
+
+
+@click.group(invoke_without_command=True)
+@output_parameter
+@json_option
+@click.option("--markdown", "as_markdown", is_flag=True, help="The table as the documentation has it.")
+@click.pass_context
+def adapters(ctx: click.Context, output: str | None, as_json: bool, as_markdown: bool) -> None:
+    """Show what each adapter can do, what is missing here, and how to install it.
+
+    With --json also the parts of a policy that become launch options.
+    """
+    if ctx.invoked_subcommand is None:
+        with written_to(output):
+            _shown(as_json=as_json, as_markdown=as_markdown)
+    elif output is not None:
+        raise click.UsageError(f"`-o` stands behind `{ctx.invoked_subcommand}`")
+
+
+def _shown(*, as_json: bool, as_markdown: bool) -> None:
+    from ...matrix import markdown, matrix
+
+    rows = matrix()
+    if as_markdown:
+        say(markdown(rows).rstrip())
+    elif as_json:
+        for row in rows:
+            say_json(_as_json(row))
+    else:
+        _table(rows)
+
+
+@adapters.command(short_help="Find out what an agent asks about before it acts.")
+@click.argument("name")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@output_option
+@json_option
+def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
+    """Have an agent act twice in an empty folder, and say what it asked about. It uses the agent's own model.
+
+    NAME is claude, codex or acp; COMMAND starts an ACP agent: proctor adapters probe acp -- opencode acp
+    """
+    from ..options import run_async, with_command
+
+    options = with_command(name, command, {})
+    report = run_async(partial(_probed, name, options))
+    if as_json:
+        say_json({"adapter": name, "gate": report.gate, **structs.asdict(report)})
+        return
+    say(f"gate: {report.gate}")
+    say(f"asked about: {', '.join(report.asked) or 'nothing'}")
+    say(f"done unasked: {', '.join(report.unasked) or 'nothing'}")
+    say(f"a refusal held: {_yes_no(report.refusal_held)}")
+    say(f"the agent went on after it: {_yes_no(report.went_on_after_refusal)}")
+
+
+async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
+    from tempfile import TemporaryDirectory
+
+    from ...agents.acp.probe import probe as probing
+    from ...agents.catalog import adapter_named
+
+    if name not in PROBED:
+        names = ", ".join(f"`{one}`" for one in PROBED)
+        raise click.UsageError(f"`{name}` cannot be probed; {names} can, the others do as their table says")
+    with TemporaryDirectory(prefix="proctor-probe-") as folder:
+        return await probing(lambda cwd: adapter_named(name, cwd=cwd, **options), Path(folder))
+
+
+def _yes_no(value: bool | None) -> str:
+    return "not seen" if value is None else "yes" if value else "no"
+
+
+def _as_json(row: Row) -> dict[str, object]:
+    import msgspec
+
+    from ...matrix import missing
+
+    declared = msgspec.to_builtins(row.declared)
+    for name in ("tools", "model"):
+        del declared[name]
+    lack = missing(row.subject)
+    return {
+        "adapter": row.subject.name,
+        "about": row.subject.about,
+        "installed": lack is None,
+        "missing": lack,
+        "install": row.subject.install or None,
+        "capabilities": declared,
+        "shown": list(row.shown),
+        "denied_call": row.level,
+    }
+
+
+def _table(rows: Sequence[Row]) -> None:
+    from rich.table import Table
+
+    from ...matrix import missing
+    from ...matrix.tables import COLUMNS, cells
+
+    titles = ["adapter", *(_SHORT.get(title, title) for title, _, _ in COLUMNS)]
+    lines = [[row.subject.name, *cells(row)] for row in rows]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for title, *column in zip(titles, *lines, strict=True):
+        table.add_column(title, min_width=max(len(word) for cell in (title, *column) for word in cell.split()))
+    for line in lines:
+        table.add_row(*line)
+    out = console()
+    out.print(table)
+    out.print("\n* declared, and shown by no test of the conformance suite")
+    lacking = [(row.subject, lack) for row in rows if (lack := missing(row.subject))]
+    if lacking:
+        out.print("\nnot here:")
+    for subject, lack in lacking:
+        out.print(f"  {subject.name}: {lack}; {subject.install}")
+
+
+@click.group("hook")
+def hook() -> None:
+    """Hold a person's own Claude Code to policies.
+
+    `install` writes the hooks into its settings, `settings` prints them, `remove` takes them out. A hook
+    itself is started by the client.
+    """
+
+
+@hook.command("install", short_help="Write the hooks into the client's settings.")
+@policy_option
+@store_option
+@context_option
+@click.option(
+    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
+)
+@json_option
+def install(
+    policies: tuple[str, ...], store: str | None, context: tuple[str, ...], user: bool, as_json: bool
+) -> None:
+    """Write the hooks into the client's settings; everything else in them stays."""
+    path, changed = put_hooks(policies, store, context, user=user)
+    if as_json:
+        say_json({"path": str(path), "changed": changed})
+    else:
+        say(hooks_put(path, changed))
+
+
+@hook.command("settings", short_help="Print the hooks.")
+@policy_option
+@store_option
+@context_option
+@click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
+@output_option
+@json_option
+def settings(
+    policies: tuple[str, ...],
+    store: str | None,
+    context: tuple[str, ...],
+    as_managed: bool,
+    as_json: bool,
+) -> None:
+    """Print the hooks as they stand in the client's settings; with --json on one line."""
+    import msgspec
+
+    from ...claude_hook.settings import managed, unmanaged
+    from ...kit.values import printable_json
+
+    found = _wanted(policies, store, context)
+    wanted = managed(found) if as_managed else unmanaged(found)
+    encoded = msgspec.json.encode(wanted)
+    written = encoded if as_json else msgspec.json.format(encoded, indent=2)
+    write_document(printable_json(written.decode()))
+
+
+@hook.command("remove", short_help="Take the hooks out again.")
+@click.option(
+    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
+)
+@json_option
+def remove(user: bool, as_json: bool) -> None:
+    """Take the hooks out of the client's settings; everything else in them stays."""
+    from ...claude_hook.settings import removed, settings_path
+
+    path = settings_path(user=user, folder=Path.cwd())
+    changed = removed(path)
+    if as_json:
+        say_json({"path": str(path), "changed": changed})
+    else:
+        say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
+
+
+def put_hooks(
+    policies: tuple[str, ...], store: str | None = None, context: tuple[str, ...] = (), *, user: bool = False
+) -> tuple[Path, bool]:
+    """Write the hooks into the client's settings: where these are, and whether that changed them."""
+    from ...claude_hook.settings import installed, settings_path
+
+    path = settings_path(user=user, folder=Path.cwd())
+    return path, installed(path, _wanted(policies, store, context))
+
+
+def hooks_put(path: Path, changed: bool) -> str:
+    """What `put_hooks` did, in words."""
+    return f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already"
+
+
+def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> dict[str, Any]:
+    """The hooks, once the policies are known to be good and the store to be one."""
+    from proctor.policies import Capabilities, merge_policies, preflight
+    from proctor.supervisor.errors import UsageError
+
+    from ...claude_hook.session_record import store_id
+    from ...claude_hook.settings import hooks
+    from ..options import read_context, read_policies, store_named
+
+    if "-" in policies:
+        raise UsageError("a hook reads its policies each time; name files")
+    read = read_policies(policies)
+    preflight(merge_policies(read), Capabilities(gate="all", usage="per_turn")).check()
+    path = store_named(store)
+    if isinstance(path, str):
+        raise UsageError(
+            "hooks keep their record in a SQLite file, as each call waits for it, and settings are no place for a "
+            "database's password; name a file with `--store`"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return hooks([Path(file) for file in policies], path, store_id(path), read_context(context))
+
+
+_LIBRARIES = ("mcp", "starlette", "uvicorn")
+
+
+@click.command("mcp")
+@policy_option
+@store_option
+@context_option
+@click.option("--server", metavar="NAME", help="Judge the tools as mcp__NAME__tool, as agents call them.")
+@click.option("--url", metavar="URL", help="A server reached over streamable HTTP, instead of COMMAND.")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Serve agents over streamable HTTP on loopback, instead of stdio."
+)
+@click.option("--trust-annotations", is_flag=True, help="Trust what the server says about its tools.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@json_option
+def mcp(
+    policies: tuple[str, ...],
+    store: str | None,
+    context: tuple[str, ...],
+    server: str | None,
+    url: str | None,
+    listen: str | None,
+    trust_annotations: bool,
+    command: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Stand between agents and an MCP server, and enforce policies on its tools.
+
+    COMMAND starts the server: proctor mcp --policy FILE -- npx some-server. Standard output is the agent's;
+    messages to people, or with --json to programs, go to standard error.
+    """
+    if bool(command) == bool(url):
+        raise click.UsageError("use either `-- COMMAND...` or `--url URL`")
+    from ..options import check_standard_input, opened, read_context, read_policies
+
+    check_standard_input(*policies, None if listen else "-")
+    say = _say_as_json if as_json else _say
+    run_context, read = read_context(context), read_policies(policies)
+    _check_installed()
+    _hush("mcp")
+    from ...mcp_proxy.adapter import Serving, serve
+
+    serving = Serving(
+        upstream=_upstream(command, url),
+        downstream=_downstream(listen, say),
+        policies=read,
+        context=run_context,
+        server=server,
+        trust_annotations=trust_annotations,
+    )
+
+    async def main() -> None:
+        async with opened(store) as kept:
+            await serve(kept, serving, warn=say)
+
+    run_async(main)
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    from proctor.supervisor.errors import ProviderUnavailableError
+
+    if any(find_spec(name) is None for name in _LIBRARIES):
+        raise ProviderUnavailableError("the MCP library is not installed; pip install 'proctor[mcp]'")
+
+
+def _hush(library: str) -> None:
+    """The proxy reports an error in one line; the library would log it with a traceback."""
+    import logging
+
+    logger = logging.getLogger(library)
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+
+
+def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
+    from ...mcp_proxy.upstream import CommandUpstream, UrlUpstream
+
+    if url and not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"`--url {url}` is not an address; use http://HOST/PATH or https://HOST/PATH")
+    return UrlUpstream(url) if url else CommandUpstream(command)
+
+
+def _downstream(listen: str | None, say: Callable[[str], None]) -> Downstream:
+    if listen is None:
+        from ...mcp_proxy.downstream import StdioClient
+
+        return StdioClient()
+    from ...mcp_proxy.downstream import HttpDownstream
+
+    return HttpDownstream(listen, ready=lambda url: say(f"listening on {url}"))
+
+
+def _say(text: str) -> None:
+    note(f"proctor: {text}")
+
+
+def _say_as_json(text: str) -> None:
+    from ...kit.values import encoded
+
+    note(encoded({"message": text}))

@@ -1,0 +1,229 @@
+"""`approve` and `deny`: answers to the calls that wait."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ..options import json_option, run_async, store_option
+from ..output import console, note, output_parameter, say, say_json, written_to
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rich.console import Console
+
+    from proctor.policies.events import Event
+    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.stored_types import ApprovalRequest
+
+
+by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
+
+
+group_option = click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Your group, if the policy names groups."
+)
+
+
+reason_option = click.option("--reason", metavar="TEXT", help="Why; recorded with the answer.")
+
+
+@click.command()
+@click.argument("approval_id", metavar="ID")
+@by_option
+@reason_option
+@click.option("--digest", metavar="SHA256", help="Only if the call still has this input (see `approvals --json`).")
+@click.option(
+    "--scope",
+    type=click.Choice(["once", "run", "session"]),
+    default="once",
+    show_default=True,
+    help="Also later calls of this tool that the same rules ask about, where the policy allows it.",
+)
+@group_option
+@store_option
+@json_option
+def approve(
+    approval_id: str,
+    by: str | None,
+    reason: str | None,
+    digest: str | None,
+    scope: str,
+    groups: tuple[str, ...],
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Let a waiting call run, with exactly the input that is shown."""
+    given = {"granted": True, "by": by, "reason": reason, "input_digest": digest, "groups": groups, "scope": scope}
+    _answer(approval_id, given, store=store, as_json=as_json)
+
+
+@click.command()
+@click.argument("approval_id", metavar="ID")
+@by_option
+@reason_option
+@click.option("--tell", metavar="TEXT", help="What the model is told. [default: the rule's, else that you declined]")
+@group_option
+@store_option
+@json_option
+def deny(
+    approval_id: str,
+    by: str | None,
+    reason: str | None,
+    tell: str | None,
+    groups: tuple[str, ...],
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Refuse a waiting call; the run goes on without it."""
+    given = {"granted": False, "by": by, "reason": reason, "tell_model": tell, "groups": groups}
+    _answer(approval_id, given, store=store, as_json=as_json)
+
+
+def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_json: bool) -> None:
+    from ...kit.values import login_name
+    from ..exits import check_person
+
+    word = "approve" if fields["granted"] else "deny"
+    holder = check_person(word, store, "answer")
+    from proctor.supervisor.control.approval_inbox import answer
+    from proctor.supervisor.ports.stored_types import ApprovalAnswer, StoredApproval
+
+    from ...operations.service import approval_named
+    from ..options import opened
+
+    given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
+
+    async def answered() -> StoredApproval:
+        async with opened(store, must_exist=True) as opened_store:
+            return await answer(opened_store, await approval_named(opened_store, approval_id), given)
+
+    approval = run_async(answered)
+    outcome = {"approve": "approved", "deny": "denied"}[word]
+    if as_json:
+        taken_up = approval.recorded
+        say_json(
+            {
+                "approval_id": approval_id,
+                "answer": outcome,
+                "by": given.by,
+                "reason": given.reason,
+                "taken_up": taken_up,
+            }
+        )
+    else:
+        say(f"{outcome} by {given.by}" + ("" if approval.recorded else "; the run has not taken it up yet"))
+
+
+@click.command()
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="Show at most this many."
+)
+@click.option("--watch", "-w", is_flag=True, help="Follow new requests and their answers, until Ctrl-C.")
+@store_option
+@output_parameter
+@json_option
+def approvals(limit: int, watch: bool, store: str | None, output: str | None, as_json: bool) -> None:
+    """List the calls that wait for a person, oldest first, with their whole input."""
+    if watch and output not in (None, "-"):
+        raise click.UsageError("`-o` writes a file as a whole, and `--watch` has no end; use `>`")
+    with written_to(output):
+        _listed(limit, watch, store, as_json)
+
+
+def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
+    from ..options import is_there_or_said, opened
+
+    inbox = _Inbox(as_json=as_json)
+
+    async def listed() -> None:
+        async with opened(store, must_exist=not watch) as opened_store:
+            cursor = str(await opened_store.place())
+            inbox.show([approval.request for approval in await opened_store.approvals(limit=limit + 1)], limit)
+            if watch:
+                await inbox.follow(opened_store, cursor)
+
+    try:
+        if watch or is_there_or_said(store):
+            run_async(listed)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+    if not (inbox.seen or as_json):
+        note("nothing waits for a person")
+
+
+class _Inbox:
+    """Shows requests, and how those that it has shown are closed."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._open: dict[str, str] = {}
+        self._console = console()
+        self.seen = False
+
+    def show(self, found: list[ApprovalRequest], limit: int) -> None:
+        """The first of them, and that there are more."""
+        for request in found[:limit]:
+            self._ask(request)
+        if len(found) > limit:
+            note("more of them wait; `--limit` shows them")
+
+    async def follow(self, store: Store, cursor: str) -> None:
+        """What comes after that place."""
+        from proctor.supervisor.watch.subscriptions import Subscriptions
+
+        if not self.seen and not self._as_json:
+            note("nothing waits for a person yet")
+        async with Subscriptions(store).subscribe(after=cursor) as events:
+            async for event in events:
+                self._take(event)
+
+    def _take(self, event: Event) -> None:
+        from proctor.policies.events import TERMINAL, ApprovalEvent, RunCancelled, ToolApprovalRequested
+        from proctor.supervisor.store.invariants import shown
+
+        if isinstance(event, ToolApprovalRequested):
+            if event.input_digest and not event.ran and event.approval_id not in self._open:
+                self._ask(shown(event))
+        elif isinstance(event, ApprovalEvent):
+            if self._open.pop(event.approval_id, None) is not None:
+                self._close(event.approval_id, event.type.removeprefix("tool_approval_"), event.by)
+        elif isinstance(event, TERMINAL) and not isinstance(event, RunCancelled):
+            for approval_id in [one for one, run_id in self._open.items() if run_id == event.run_id]:
+                del self._open[approval_id]
+                self._close(approval_id, "withdrawn", None)
+
+    def _ask(self, request: ApprovalRequest) -> None:
+        self.seen = True
+        self._open[request.approval_id] = request.run_id
+        if self._as_json:
+            say_json(request)
+        else:
+            _show(self._console, request)
+            sys.stdout.flush()
+
+    def _close(self, approval_id: str, state: str, by: str | None) -> None:
+        if self._as_json:
+            closed: dict[str, Any] = {"approval_id": approval_id, "state": state, "by": by}
+            say_json(closed)
+        else:
+            say(f"{approval_id}: {state}{f' by {by}' if by else ''}")
+            sys.stdout.flush()
+
+
+def _show(out: Console, request: ApprovalRequest) -> None:
+    from ...kit.values import encoded, printable
+    from ..output import who_asks
+
+    out.print(request.approval_id, style="bold", soft_wrap=True)
+    out.print(f"  call     {printable(request.call.name)}")
+    for key, value in request.call.input.items():
+        out.print(f"             {printable(key)}: {encoded(value)}")
+    for rule, why in who_asks(request):
+        out.print(f"  asked by {rule}")
+        out.print(f"  why      {why}")
+    if request.expires_at:
+        out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")

@@ -1,0 +1,152 @@
+"""`fleet`: the workers on a Ray cluster that execute runs put down in a store."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..exits import FAILED, FINE
+from ..options import json_option, run_async, store_option
+from ..output import note, output_option, say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...fleet import WorkerStatus
+
+_LOOK_S = 0.2
+Command = TypeVar("Command", bound="Callable[..., Any]")
+address_option = click.option(
+    "--address", metavar="HOST:PORT", help="The Ray cluster. [default: RAY_ADDRESS, else the one of this machine]"
+)
+name_option = click.option("--name", default="fleet", show_default=True, help="What the workers are named for.")
+
+
+def _wait_option(seconds: float) -> Callable[[Command], Command]:
+    return click.option(
+        "--wait",
+        "wait_s",
+        type=click.FloatRange(min=0),
+        default=seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help="At most.",
+    )
+
+
+@click.group("fleet")
+def fleet() -> None:
+    """Workers on a Ray cluster, which take the runs that were put down in a store.
+
+    Ray places them and starts them again. Runs are put down from Python, and watched, answered and ended as ever:
+    `runs`, `approvals`, `kill`. Needs the extra `ray`.
+    """
+
+
+@fleet.command("up", short_help="How many workers the cluster is to have.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="How many in all.")
+@click.option(
+    "--max-running", type=click.IntRange(min=1), default=100, show_default=True, help="Runs at once at each new one."
+)
+@_wait_option(60)
+@name_option
+@address_option
+@store_option
+@json_option
+def up(
+    workers: int, max_running: int, wait_s: float, name: str, address: str | None, store: str | None, as_json: bool
+) -> int:
+    """Have so many workers on the cluster, spread over its nodes, and wait until they work; those there are stay.
+
+    Every node must reach the store: a SQLite file serves one machine. Exit code 3 when one does not work in time.
+    """
+    from ..exits import check_outside_runs
+
+    check_outside_runs("fleet up")
+    _check_wait(wait_s)
+    import anyio
+
+    from ...fleet import Fleet
+    from ..options import store_named
+
+    async def done() -> list[WorkerStatus]:
+        async with Fleet(store_named(store), name=name, address=address) as fleet:
+            found = await fleet.up(workers, max_running=max_running)
+            with anyio.move_on_after(wait_s):
+                while any(one.state != "working" for one in found):
+                    await anyio.sleep(_LOOK_S)
+                    found = await fleet.status()
+            return found
+
+    found = run_async(done)
+    _tell(found, as_json=as_json)
+    return FINE if all(one.state == "working" for one in found) else FAILED
+
+
+@fleet.command("status", short_help="Where the workers are and what they do.")
+@name_option
+@address_option
+@output_option
+@json_option
+def status(name: str, address: str | None, as_json: bool) -> None:
+    """Where each worker is, how many runs it has, and whether it works."""
+    from proctor.supervisor import MemoryStore
+
+    from ...fleet import Fleet
+
+    async def found() -> list[WorkerStatus]:
+        async with Fleet(MemoryStore(), name=name, address=address) as fleet:
+            return await fleet.status()
+
+    workers = run_async(found)
+    _tell(workers, as_json=as_json)
+    if not workers and not as_json:
+        note(f"no worker is named for `{name}` on this cluster; `proctor fleet up` places some")
+
+
+@fleet.command("drain", short_help="Let workers finish what they have, and end them.")
+@click.option("--node", metavar="ID", help="Only the workers on this Ray node.")
+@_wait_option(3600)
+@name_option
+@address_option
+@json_option
+def drain(node: str | None, wait_s: float, name: str, address: str | None, as_json: bool) -> int:
+    """Let workers take no more runs, wait until those they have are over, and remove the workers.
+
+    Runs that wait in the store stay there. Exit code 3 when a worker still has runs as the time is up: it goes on
+    with those, and the next `drain` removes it.
+    """
+    from ..exits import check_outside_runs
+
+    check_outside_runs("fleet drain")
+    _check_wait(wait_s)
+    from proctor.supervisor import MemoryStore
+
+    from ...fleet import Fleet
+
+    async def done() -> list[WorkerStatus]:
+        async with Fleet(MemoryStore(), name=name, address=address) as fleet:
+            return await fleet.drain(node=node, timeout_s=wait_s)
+
+    left = run_async(done)
+    _tell(left, as_json=as_json)
+    return FINE if all(one.state == "drained" for one in left) else FAILED
+
+
+def _check_wait(seconds: float) -> None:
+    if isnan(seconds):
+        raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
+
+
+def _tell(workers: list[WorkerStatus], *, as_json: bool) -> None:
+    import msgspec
+
+    for one in workers:
+        if as_json:
+            say_json(msgspec.to_builtins(one))
+        else:
+            place = f" on {one.host}, node {one.node}" if one.node else ""
+            runs = f": {one.running} of {one.max_running} runs, {one.finished} over" if one.max_running else ""
+            say(f"{one.name}: {one.state}{place}{runs}{f': {one.error}' if one.error else ''}")

@@ -1,0 +1,386 @@
+"""`check`: read, merge, preflight."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...kit.values import printable
+from ..exits import BAD_INPUT, FINE, VIOLATED
+from ..options import check_format, context_option, format_option, json_option, write_document
+from ..output import console, note, output_option, output_parameter, replaced, say, say_hanging, say_json, written_to
+from .agents import hooks_put, put_hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from proctor.policies import Capabilities, Monitor, Policy, PolicyError
+    from proctor.policies.verify import Findings, PreflightFinding
+    from proctor.supervisor.ports.adapter import LaunchOptions
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--adapter", metavar="NAME", help="Also check what this adapter can hold, and list its launch options.")
+@click.option("--strict", is_flag=True, help="Exit with 1 on a warning too.")
+@output_option
+@json_option
+def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bool) -> int:
+    """Read policy files, merge them in the order given, and run the checks that come before a run.
+
+    Problems in a file are exit code 2; a policy that could never work is 1, and so is one that denies a tool which
+    the agent of `--adapter` does not have.
+    """
+    from proctor.policies import PolicyError, merge_policies, preflight
+
+    from ..options import check_standard_input, read_policies
+
+    check_standard_input(*files)
+    capabilities = _capabilities(adapter) if adapter else None
+    try:
+        policies = read_policies(files)
+        merged = merge_policies(policies)
+    except PolicyError as error:
+        if not as_json:
+            raise
+        say_json(_refused(error))
+        return BAD_INPUT
+    findings = preflight(merged, capabilities)
+    if capabilities is None:
+        findings.extend(_unknown_to_every_agent(merged))
+    levels = _levels(merged, findings, named_adapter=capabilities is not None)
+    bad = {"refused", "error"} | ({"warning"} if strict else set())
+    fine = bad.isdisjoint(levels)
+    launch = _launch_options(adapter, merged) if adapter else None
+    if as_json:
+        options = {} if launch is None else {"launch_options": launch}
+        say_json({"ok": fine, "name": merged.name, "problems": [], "findings": list(findings), **options})
+    else:
+        _show(policies, findings, levels, fine, launch)
+    return FINE if fine else VIOLATED
+
+
+EFFECTS = ("limit_effect", "budget_effect", "unknown_model", "starts_full", "none_in_context", "links_not_followed")
+"""Findings that say how something works; all others are warnings."""
+
+
+def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[str]:
+    """The word for each finding: `refused`, `error`, `warning` or `note`."""
+    from proctor.policies.stack.clauses import clauses_of
+    from proctor.policies.verify.name_checks import denies
+
+    denying = {(clause.policy, clause.id) for clause in clauses_of(merged) if denies(clause)}
+    levels = []
+    for each in findings:
+        if each.severity == "refuse":
+            levels.append("refused")
+        elif each.code == "unknown_tool" and named_adapter and (each.policy, each.rule) in denying:
+            levels.append("error")
+        else:
+            levels.append("note" if each.code in EFFECTS else "warning")
+    return levels
+
+
+def _unknown_to_every_agent(merged: Policy) -> list[PreflightFinding]:
+    """Names that are nearly those of a tool of a known agent, and no agent's."""
+    from proctor.policies import Capabilities
+    from proctor.policies.stack.clauses import clauses_of
+    from proctor.policies.verify.name_checks import unknown_names
+
+    from ...kit.client_tools import CLIENTS
+
+    table = tuple(tool for tools in CLIENTS.values() for tool in tools)
+    everything = Capabilities(tools=table, other_tools=True)
+    found = unknown_names(merged, clauses_of(merged), everything)
+    return [each for each in found if each.code == "unknown_tool" and each.severity == "report"]
+
+
+def _capabilities(name: str) -> Capabilities:
+    """What an adapter can do, as the matrix has it, and the tools of its client: the same on every machine."""
+    from msgspec.structs import replace
+
+    from ...agents.catalog import adapter_named
+    from ...kit.client_tools import offering, tools_of
+    from ...matrix import matrix
+
+    declared = {row.subject.name: row.declared for row in matrix()}
+    if name not in declared:
+        return adapter_named(name).capabilities
+    return replace(declared[name], **offering(tools_of(name), None)) if tools_of(name) else declared[name]
+
+
+def _launch_options(name: str, merged: Policy) -> LaunchOptions | None:
+    """What the policy becomes at launch; None where the adapter cannot be made here without options of its own."""
+    from proctor.supervisor import ProviderUnavailableError, UsageError
+    from proctor.supervisor.run.adapter_calls import launch_options
+
+    from ...agents.catalog import adapter_named
+
+    try:
+        return launch_options(adapter_named(name), merged)
+    except (UsageError, ProviderUnavailableError):
+        return None
+
+
+def _refused(error: PolicyError) -> dict[str, Any]:
+    return {"ok": False, "name": None, "problems": list(error.problems), "findings": []}
+
+
+def _show(
+    policies: list[Policy], findings: Findings, levels: list[str], fine: bool, launch: LaunchOptions | None
+) -> None:
+    import msgspec
+    from rich.text import Text
+
+    out = console()
+    for policy in policies:
+        out.print(f"{policy.name}: {_contents(policy)}")
+    for finding, word in zip(findings, levels, strict=True):
+        style = "bold red" if word in ("refused", "error") else "yellow"
+        say_hanging(out, Text.assemble((f"{word:<8}", style), str(finding)), 8)
+        for step in finding.witness:
+            say_hanging(out, Text(f"          {step}", "dim"), 10)
+    for name, value in (launch.options if launch else {}).items():
+        say_hanging(out, Text(f"option  {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
+    if findings.refusals:
+        out.print("no run can start under this", style="bold red")
+    elif fine:
+        out.print("ok", style="bold green")
+    else:
+        out.print("not ok", style="bold red")
+
+
+def _contents(policy: Policy) -> str:
+    limits = sum(1 for _ in policy.limits.given())
+    counts = {
+        "limit": limits,
+        "tool rule": len(policy.tool_rules),
+        "rule": len(policy.rules),
+        "net": len(policy.nets),
+    }
+    parts = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count]
+    return ", ".join(parts + ["locked"] * policy.locked) or "nothing in it"
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--mermaid", "as_mermaid", is_flag=True, help="Mermaid text. [default]")
+@click.option("--svg", "as_svg", is_flag=True, help="An SVG drawing.")
+@click.option("--trace", metavar="FILE", help="Mark the state that the session in this file has reached.")
+@format_option
+@context_option
+@output_option
+@json_option
+def graph(
+    files: tuple[str, ...],
+    as_mermaid: bool,
+    as_svg: bool,
+    trace: str | None,
+    format: str | None,
+    context: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Draw the rules about order and the nets of policy files, stacked in the order given.
+
+    With --json, print the picture's nodes and arrows.
+    """
+    from proctor.policies import merge_policies
+    from proctor.policies.diagram import draw, draw_mermaid
+
+    from ...drawing import draw_svg
+    from ...kit.values import encoded, printable_lines
+    from ..options import check_standard_input, read_policies
+
+    if as_mermaid + as_svg + as_json > 1:
+        raise click.UsageError("choose one of `--mermaid`, `--svg` and `--json`")
+    check_format(format)
+    check_standard_input(*files, trace)
+    policy = merge_policies(read_policies(files))
+    monitor = _monitor(policy, trace, format, context) if trace else None
+    if as_json:
+        write_document(encoded(draw(policy, monitor)))
+    else:
+        write_document(printable_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)))
+
+
+def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:
+    """The state after the one session a file holds."""
+    from proctor.policies import compile_policy
+
+    from ...evaluate.fold import observed
+    from ...traces import read_sessions
+    from ..options import read_context
+
+    sessions = list(read_sessions([trace], format=format, stdin=sys.stdin.buffer))
+    if len(sessions) != 1:
+        raise click.UsageError(f"`{trace}` holds {len(sessions)} sessions; `--trace` takes a file with one")
+    return observed(compile_policy(policy), sessions[0].events, read_context(context))
+
+
+@click.command()
+@click.argument("file", metavar="FILE|DIR")
+@click.option("--write", is_flag=True, help="Change the files instead of printing.")
+@output_parameter
+@json_option
+def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
+    """Rewrite a policy file, or every one of a directory, in the standard spelling, as YAML; comments are kept."""
+    from pathlib import Path
+
+    from proctor.policies.errors import read_each
+    from proctor.policies.reading.load import policy_files
+    from proctor.policies.reading.migrate import migrate as migrated
+
+    from ..options import read_text
+
+    if write and output:
+        raise click.UsageError("choose one of `--write` and `--output`")
+    if write and file == "-":
+        raise click.UsageError("standard input cannot be written to; leave out `--write`")
+    folder = Path(file).is_dir()
+    files = [str(path) for path in policy_files(Path(file))] if folder else [file]
+
+    def rewritten(path: str) -> tuple[str, str, str]:
+        text, name = read_text(path)
+        return name, text, migrated(text, file=name)
+
+    found = read_each(rewritten, files)
+    for path in files if write else ():
+        if Path(path).suffix.lower() not in (".yaml", ".yml"):
+            raise click.UsageError(f"`{path}` would hold YAML under another name; print it and choose a name")
+    with written_to(output):
+        for name, text, written in found:
+            if write:
+                with replaced(name) as whole:
+                    whole.write(written.encode())
+            if as_json:
+                say_json({"file": name, "changed": written != text, "written": write, "text": written})
+            elif write:
+                note(f"{name}: {'rewritten' if written != text else 'nothing to change'}")
+            else:
+                write_document(f"--- # {printable(name)}\n{written}" if folder else written)
+
+
+@click.command()
+@output_option
+@json_option
+def schema(as_json: bool) -> None:
+    """Print the JSON Schema of policy files, for editors. With --json on one line."""
+    import msgspec
+
+    from proctor.policies.reading.schema import json_schema
+
+    made = msgspec.json.encode(json_schema())
+    write_document((made if as_json else msgspec.json.format(made, indent=2)).decode())
+
+
+@click.command(name="test")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@output_option
+@json_option
+def test(files: tuple[str, ...], as_json: bool) -> int:
+    """Run the unit tests of policies: sessions given as lists of calls, with the decisions expected.
+
+    Exit code 1 when a test fails. With --json: one line per test.
+    """
+    from proctor.policies.errors import read_each
+
+    from ...evaluate.policy_tests import PolicyTests, failed_test, judge_test, read_policy_tests
+    from ..options import check_standard_input, read_text
+
+    def read(file: str) -> PolicyTests:
+        text, name = read_text(file)
+        return read_policy_tests(text, name, Path() if file == "-" else Path(file).parent)
+
+    check_standard_input(*files)
+    passed = failed = 0
+    for given in read_each(read, files):
+        for one, context in given.tests:
+            session, judged = judge_test(given.compiled, one, context, file=given.file)
+            passed, failed = passed + judged.passed, failed + (not judged.passed)
+            if as_json:
+                say_json(judged)
+            elif not judged.passed:
+                console().print(failed_test(session, judged))
+    if not as_json:
+        say(f"{passed} passed, {failed} failed" if failed else f"{passed} passed")
+    return VIOLATED if failed else FINE
+
+
+FILE = "proctor.yaml"
+
+
+_RUN = f"proctor run --policy {FILE} --adapter"
+
+
+_TASK = '"Fix the failing test"'
+
+
+NEXT: dict[str, str] = {
+    "claude": f"{_RUN} claude {_TASK}",
+    "codex": f"{_RUN} codex {_TASK}",
+    "opencode": f"{_RUN} acp {_TASK} -- opencode acp",
+    "gemini": f"{_RUN} acp {_TASK} -- gemini --acp",
+    "amp": f"{_RUN} amp {_TASK}",
+    "shell": f'{_RUN} shell "make test"',
+    "python": f"proctor check {FILE}",
+}
+"""Each agent, and the command that comes next."""
+
+
+_HOOKED = "claude"
+
+
+@click.command()
+@click.option("--agent", type=click.Choice(list(NEXT)), help="Which agent; `python` is a framework or your own loop.")
+@click.option("--hook/--no-hook", default=None, help="Hold your own Claude Code to it here, too. [default: no]")
+@click.option("--yes", is_flag=True, help="Ask nothing; the agent is the first that is installed.")
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+@json_option
+def init(agent: str | None, hook: bool | None, yes: bool, force: bool, as_json: bool) -> None:
+    """Write `proctor.yaml`, a first policy for a coding agent, into this folder.
+
+    It limits a run, keeps it inside the folder and off the network, and asks a person before anything is published.
+    On a terminal, it asks for what the options leave open.
+    """
+    asks = not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    path = Path(FILE)
+    if not force and (path.exists() or path.is_symlink()):
+        raise click.UsageError(f"there is a `{FILE}` already; `--force` overwrites it")
+    chosen = agent or _agent(asks, yes)
+    if hook and chosen != "claude":
+        raise click.UsageError(f"`--hook` is for `--agent claude`, not for `{chosen}`")
+    if hook is None:
+        hook = asks and chosen == "claude" and click.confirm("Hold your own Claude Code to it here, by hooks?")
+    with path.open("w" if force else "x", encoding="utf-8") as file:
+        file.write(policy_text())
+    settings, changed = put_hooks((FILE,)) if hook else (None, False)
+    follows = _HOOKED if hook else NEXT[chosen]
+    if as_json:
+        say_json({"path": FILE, "agent": chosen, "hook": str(settings) if settings else None, "next": follows})
+        return
+    say(f"wrote {FILE}")
+    if settings:
+        say(hooks_put(settings, changed))
+    say(f"next: {follows}")
+    say("then: `proctor watch` shows what goes on, `proctor explain last` why each call was allowed or refused")
+
+
+def policy_text() -> str:
+    """The policy that is written."""
+    return (Path(__file__).parents[1] / "data" / "init.yaml").read_text(encoding="utf-8")
+
+
+def _agent(asks: bool, yes: bool) -> str:
+    """The agent where no option names it. Raises UsageError where nobody can be asked."""
+    installed = next((name for name in NEXT if name not in ("shell", "python") and shutil.which(name)), "claude")
+    if yes:
+        return installed
+    if not asks:
+        raise click.UsageError(f"name the agent: `--agent {'|'.join(NEXT)}`, or `--yes` for `{installed}`")
+    chosen: str = click.prompt("Which agent", type=click.Choice(list(NEXT)), default=installed)
+    return chosen

@@ -1,0 +1,304 @@
+"""`proctor audit`: whether a record is what was written, and whether all of it is there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from ...operations.amounts import counted
+from ..exits import FINE, VIOLATED
+from ..options import Age, json_option, room, run_async, store_option, write_document
+from ..output import note, output_option, output_parameter, replaced, say, say_json, written_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+    from typing import IO
+
+    from proctor.supervisor import ImportReport, PruneReport, StoreSize
+
+    from ...stores.audit.audit import AuditReport
+
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group("audit")
+def audit() -> None:
+    """Check a store against what was written into it.
+
+    Each record has a digest over the one before in its session. `head` prints where each session ends, to be
+    kept elsewhere; `verify` reads every record, and checks the store against heads that were kept.
+    """
+
+
+@audit.command("head", short_help="Print where each session's record ends.")
+@store_option
+@click.option("--sign", "key", type=_FILE, metavar="KEY", help="Sign them with this Ed25519 private key (PEM).")
+@output_parameter
+@click.option("--json", is_flag=True, expose_value=False, help="What is printed is JSON in any case.")
+def head(store: str | None, key: Path | None, output: str | None) -> int:
+    """Print where each session's record ends, as one line of JSON, to be kept where nobody here can write."""
+    from ...stores.audit.audit import audited
+    from ...stores.audit.heads import encode, signed
+    from ..options import store_named
+
+    report = audited(store_named(store))
+    if report.findings:
+        _tell(report)
+        return VIOLATED
+    heads = report.heads if key is None else signed(report.heads, key)
+    with written_to(output):
+        write_document(encode(heads).decode())
+    return FINE
+
+
+@audit.command("verify", short_help="Read every record and hold it to what was written.")
+@store_option
+@click.option("--anchor", type=_FILE, metavar="FILE", help="What `audit head` printed before.")
+@click.option("--key", type=_FILE, metavar="KEY", help="The public key (PEM) that the anchor must be signed with.")
+@output_option
+@json_option
+def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bool) -> int:
+    """Check that every record is as it was written, and that none is missing. The store is not changed.
+
+    Exit codes: 0 both hold, 1 one does not, 2 no store or no anchor there, 3 the store cannot be read.
+    """
+    from ...stores.audit.audit import audited
+    from ...stores.audit.heads import check_signature, read_heads
+    from ..options import store_named
+
+    if key is not None and anchor is None:
+        raise click.UsageError("`--key` is for the signature of an `--anchor`")
+    kept = None if anchor is None else read_heads(anchor)
+    if kept is not None and key is not None:
+        check_signature(kept, key)
+    report = audited(store_named(store), kept)
+    if as_json:
+        say_json({"type": "audit", "signed": key is not None, **_data(report)})
+    else:
+        _tell(report)
+    return FINE if report.intact and report.complete else VIOLATED
+
+
+def _data(report: AuditReport) -> dict[str, object]:
+    import msgspec
+
+    data: dict[str, object] = msgspec.to_builtins(report)
+    return data
+
+
+def _tell(report: AuditReport) -> None:
+    for line in _lines(report):
+        say(line)
+
+
+def _lines(report: AuditReport) -> Iterator[str]:
+    for finding in report.findings:
+        place = f" {finding.seq}" if finding.seq else ""
+        where = f"session {finding.session_id}{place}: " if finding.session_id else ""
+        yield f"{finding.code}: {where}{finding.message}"
+    if report.more:
+        yield f"and {report.more} more"
+    for one in report.pruned:
+        when = "" if one.at is None else f" on {one.at:%Y-%m-%d}"
+        yield f"pruned: session {one.session_id}: {counted(one.records, 'record')}{when}"
+    held = (
+        "no heads were given to hold it to"
+        if report.anchored is None
+        else f"held to {counted(report.anchored, 'head')}"
+    )
+    sessions = counted(len(report.heads.sessions), "session")
+    yield f"{counted(report.records, 'record')} in {sessions}; {held}"
+    yield f"integrity: {'every record is what was written' if report.intact else 'NOT INTACT'}"
+    yield f"completeness: {'nothing is missing' if report.complete else 'NOT COMPLETE'}"
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    type=Age(),
+    required=True,
+    metavar="AGE",
+    help="Only sessions with nothing stored for this long: 90d, 12h.",
+)
+@click.option("--keep-violations", is_flag=True, help="Keep sessions in which a rule was broken.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@click.option("--by", metavar="WHO", help="Who removes them. [default: your login name]")
+@store_option
+@json_option
+def prune(
+    older_than: timedelta, keep_violations: bool, dry_run: bool, by: str | None, store: str | None, as_json: bool
+) -> None:
+    """Remove sessions that ended long ago, and free their space. A session with an unfinished run is never
+    removed.
+
+    One event stays for each session, `record_pruned`, so that numbering continues and digests can be checked.
+    """
+    from proctor.supervisor.store.maintenance import prune
+
+    from ...kit.values import login_name
+    from ..exits import check_outside_runs
+    from ..options import is_there_or_said, opened
+
+    check_outside_runs("prune")
+    if not is_there_or_said(store):
+        note("no runs")
+        return
+
+    async def pruned() -> tuple[PruneReport, int, int]:
+        async with opened(store, must_exist=True) as opened_store:
+            before = (await opened_store.size()).bytes
+            report = await prune(
+                opened_store,
+                older_than=older_than,
+                keep_violations=keep_violations,
+                by=by or login_name(),
+                dry_run=dry_run,
+            )
+            return report, before, (await opened_store.size()).bytes
+
+    report, before, after = run_async(pruned)
+    if as_json:
+        say_json({**msgspec.structs.asdict(report), "dry_run": dry_run, "bytes_before": before, "bytes_after": after})
+        return
+    would = "would remove" if dry_run else "removed"
+    what = f"{counted(report.runs, 'run')}, {counted(report.events, 'event')}"
+    say(f"{would} {counted(report.sessions, 'session')}: {what}")
+    if report.kept_going_on:
+        say(f"kept {report.kept_going_on} in which a run is not over (`proctor reap` ends those without an owner)")
+    if report.kept_with_violations:
+        say(f"kept {report.kept_with_violations} with violations")
+    if not dry_run:
+        say(f"the store took {room(before)}, it takes {room(after)}")
+
+
+@click.command("store")
+@click.option("--make", is_flag=True, help="Make the store where there is none, and bring an older one up to date.")
+@click.option("--backup", metavar="FILE", help="Copy the store to this new file instead, while others write to it.")
+@store_option
+@output_option
+@json_option
+def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
+    """Say where the store is, how much it holds and how much space it takes."""
+    from ...stores.store_names import shown
+    from ..options import is_there, opened, store_named
+
+    if backup is not None:
+        _copy(store, backup, as_json=as_json)
+        return
+    path = shown(store_named(store))
+    if not make and not is_there(store):
+        note(f"there is no store at `{path}`; `proctor store --make` makes one")
+        return
+
+    async def look() -> tuple[StoreSize, int]:
+        async with opened(store, must_exist=not make) as opened_store:
+            return await opened_store.size(), len(await opened_store.approvals(limit=100_000))
+
+    size, waiting = run_async(look)
+    if as_json:
+        say_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
+        return
+    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(size.runs.items()))
+    free = f", {room(size.free_bytes)} of it free" if size.free_bytes else ""
+    say(f"store     {path}")
+    say(f"size      {room(size.bytes)}{free}")
+    say(f"sessions  {size.sessions:,}")
+    say(f"runs      {sum(size.runs.values()):,}{f': {statuses}' if statuses else ''}")
+    say(f"events    {size.events:,}")
+    say(f"waiting   {counted(waiting, 'approval')}")
+
+
+def _copy(store: str | None, target: str, *, as_json: bool) -> None:
+    """Raises UsageError for a database, which has a tool of its own for that."""
+    from pathlib import Path
+
+    from ...stores.sqlite.file import copy_store
+    from ..options import existing_file
+
+    size = copy_store(existing_file(store), Path(target))
+    if as_json:
+        say_json({"file": target, "bytes": size})
+    else:
+        note(f"{room(size)} in {target}")
+
+
+@click.command("export")
+@click.option("--session", metavar="ID", help="Of one session only.")
+@output_parameter
+@store_option
+@json_option
+def export(session: str | None, output: str | None, store: str | None, as_json: bool) -> None:
+    """Write the record as lines of JSON, byte for byte: `import` reads them. With -o, --json reports how many."""
+    from proctor.supervisor.store.maintenance import export_lines
+    from proctor.supervisor.store.run_index import closing
+
+    from ..options import opened
+
+    async def exported(file: IO[bytes]) -> int:
+        count = -1
+        async with opened(store, must_exist=True) as opened_store:
+            if session is not None and await opened_store.session(session) is None:
+                raise click.UsageError(f"there is no session `{session}`; `proctor runs` lists them")
+            async with closing(export_lines(opened_store, session_id=session)) as lines:
+                async for line in lines:
+                    file.write(line)
+                    count += 1
+        file.flush()
+        return count
+
+    if output is None or output == "-":
+        run_async(lambda: exported(sys.stdout.buffer))
+        return
+    with replaced(output) as file:
+        count = run_async(lambda: exported(file))
+    if as_json:
+        say_json({"lines": count, "file": output})
+    else:
+        note(f"{count} lines in {output}")
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"))
+@store_option
+@json_option
+def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
+    """Store what `export` wrote (FILE, or - for standard input). What is there already stays as it is."""
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.store.maintenance import import_lines
+
+    from ..exits import check_outside_runs
+    from ..options import opened
+
+    check_outside_runs("import")
+
+    async def imported() -> ImportReport:
+        async with opened(store) as opened_store:
+            return await import_lines(opened_store, _transfer_lines(file))
+
+    try:
+        report = run_async(imported)
+    except UsageError as error:
+        raise click.UsageError(f"{file.name}: {error}") from None
+    if as_json:
+        say_json(msgspec.structs.asdict(report))
+    else:
+        there = f"; there already: {counted(report.already_there, 'event')}" if report.already_there else ""
+        say(f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}")
+
+
+def _transfer_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Its lines, none of which is longer than one that `export` writes. Raises UsageError."""
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.store.codec import MAX_BYTES
+
+    most = MAX_BYTES + len(b'{"event":}\n')
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise UsageError(f"a line is longer than {most} bytes, which no event is; `proctor export` writes none")
+        yield line

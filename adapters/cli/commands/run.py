@@ -1,0 +1,302 @@
+"""`run`: one supervised session, live."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+import click
+
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
+
+from ...kit.values import encoded, login_name, printable
+from ..exits import FAILED, FINE, VIOLATED, EndingSignals, leave, report
+from ..options import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
+from ..output import note, who_asks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from typing import Any
+
+    from proctor.policies import Policy
+    from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult, Supervisor
+    from proctor.supervisor.launch.history import Continuation
+    from proctor.supervisor.ports.stored_types import ApprovalRequest
+
+    from ...evaluate.judge import FailOn
+    from ..live import Live
+
+
+@click.command()
+@click.argument("prompt", metavar="PROMPT")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option(
+    "--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, acp (opencode, gemini), ..."
+)
+@click.option(
+    "--fallback",
+    "fallbacks",
+    metavar="NAME",
+    multiple=True,
+    help="The agent to try next if the one before fails before anything ran; several, in order.",
+)
+@any_policy_option
+@click.option("--model", help="The model, if the agent lets one choose.")
+@click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory the agent works in.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="An option of the adapter's own.")
+@click.option("--session", metavar="ID", help="Continue this session.")
+@click.option(
+    "--continuation",
+    type=click.Choice(["auto", "native", "replay", "none"]),
+    default="auto",
+    help="How: with the agent's own resume, by replaying the transcript, or whichever fits.",
+)
+@click.option("--no-prompt", is_flag=True, help="Do not ask for approvals here; `proctor approve` still answers.")
+@click.option("--otel", is_flag=True, help="Send spans and metrics by OTLP; OTEL_EXPORTER_OTLP_ENDPOINT says where.")
+@context_option
+@store_option
+@fail_on_option
+@json_option
+def run(
+    prompt: str,
+    command: tuple[str, ...],
+    adapter: str,
+    fallbacks: tuple[str, ...],
+    policies: tuple[str, ...],
+    model: str | None,
+    cwd: str | None,
+    settings: tuple[str, ...],
+    session: str | None,
+    continuation: Continuation,
+    no_prompt: bool,
+    otel: bool,
+    context: tuple[str, ...],
+    store: str | None,
+    fail_on: FailOn,
+    as_json: bool,
+) -> int:
+    """Give an agent PROMPT and supervise what it does, shown live and stored.
+
+    COMMAND starts an agent of the Agent Client Protocol, for the adapter acp.
+
+    Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed;
+    1: a policy refused the run, ended it, or refused a call (see --fail-on); 3: the agent failed, or somebody
+    ended the run. Ctrl-C, SIGTERM or losing the terminal ends the run in order, even while it starts, and waits
+    for it; a second SIGTERM or a third Ctrl-C ends the program at once. If its output is closed, the run
+    still continues to its end.
+
+    \b
+    proctor run --adapter claude --policy org.yaml "Fix the failing test"
+    proctor run --adapter shell --policy org.yaml "make test"
+    proctor run --adapter scripted --set script=agent.yaml --policy org.yaml Go
+    proctor run --adapter acp --policy org.yaml "Fix the failing test" -- opencode acp
+    proctor run --adapter claude --fallback codex --policy org.yaml "Fix the failing test"
+    """  # noqa: D301 - click's mark for lines that are kept as they are
+    signals = EndingSignals()
+    from ..options import check_standard_input, read_context, read_policies, read_prompt
+
+    check_standard_input(*policies, prompt)
+    agent = _agent(adapter, fallbacks, command, settings, model=model, cwd=cwd)
+    given = read_policies(policies) if policies else _nothing_refused()
+    about = read_context(context)
+    text = read_prompt(prompt)
+    asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    order = partial(
+        supervised,
+        agent,
+        text,
+        given,
+        signals=signals,
+        context=about,
+        session_id=session,
+        continuation=continuation,
+        asks=asks,
+    )
+    with _observed(otel) as observers:
+        return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on, observers=observers))
+
+
+def _agent(
+    name: str, fallbacks: Sequence[str], command: Sequence[str], settings: Sequence[str], **common: str | None
+) -> Adapter:
+    """The adapter of that name with its options, and behind it those to fall back on."""
+    from ...agents.catalog import adapter_named
+    from ..options import key_values, of_fallbacks, with_command
+
+    own, theirs = of_fallbacks(key_values(settings, "--set"), fallbacks)
+    options = with_command(name, command, own)
+    given = {option: value for option, value in common.items() if value is not None}
+    if twice := sorted(given.keys() & options.keys()):
+        raise click.UsageError(f"`{twice[0]}` is given twice: by `--set` and by `--{twice[0]}`")
+    options |= given
+    first = adapter_named(name, **options)
+    if not fallbacks:
+        return first
+    from ... import FallbackAdapter
+
+    return FallbackAdapter([first, *(adapter_named(other, **theirs[other]) for other in fallbacks)])
+
+
+@contextmanager
+def _observed(otel: bool) -> Iterator[list[Publisher]]:
+    """Who watches the run besides the person here."""
+    if not otel:
+        yield []
+        return
+    from ...telemetry.observer import exported
+
+    with exported() as observer:
+        yield [observer]
+
+
+def _nothing_refused() -> list[Policy]:
+    """The policy of a run when no file is named: everything is recorded, nothing refused."""
+    from proctor.supervisor.launch.plan import NO_POLICY
+
+    note("no `--policy` is given: everything is recorded, nothing is refused")
+    return [NO_POLICY]
+
+
+async def supervised(
+    adapter: Adapter,
+    prompt: str,
+    policies: list[Policy],
+    *,
+    store: str | None,
+    as_json: bool,
+    signals: EndingSignals,
+    session_id: str | None = None,
+    asks: bool = False,
+    fail_on: FailOn = "deny",
+    observers: Sequence[Publisher] = (),
+    **how: Any,
+) -> int:
+    """Run, show, store; gives the exit code. `how` is what else `Supervisor.start` takes. Raises what the run raised
+    when there is no result to show.
+    """
+    import anyio
+
+    handle: RunHandle | None = None
+    starting = anyio.CancelScope()
+
+    async def end() -> None:
+        if handle is None:
+            starting.cancel()
+        else:
+            await _end(handle)
+
+    async with signals.call(end):
+        from ..live import Live
+
+        live = Live(as_json=as_json)
+        with starting:
+            await adapter.prepare()
+            async with _supervisor(store, session_id, asks, [live, *observers]) as supervisor:
+                handle = await supervisor.start(adapter, prompt, policies=policies, session_id=session_id, **how)
+                await handle.wait_finished()
+        if handle is None:
+            note("interrupted")
+            return FAILED
+        refusing_fails = adapter.capabilities.deny_ends_turn
+        try:
+            code = await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
+        except Exception as error:
+            if handle.released:
+                raise
+            code = report(error, debug=False)
+        return code if handle.released else leave(code)  # an event loop waits for what does not end
+
+
+@asynccontextmanager
+async def _supervisor(
+    store: str | None, session_id: str | None, asks: bool, publishers: list[Publisher]
+) -> AsyncIterator[Supervisor]:
+    """A supervisor on the store, with a person at the terminal where it `asks`."""
+    from proctor.supervisor import Supervisor
+
+    from ..options import opened
+
+    async with opened(store) as kept:
+        if session_id and not await kept.runs(limit=1, session_id=session_id):
+            note(f"there is no session `{session_id}` in the store; this run begins it")
+        approver = PromptApprover() if asks else None
+        async with Supervisor(kept, approver=approver, publishers=publishers) as supervisor:
+            yield supervisor
+
+
+async def _end(handle: RunHandle) -> None:
+    if not handle.done:
+        await handle.cancel(reason="interrupted by the user")
+        with suppress(OSError):  # the terminal may be gone
+            note("ending the run ...")
+
+
+async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: FailOn, refusing_fails: bool) -> int:
+    """Show how it ended and give the exit code; `refusing_fails`: the agent fails when a call is refused."""
+    from proctor.supervisor import PolicyViolationError, ProctorError
+
+    from ...evaluate.judge import fails
+    from ..live import summary
+
+    try:
+        result: RunResult = await handle.wait()
+    except PolicyViolationError as error:
+        if error.partial is None:
+            raise
+        summary(error.partial, live, as_json=as_json)
+        return VIOLATED if fails(("cancel",), fail_on) else FINE
+    except ProctorError as error:
+        partial: RunResult | None = getattr(error, "partial", None)
+        if partial is None:
+            raise
+        summary(partial, live, as_json=as_json)
+        if refusing_fails and fails((violation.action for violation in partial.policy.violations), fail_on):
+            return VIOLATED
+        raise
+    summary(result, live, as_json=as_json)
+    if result.status != "completed":
+        return FAILED
+    broken = fails((violation.action for violation in result.policy.violations), fail_on)
+    return VIOLATED if broken else FINE
+
+
+class PromptApprover:
+    """Shows a held call with its whole input and waits for y or n; one question at a time.
+
+    It waits without blocking: an answer from elsewhere, or the end of the wait, takes the question away.
+    """
+
+    def __init__(self) -> None:
+        self._turn = anyio.Lock()
+
+    async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        async with self._turn:
+            _show(request)
+            try:
+                return await _answered(request)
+            except anyio.get_cancelled_exc_class():
+                print()  # what comes next begins a line of its own
+                raise
+
+
+async def _answered(request: ApprovalRequest) -> ApprovalAnswer | None:
+    while True:
+        print("  run it? [y/n] ", end="", flush=True)
+        await anyio.wait_readable(sys.stdin)
+        line = sys.stdin.readline()
+        if not line:  # the terminal is gone: somebody else may answer
+            return None
+        answer = line.strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return ApprovalAnswer(granted=answer[0] == "y", by=login_name(), input_digest=request.input_digest)
+
+
+def _show(request: ApprovalRequest) -> None:
+    print(f"  {printable(request.call.name)} wants to run, and {printable(request.policy_name)} asks for a person")
+    for key, value in request.call.input.items():
+        print(f"    {printable(key)}: {encoded(value)}")
+    for rule, why in who_asks(request):
+        print(f"  asked by {rule}: {why}")

@@ -1,0 +1,420 @@
+"""`runs`: the stored runs, newest first."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...operations.amounts import amount, counted, dollars, took
+from ..options import Moment, context_option, json_option, run_async, store_option
+from ..output import console, note, output_option, say_hanging, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from rich.text import Text
+
+    from proctor.policies import CompiledPolicy, Event
+    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
+
+    from ...evaluate.fold import Explained, Recorded
+    from ..live import Live
+
+
+_STATUSES = ("created", "running", "lost", "completed", "failed", "cancelled")
+
+
+_PROMPT_ROOM = 20
+"""A prompt with less room than this beside its run goes below it."""
+
+
+@click.command()
+@click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Only runs with this status.")
+@click.option("--session", metavar="ID", help="Only runs of this session.")
+@click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only runs with this label.")
+@click.option("--agent", metavar="NAME", help="Only runs of this agent, named as in the list.")
+@click.option(
+    "--since",
+    type=Moment(),
+    metavar="WHEN",
+    help="Only runs that began at this time or later: 2026-01-31T08:00, 2h ago.",
+)
+@click.option("--until", type=Moment(), metavar="WHEN", help="Only runs that began before this time.")
+@click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
+)
+@store_option
+@output_option
+@json_option
+def runs(
+    statuses: tuple[Any, ...],
+    session: str | None,
+    tenant: str | None,
+    labels: tuple[str, ...],
+    agent: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    before: str | None,
+    limit: int,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """List the stored runs, newest first: how they ended, how long they took, what they did and used."""
+    from proctor.supervisor.ports.stored_types import RunFilter
+
+    where = RunFilter(
+        status=frozenset(statuses),
+        tenant=tenant,
+        labels=dict(_label(text) for text in labels),
+        provider=agent,
+        since=since,
+        until=until,
+    )
+    found, more = _found(store, where, session, before, limit)
+    if as_json:
+        for info in found:
+            say_json(_as_data(info))
+        return
+    if not found:
+        note("no runs")
+        return
+    out = console()
+    for line in _lines(found, out.width):
+        out.print(line, no_wrap=True, overflow="ignore", crop=False)
+    if more:
+        note(f"older ones: `--before {found[-1].run_id}`, or a larger `--limit`")
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is not a name with a value")
+    return name, value
+
+
+def _found(
+    store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int
+) -> tuple[list[RunInfo], bool]:
+    """The runs, and whether there are more."""
+    from ...operations.service import run_named
+    from ..options import is_there_or_said, opened
+
+    async def listed() -> list[RunInfo]:
+        async with opened(store, must_exist=True) as opened_store:
+            than = (await run_named(opened_store, before)).run_id if before else None
+            return await opened_store.runs(limit=limit + 1, session_id=session, before=than, where=where)
+
+    found = run_async(listed) if is_there_or_said(store) else []
+    return found[:limit], len(found) > limit
+
+
+def _as_data(info: RunInfo) -> dict[str, Any]:
+    import msgspec
+
+    return {**msgspec.structs.asdict(info), "duration_ms": info.duration_ms}
+
+
+_COLUMNS: dict[str, Callable[[RunInfo], str]] = {
+    "run": lambda info: info.run_id,
+    "status": lambda info: info.status,
+    "agent": lambda info: info.provider,
+    "tenant": lambda info: info.tenant or "",
+    "started (UTC)": lambda info: f"{began:%Y-%m-%d %H:%M}" if (began := info.started_at or info.created_at) else "",
+    "took": lambda info: _took(info),
+    "calls": lambda info: str(info.calls or ""),
+    "violations": lambda info: str(info.violations or ""),
+    "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
+    "cost": lambda info: dollars(info.usage.cost_usd) if info.usage.cost_usd else "",
+}
+"""Each column with its text for every run; a column that is empty for all is left out."""
+
+
+_LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
+"""What is left to `--json` and to wider terminals where a line has no room, the first of these first."""
+
+
+_RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))
+
+
+def _took(info: RunInfo) -> str:
+    if info.status == "running" and info.started_at is not None:
+        return f"{took(max(0, round((datetime.now(UTC) - info.started_at).total_seconds() * 1000)))}.."
+    return took(info.duration_ms) if info.duration_ms is not None else ""
+
+
+def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
+    """What there is room for, whole; a prompt beside it, or below where there is no room, is cut to the width."""
+    from rich.text import Text
+
+    from ...kit.values import printable
+
+    columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
+    cells_by_column = {column[0]: _aligned(column) for column in columns if any(column[1:])}
+    for name in _LESS:
+        if sum(len(column[0]) + 2 for column in cells_by_column.values()) - 2 > width:
+            cells_by_column.pop(name, None)
+    left = ["  ".join(cells) for cells in zip(*cells_by_column.values(), strict=True)]
+    prompts = ["prompt", *(printable(str(info.spec.get("prompt", ""))) for info in found)]
+    beside = width - len(left[0]) - 2 >= _PROMPT_ROOM
+    for n, (line, prompt) in enumerate(zip(left, prompts, strict=True)):
+        style = "" if n else "bold"
+        shown = Text(prompt, style)
+        shown.truncate(max(width - (len(left[0]) + 2 if beside else 2), 10), overflow="ellipsis")
+        if beside:
+            yield Text(f"{line}  ", style) + shown
+        else:
+            yield Text(line.rstrip(), style)
+            if prompt:
+                yield Text("  ") + shown
+
+
+def _aligned(column: list[str]) -> list[str]:
+    from rich.cells import cell_len
+
+    widest = max(map(cell_len, column))
+    gaps = [" " * (widest - cell_len(cell)) for cell in column]
+    right = column[0] in _RIGHT
+    return [gap + cell if right else cell + gap for cell, gap in zip(column, gaps, strict=True)]
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@store_option
+@output_option
+@json_option
+def show(run: str, store: str | None, as_json: bool) -> None:
+    """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""
+    from proctor.supervisor.store.run_index import closing
+
+    from ...operations.service import run_named
+    from ..live import Live
+    from ..options import opened
+
+    live = Live(as_json=as_json, numbered=True)
+
+    async def read() -> None:
+        async with opened(store, must_exist=True) as opened_store:
+            info = await run_named(opened_store, run)
+            count = 0
+            async with closing(opened_store.read(info.session_id, run_id=info.run_id)) as events:
+                async for event in events:
+                    live(event)
+                    count += 1
+                    if live.unread:
+                        return
+            if not as_json:
+                live.print(f"\n{_summary(info, count)}")
+
+    run_async(read)
+
+
+def _summary(info: RunInfo, count: int) -> str:
+    """How the run ended, what it did and used."""
+    parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
+    if info.status == "lost":
+        parts[0] = f"lost (its supervisor{f', {info.owner},' if info.owner else ''} is gone: `proctor reap` ends it)"
+    parts += [counted(count, "event"), f"{counted(info.calls, 'call')} ran", counted(info.violations, "violation")]
+    if info.usage.total_tokens:
+        parts.append(f"{amount(info.usage.total_tokens)} tokens")
+    if info.usage.cost_usd:
+        parts.append(dollars(info.usage.cost_usd))
+    return f"{info.run_id}: {', '.join(parts)}, session {info.session_id}"
+
+
+@click.command()
+@click.option("--follow", "-f", is_flag=True, help="Follow new events, until Ctrl-C.")
+@click.option("--run", metavar="RUN", help="Only this run; following ends when it ends.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many earlier events to show.",
+)
+@store_option
+@json_option
+def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
+    """Show the latest events of all runs, in any process, grouped by run."""
+    from ..live import Live
+    from ..options import is_there_or_said, opened
+
+    live = Live(as_json=as_json, clock=True, named=run is None)
+    if not is_there_or_said(store) and not follow and not run:
+        note("no runs")
+        return
+
+    async def read() -> None:
+        async with opened(store, must_exist=not follow) as opened_store:
+            await _tail(opened_store, live, run, lines, follow=follow)
+
+    try:
+        run_async(read)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+
+
+async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follow: bool) -> None:
+    from proctor.supervisor.store.run_index import closing
+
+    from ...operations.service import run_named
+    from ..live import Latest, following
+
+    run = await run_named(store, name) if name else None
+    before = Latest(lines, live.shows)
+    for event in await (before.of_run(store, run) if run else before.of_all(store)):
+        live(event)
+    if not follow:
+        return
+    async with closing(following(store, run, before.cursor)) as events:
+        async for event in events:
+            live(event)
+            if live.unread:
+                return
+
+
+_FILES = (".jsonl", ".ndjson", ".json", ".gz")
+"""A name that ends so is a file and not a run, whether or not the file is there."""
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.argument("seq", type=click.IntRange(min=1), required=False)
+@click.option("--policy", "policies", metavar="FILE", multiple=True, help="Judge by these files instead.")
+@click.option("--refused", is_flag=True, help="Leave out what was allowed.")
+@context_option
+@store_option
+@output_option
+@json_option
+def explain(
+    run: str,
+    seq: int | None,
+    policies: tuple[str, ...],
+    refused: bool,
+    context: tuple[str, ...],
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Explain each decision of a run: every rule that judged it, its state before and after; then how the run ended.
+
+    RUN is the id of a stored run, judged by the policies stored with it, or a file of events (give --policy
+    if it holds none). SEQ picks one event.
+    """
+    from ...evaluate.fold import explained, recorded
+    from ..options import check_standard_input, read_compiled, read_context
+
+    check_standard_input(run, *policies)
+    from_file = run == "-" or run.endswith(_FILES) or (Path(run).exists() and not Path(run).is_dir())
+    events = _from_file(run) if from_file else run_async(lambda: _from_store(run, store))
+    was = recorded(events)
+    compiled = read_compiled(policies) if policies else _compiled(was)
+    about = read_context(context) if context else was.context
+    own = {event.seq for event in events if from_file or event.run_id == events[-1].run_id}
+    steps = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
+    if seq is not None and not steps:
+        raise click.UsageError(f"nothing was decided at event {seq}; leave out the number to see every decision")
+    shown = [item for item in steps if _stopped(item)] if refused else steps
+    for item in shown:
+        if as_json:
+            say_json(item)
+        else:
+            _show(item)
+    if not shown:
+        note("nothing was refused" if steps else "no call was requested and no rule was broken")
+    if seq is None and not as_json:
+        _show_end(events[-1])
+
+
+def _from_file(file: str) -> list[Event]:
+    import sys
+
+    from ...traces import read_sessions
+
+    sessions = list(read_sessions([file], stdin=sys.stdin.buffer))
+    if len(sessions) != 1:
+        raise click.UsageError(f"`{file}` holds {len(sessions)} sessions; `explain` takes a file with one")
+    return sessions[0].events
+
+
+async def _from_store(run_id: str, path: str | None) -> list[Event]:
+    """The events of the run's session up to the run's end: what came before is part of its state."""
+    from ...operations.service import run_named
+    from ..options import opened
+
+    async with opened(path, must_exist=True) as store:
+        run = await run_named(store, run_id)
+        events = [event async for event in store.read(run.session_id)]
+    last = max((n for n, event in enumerate(events) if event.run_id == run.run_id), default=-1)
+    if last < 0:
+        raise click.UsageError(f"run `{run_id}` has not started; nothing was decided")
+    return events[: last + 1]
+
+
+def _compiled(was: Recorded) -> CompiledPolicy:
+    if not was.policies:
+        raise click.UsageError("no policy is stored with it; name the files with `--policy`")
+    for name in was.untold:
+        note(f"policy `{name}`: what its checks in Python found cannot be shown again")
+    return was.compiled()
+
+
+def _stopped(item: Explained) -> bool:
+    """Whether its action is more than a warning."""
+    if item.decision is None:
+        return any(found.action != "warn" for found in item.violations)
+    return item.decision.action not in ("allow", "warn")
+
+
+def _show_end(last: Event) -> None:
+    """How the run ended, by its last event."""
+    from proctor.policies.events import TERMINAL
+
+    from ...operations.timeline import EventLines
+
+    line = EventLines(numbered=True).of(last) if isinstance(last, TERMINAL) else None
+    if line is None:
+        note("the run has not ended; `proctor show` says where it stands")
+    else:
+        out = console()
+        out.print(f"event {last.seq}  ", style="bold", end="")
+        say_hanging(out, line[10:], 2)
+
+
+def _show(item: Explained) -> None:
+    from rich.text import Text
+
+    from proctor.policies.events.calls import rule_name
+
+    from ...kit.values import encoded, printable
+
+    out = console()
+
+    def show(text: str, style: str = "") -> None:
+        say_hanging(out, Text(f"  {text}", style), 2)
+
+    if item.decision is None:
+        out.print(f"event {item.seq}  {item.event}", style="bold")
+        for found in item.violations:
+            name = rule_name(found.policy, found.rule)
+            show(f"{name}: {found.action}, {printable(found.message)}", "red")
+        return
+    decision = item.decision
+    style = "green" if decision.action in ("allow", "warn") else "red"
+    named = f"{printable(decision.tool_name)} ({printable(decision.tool_call_id)})"
+    out.print(f"event {item.seq}  {named}: ", style="bold", end="")
+    out.print(decision.action, style=f"bold {style}")
+    show(f"input {encoded(decision.tool_input)}", "dim")
+    for step in decision.explain().splitlines()[1:]:
+        show(printable(step.strip()))
+    for found in decision.violations:
+        if expected := found.details.get("expected"):
+            show(f"{found.rule} expected {printable(str(expected))}", "dim")

@@ -1,0 +1,260 @@
+"""`eval`: recorded sessions judged by a policy."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..exits import FINE, VIOLATED
+from ..options import check_format, context_option, fail_on_option, format_option, json_option, policy_option
+from ..output import Progress, console, note, output_option, replaced, say, say_hanging, say_json, version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from rich.text import Text
+
+    from proctor.policies import Event
+
+    from ...evaluate import SessionReport
+    from ...evaluate.judge import FailOn
+    from ...traces import TraceSession
+
+
+_HEAD = re.compile(r"  [a-z]+: +|  [> ] *\d+\. ")
+"""How a line of a failure begins: the name of a field, or the number of a call."""
+
+
+SHOWN = 20
+"""How many failures are shown in full unless more are asked for."""
+
+
+@click.command(name="eval")
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@policy_option
+@format_option
+@context_option
+@click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Also write JUnit XML.")
+@click.option("--sarif", type=click.Path(dir_okay=False), metavar="FILE", help="Also write SARIF 2.1.0.")
+@click.option(
+    "--failures",
+    type=click.IntRange(min=0),
+    default=SHOWN,
+    show_default=True,
+    metavar="N",
+    help="Show at most this many failures in full.",
+)
+@fail_on_option
+@output_option
+@json_option
+def evaluate(
+    traces: tuple[str, ...],
+    policies: tuple[str, ...],
+    format: str | None,
+    context: tuple[str, ...],
+    junit: str | None,
+    sarif: str | None,
+    failures: int,
+    fail_on: FailOn,
+    as_json: bool,
+) -> int:
+    """Judge recorded sessions: files or folders, also .gz.
+
+    Exit code 1 when one of them breaks a rule whose action is deny or cancel; --fail-on changes that.
+
+    The format is detected from each file unless --format names it. With --json: one line per session.
+    """
+    from ...evaluate import judge_sessions
+    from ...traces import read_sessions
+    from ..options import check_standard_input, read_compiled, read_context
+
+    check_format(format)
+    check_standard_input(*policies, *traces)
+    _check_folders(junit, sarif)
+    compiled = read_compiled(policies)
+    report = _Report(as_json=as_json, junit=junit, sarif=sarif, failures=failures, fail_on=fail_on)
+    sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
+    progress = Progress()
+    try:
+        for session, found in judge_sessions(compiled, sessions, read_context(context), progress):
+            if report.tells(found):
+                progress.make_way()
+            report.add(session, found)
+    finally:
+        progress.done()
+    report.finish()
+    return FINE if report.tally.all_passed else VIOLATED
+
+
+def _check_folders(*files: str | None) -> None:
+    """Before anything is judged: what takes long is not lost at the end."""
+    for file in files:
+        if file and not Path(file).parent.is_dir():
+            raise click.UsageError(f"`{file}` cannot be written: there is no folder `{Path(file).parent}`")
+
+
+class _Report:
+    """Takes sessions as they are judged; what is long is written at the end."""
+
+    def __init__(
+        self, *, as_json: bool, junit: str | None, sarif: str | None, failures: int, fail_on: FailOn
+    ) -> None:
+        from ...evaluate import JUnitReport, SarifReport, Tally
+
+        self.tally = Tally(fail_on=fail_on)
+        self._fail_on = fail_on
+        self._as_json = as_json
+        self._junit = JUnitReport(fail_on=fail_on) if junit else None
+        self._sarif = SarifReport(version()) if sarif else None
+        self._files = (junit, sarif)
+        self._left = failures
+        self._console: Any = console()
+
+    def tells(self, found: SessionReport) -> bool:
+        """Whether something is printed of a session at once."""
+        return self._as_json or (self._left > 0 and not found.passed)
+
+    def add(self, session: TraceSession, found: SessionReport) -> None:
+        import msgspec
+
+        from ...evaluate import failure_reports
+        from ...kit.values import printable_json, redacted
+
+        found = redacted(found)
+        self.tally.add(found, session.source)
+        for report in (self._junit, self._sarif):
+            if report is not None:
+                report.add(session, found)
+        if self._as_json:
+            sys.stdout.write(printable_json(msgspec.json.encode(found).decode()) + "\n")
+        elif self._left > 0:
+            for text in failure_reports(session, found, fail_on=self._fail_on):
+                self._left -= 1
+                self._show(text)
+                if not self._left:
+                    break
+
+    def _show(self, text: Text) -> None:
+        for line in text.split("\n", allow_blank=True):
+            head = _HEAD.match(line.plain)
+            say_hanging(self._console, line, len(head[0]) if head else 0)
+
+    def finish(self) -> None:
+        from ...evaluate import summary_table
+
+        junit, sarif = self._files
+        if self._junit is not None and junit:
+            with replaced(junit) as file:
+                file.write(self._junit.xml())
+        if self._sarif is not None and sarif:
+            with replaced(sarif) as file:
+                file.write(self._sarif.json())
+        if not self._as_json:
+            self._console.print(summary_table(self.tally))
+
+
+@click.command()
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@format_option
+@context_option
+@output_option
+@json_option
+def diff(
+    old: str, new: str, traces: tuple[str, ...], format: str | None, context: tuple[str, ...], as_json: bool
+) -> int:
+    """Show which recorded calls the policy file NEW judges differently from OLD.
+
+    Exit code 1 when a session that passed under OLD fails under NEW.
+    """
+    import msgspec
+
+    from ...evaluate import DiffTally, compare_sessions, diff_table
+    from ...kit.values import printable_json
+    from ...traces import read_sessions
+    from ..options import check_standard_input, read_compiled, read_context
+
+    check_format(format)
+    check_standard_input(old, new, *traces)
+    compiled = read_compiled([old]), read_compiled([new])
+    sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
+    tally, progress = DiffTally(), Progress()
+    try:
+        for count, change in enumerate(compare_sessions(*compiled, sessions, read_context(context)), 1):
+            tally.add(change)
+            progress(count)
+            if as_json:
+                progress.make_way()
+                say(printable_json(msgspec.json.encode(change).decode()))
+    finally:
+        progress.done()
+    if not as_json:
+        console().print(diff_table(tally))
+    return VIOLATED if tally.now_failing else FINE
+
+
+@click.command()
+@click.argument("trace", metavar="TRACE")
+@click.option(
+    "--tools", metavar="A,B", help="The tools to consider, separated by commas. [default: those the session offers]"
+)
+@policy_option
+@format_option
+@context_option
+@output_option
+@json_option
+def narrow(
+    trace: str,
+    tools: str | None,
+    policies: tuple[str, ...],
+    format: str | None,
+    context: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Print the tools the policy would let an agent call next, after what the trace holds.
+
+    If a trace does not say which tools the session offers, those that it called are considered. Exit code 1 where a
+    rule could not be judged: its `when` asks for what the session's context leaves out.
+    """
+    from ...evaluate.fold import observed
+    from ...evaluate.judge import filled, unjudged
+    from ...traces import read_sessions
+    from ..options import check_standard_input, read_compiled, read_context
+
+    check_format(format)
+    check_standard_input(*policies, trace)
+    given = None if tools is None else [tool.strip() for tool in tools.split(",") if tool.strip()]
+    if given == []:
+        raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
+    compiled, about = read_compiled(policies), read_context(context)
+    exit_code = FINE
+    for session in read_sessions([trace], format=format, stdin=sys.stdin.buffer):
+        offered = _offered(session.events) if given is None else given
+        of_run = filled(about, session)
+        visible = observed(compiled, session.events, of_run).narrow(offered)
+        left_out = unjudged(compiled, of_run)
+        if left_out:
+            exit_code = VIOLATED
+        if as_json:
+            found = {"session": session.id, "tools": visible, "hidden": [t for t in offered if t not in visible]}
+            say_json({**found, **({"unjudged": [each.rule for each in left_out]} if left_out else {})})
+        else:
+            say(f"{session.id}: {', '.join(visible) or 'none'}")
+            for each in left_out:
+                note(f"{session.id}: `{each.rule}`: {each.message}; give it with --context")
+    return exit_code
+
+
+def _offered(events: Sequence[Event]) -> list[str]:
+    """The tools that a session is said to offer, else those it called, in order."""
+    from proctor.policies.events import RunStarted, ToolEvent
+
+    declared = [event.tools for event in events if isinstance(event, RunStarted) and event.tools is not None]
+    called = [event.tool_name for event in events if isinstance(event, ToolEvent)]
+    return list(dict.fromkeys(declared[-1] if declared else called))

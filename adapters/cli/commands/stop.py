@@ -1,0 +1,314 @@
+"""`kill`: end runs by way of the store, whatever process they are in, and keep others from starting."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING
+
+import click
+
+from ...operations.amounts import dollars, took
+from ..exits import FAILED, FINE
+from ..options import Age, json_option, run_async, store_option
+from ..output import block_data, console, in_words, note, output_option, say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import timedelta
+    from typing import Any
+
+    from rich.text import Text
+
+    from proctor.supervisor import KillOutcome, KillSwitch
+    from proctor.supervisor.ports.budget_ledger import BudgetInfo
+    from proctor.supervisor.ports.stored_types import RunInfo
+
+
+_REASON = "killed by an operator"
+
+
+@click.command()
+@click.argument("target", metavar="[RUN]", required=False)
+@click.option("--run", metavar="RUN", help="The same as RUN: an id, its beginning, or `last`.")
+@click.option("--session", metavar="ID", help="The run of this session.")
+@click.option("--tenant", metavar="NAME", help="Every run of this tenant.")
+@click.option("--label", metavar="KEY=VALUE", help="Every run with this label.")
+@click.option("--all", "everything", is_flag=True, help="Every run.")
+@click.option("--no-new-starts", is_flag=True, help="Also refuse to start such runs, in any process, until --lift.")
+@click.option("--lift", is_flag=True, help="End nothing; let runs start again. Without a scope, lift every block.")
+@click.option("--by", metavar="WHO", help="Who orders it; recorded. [default: your login name]")
+@click.option("--reason", metavar="TEXT", help=f"Recorded. [default: {_REASON}]")
+@click.option(
+    "--wait", type=click.FloatRange(min=0), default=30, show_default=True, metavar="SECONDS", help="At most."
+)
+@store_option
+@json_option
+def kill(
+    target: str | None,
+    run: str | None,
+    session: str | None,
+    tenant: str | None,
+    label: str | None,
+    everything: bool,
+    no_new_starts: bool,
+    lift: bool,
+    by: str | None,
+    reason: str | None,
+    wait: float,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """End runs in every process that uses the store, and wait until they have ended.
+
+    The list says how each run ended. Exit code 3 if one does not end in time. With --no-new-starts, starting such
+    a run is refused; the error says who stopped it, when and why.
+
+    \b
+    proctor kill last
+    proctor kill --tenant acme --reason "wrong prices"
+    proctor kill --all --no-new-starts --reason "an incident"
+    proctor kill --lift
+    """  # noqa: D301 - click's mark for lines that are kept as they are
+    from ..exits import check_person
+
+    holder = check_person("kill", store, "stop")
+    if isnan(wait):
+        raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
+    from ...kit.values import login_name
+
+    who = by or holder or login_name()
+    scope: dict[str, Any] = {"session_id": session, "tenant": tenant, "label": label, "everything": everything}
+    named = sum(bool(value) for value in (target, run, *scope.values()))
+    run = run or target
+    if lift:
+        what = scope if named else {"everything": True}
+        return _lifted(what, run, no_new_starts, by=who, reason=reason or "", store=store, as_json=as_json)
+    if named != 1:
+        raise click.UsageError(
+            "choose what to end with one of RUN (or `last`), `--session`, `--tenant`, `--label` and `--all`"
+        )
+
+    async def killed(switch: KillSwitch) -> list[KillOutcome]:
+        if session:
+            await _check_session(switch, session)
+        return await switch.kill(
+            by=who,
+            reason=_REASON if reason is None else reason,
+            run_id=run and await _full_id(switch, run),
+            block_starts=no_new_starts,
+            wait_s=wait,
+            **scope,
+        )
+
+    outcomes = _with_switch(killed, store)
+    _report(outcomes, blocked=no_new_starts, as_json=as_json)
+    return FINE if all(outcome.ended for outcome in outcomes) else FAILED
+
+
+def _lifted(
+    scope: dict[str, Any],
+    run: str | None,
+    no_new_starts: bool,
+    *,
+    by: str,
+    reason: str,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    if run or no_new_starts:
+        raise click.UsageError("`--lift` lets runs start again; it goes with neither a run nor `--no-new-starts`")
+    if sum(bool(value) for value in scope.values()) != 1:
+        raise click.UsageError(
+            "choose what may start again with one of `--session`, `--tenant`, `--label` and `--all`"
+        )
+    lifted = _with_switch(lambda switch: switch.lift(by=by, reason=reason, **scope), store)
+    for block in lifted:
+        if as_json:
+            say_json({"lifted": block_data(block)})
+        else:
+            say(f"lifted: {in_words(block)}")
+    if not lifted and not as_json:
+        note("nothing to lift: starts are not blocked there")
+    return FINE
+
+
+def _with_switch(use: Callable[[KillSwitch], Awaitable[Any]], store: str | None) -> Any:
+    from ..options import opened
+
+    async def used() -> Any:
+        from proctor.supervisor import KillSwitch
+
+        from ...kit.process_tree import end_remains
+
+        async with opened(store, must_exist=True) as opened_store:
+            return await use(KillSwitch(opened_store, remains=end_remains))
+
+    return run_async(used)
+
+
+async def _full_id(switch: KillSwitch, run: str) -> str:
+    """The id of a run that goes on, named as every command names runs."""
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.ports.stored_types import NOT_OVER
+
+    from ...operations.service import run_named
+
+    named = await run_named(switch.store, run)
+    if named.status not in NOT_OVER:
+        raise UsageError(f"run `{named.run_id}` is not running: it is {named.status}")
+    return named.run_id
+
+
+async def _check_session(switch: KillSwitch, session: str) -> None:
+    from proctor.supervisor.errors import UsageError
+
+    if await switch.store.session(session) is None:
+        raise UsageError(f"there is no session `{session}`; `proctor runs` lists them")
+
+
+def _report(outcomes: Sequence[KillOutcome], *, blocked: bool, as_json: bool) -> None:
+    for outcome in outcomes:
+        if as_json:
+            about = {"run_id": outcome.run_id, "session_id": outcome.session_id, "ended": outcome.ended}
+            owner = {"owner": str(outcome.owner)} if outcome.owner is not None else {}
+            say_json({**about, "status": outcome.status, **owner})
+        else:
+            say(f"{outcome.run_id}: {_how(outcome)}")
+    if not outcomes and not as_json:
+        note("nothing to end: none of these runs is still running")
+    if blocked:
+        note("none of them starts until `proctor kill --lift`")
+
+
+def _how(outcome: KillOutcome) -> str:
+    if outcome.ended:
+        return f"ended, {outcome.status}"
+    owner = f"{outcome.owner} has" if outcome.owner is not None else "nobody has"
+    return f"has not ended; {owner} not answered in time"
+
+
+@click.command()
+@click.option(
+    "--created-older-than",
+    "age",
+    type=Age(),
+    help="Also withdraw runs that were created longer ago than this and never started (`1d`, `12h`, `30m`).",
+)
+@store_option
+@json_option
+def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
+    """End every run whose supervisor is gone: its record says so, what it left running on this machine is ended, and
+    its session can go on.
+    """
+    from ..exits import check_person
+
+    check_person("reap", store, "stop")
+    from proctor.supervisor.control.ownership import reap as reaped
+    from proctor.supervisor.control.ownership import withdraw_created
+    from proctor.supervisor.run.recovery import whose
+
+    from ...kit.process_tree import end_remains
+    from ..options import is_there_or_said, opened
+
+    async def ended() -> tuple[list[RunInfo], list[RunInfo]]:
+        async with opened(store, must_exist=True) as opened_store:
+            lost = await reaped(opened_store, remains=end_remains)
+            created = [] if age is None else await withdraw_created(opened_store, older_than=age)
+        return lost, created
+
+    lost, created = run_async(ended) if is_there_or_said(store) else ([], [])
+    for info in [*lost, *created]:
+        if as_json:
+            status = "failed" if info in lost else "cancelled"
+            owner = info.owner if info in lost else None
+            say_json({"run_id": info.run_id, "session_id": info.session_id, "status": status, "owner": owner})
+        elif info in lost:
+            say(f"{info.run_id}: ended; {whose(info.owner)}")
+        else:
+            say(f"{info.run_id}: withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started")
+    if not lost and not created and not as_json:
+        note("nothing to end: every run that is not over has its supervisor")
+
+
+_BAR = 20
+
+
+_NEAR = 0.8
+"""From this part on a budget is shown as near its end."""
+
+
+@click.command()
+@click.option("--name", "-n", help="Only budgets whose name, `policy/name`, contains this.")
+@click.option("--key", "-k", help="Only those of keys that contain this.")
+@store_option
+@output_option
+@json_option
+def budgets(name: str | None, key: str | None, store: str | None, as_json: bool) -> None:
+    """List the budgets that runs share: whose each is, what is used of it in this window, what is reserved for
+    current runs (`+`), what is left, and when the next window starts.
+    """
+    from ..options import is_there_or_said, opened
+
+    async def listed() -> list[BudgetInfo]:
+        async with opened(store, must_exist=True) as opened_store:
+            return await opened_store.budgets()
+
+    all_of_them = run_async(listed) if is_there_or_said(store) else []
+    found = [b for b in all_of_them if (name or "") in b.budget and (key or "") in b.key]
+    if as_json:
+        for budget in found:
+            say_json(as_data(budget))
+        return
+    if not found:
+        note("no run has drawn on a budget")
+    out = console()
+    for budget in found:
+        out.print(_line(budget))
+
+
+def as_data(budget: BudgetInfo) -> dict[str, Any]:
+    """A budget with what is left of it, as JSON has it."""
+    import msgspec
+
+    return {**msgspec.structs.asdict(budget), "left": budget.left}
+
+
+_WORDS = {
+    "total_tokens": (" token", " tokens"),
+    "tool_calls": (" call", " calls"),
+    "running": (" run", " runs at once"),
+}
+"""Units that are words: money and time carry their own."""
+
+
+def _line(budget: BudgetInfo) -> Text:
+    from rich.text import Text
+
+    parts = [budget.used / budget.max, budget.reserved / budget.max] if budget.max else [1.0, 0.0]
+    full = round(min(parts[0], 1) * _BAR)
+    held = min(round(parts[1] * _BAR), _BAR - full)
+    bar = f"[{'#' * full}{'+' * held}{' ' * (_BAR - full - held)}]"
+    style = "red" if not budget.left else "yellow" if sum(parts) >= _NEAR else ""
+    whose = f" {budget.key}" if budget.key else ""
+    window = f" {_window(budget.window)}" if budget.window else ""
+    line = Text(f"{budget.budget}{whose}{window}\n", "bold")
+    words = _WORDS.get(budget.counts, ("", ""))[budget.max != 1]
+    amounts = f"{_figure(budget, budget.used)} of {_figure(budget, budget.max)}{words} used"
+    if budget.reserved:
+        amounts += f", {_figure(budget, budget.reserved)} reserved by {budget.runs} run{'s' * (budget.runs != 1)}"
+    amounts += f", {_figure(budget, budget.left)} left"
+    again = f"; again {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
+    return line.append(f"  {bar} {amounts}{again}", style)
+
+
+def _window(window: str) -> str:
+    return window if not window.isdigit() else f"in {took(int(window))}"
+
+
+def _figure(budget: BudgetInfo, figure: float) -> str:
+    """An amount as people read it."""
+    if budget.counts == "cost_usd":
+        return dollars(figure)
+    if budget.counts == "duration_ms":
+        return took(round(figure))
+    return f"{figure:,g}"

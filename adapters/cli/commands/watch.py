@@ -1,0 +1,71 @@
+"""`watch`: a live board of runs, limits and waiting approvals."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ..options import json_option, run_async, store_option
+from ..output import block_data, console, say_json
+from .approvals import by_option, group_option
+
+if TYPE_CHECKING:
+    from ..board import Board
+    from ..board_view import Person
+
+
+@click.command()
+@by_option
+@group_option
+@store_option
+@json_option
+def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Show current runs, how much of their limits is used, and the calls that wait for a person, updated live.
+
+    Keys select a row, approve or deny a call, end a run, find one; `?` lists them. `q` or Ctrl-C leaves; the runs go
+    on. If the output is not a terminal, or with --json, it shows the present state once and ends.
+    """
+    from ...kit.values import login_name
+    from ..board_view import Person
+
+    person = Person(name=by or login_name(), groups=groups)
+    run_async(lambda: _watched(store, person, as_json=as_json))
+
+
+async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
+    import anyio
+
+    from ...operations.service import Folds
+    from ..board import NOTHING, read_board
+    from ..board_view import live_board
+    from ..options import is_there, opened
+
+    seen = sys.stdout.isatty() and not as_json
+    if not is_there(path) and not seen:
+        _show(NOTHING, as_json=as_json)
+        return
+    async with opened(path) as store:
+        if seen:
+            with suppress(anyio.get_cancelled_exc_class()):  # Ctrl-C is a way to leave
+                await live_board(store, person)
+        else:
+            _show(await read_board(store, Folds(store)), as_json=as_json)
+
+
+def _show(board: Board, *, as_json: bool) -> None:
+    from ..board_view import plain
+
+    say_json(_as_data(board)) if as_json else console().print(plain(board))
+
+
+def _as_data(board: Board) -> dict[str, Any]:
+    return {
+        "runs": [{**msgspec.structs.asdict(run), "limits": list(limits)} for run, limits in board.runs],
+        "more": board.more,
+        "approvals": board.approvals,
+        "blocks": [block_data(block) for block in board.blocks],
+    }

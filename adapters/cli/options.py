@@ -1,0 +1,404 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Sequence
+
+    from proctor.policies import CompiledPolicy, Policy, RunContext
+    from proctor.supervisor.ports.store import Store
+
+
+T = TypeVar("T")
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of text.")
+
+
+store_option = click.option(
+    "--store",
+    metavar="STORE",
+    help="The store, a SQLite file or postgresql://USER@HOST/DATABASE. "
+    "[default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
+)
+
+
+_policies = partial(click.option, "--policy", "policies", metavar="FILE", multiple=True)
+
+
+_STACKED = "A policy file; repeat it to stack more, left to right."
+
+
+policy_option = _policies(required=True, help=_STACKED)
+
+
+any_policy_option = _policies(help=f"{_STACKED} Without one nothing is refused.")
+
+
+context_option = click.option(
+    "--context",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Facts that rules test in `when`: user_role=admin, labels.env=prod. Values are text; metadata.NAME:=VALUE "
+    "takes JSON.",
+)
+
+
+format_option = click.option(
+    "--format", metavar="NAME", help="Format of the traces: events, sessions, claude, codex, otel."
+)
+
+
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice(["never", "warn", "deny", "cancel"]),
+    default="deny",
+    show_default=True,
+    help="Exit with 1 when a rule of this action, or a stricter one, was broken.",
+)
+
+
+def write_document(text: str) -> None:
+    """A document to standard output, exactly; a terminal shows what does not print as its escape."""
+    from ..kit.values import printable_lines
+
+    shown = printable_lines(text) if sys.stdout.isatty() else text
+    sys.stdout.write(shown.rstrip("\n") + "\n")
+
+
+def run_async(function: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine function to its end."""
+    import anyio
+
+    return anyio.run(function)
+
+
+def check_format(name: str | None) -> None:
+    """Raises UsageError naming the formats when there is none of that name."""
+    from proctor.policies.reading.schema import did_you_mean
+
+    from ..traces import FORMATS
+
+    if name is not None and name not in FORMATS:
+        hint = did_you_mean(name, FORMATS) or f"there are {', '.join(f'`{f}`' for f in FORMATS)}"
+        raise click.UsageError(f"no trace format is called `{name}`; {hint}")
+
+
+def read_policies(files: Sequence[str]) -> list[Policy]:
+    """The policies of files, in the order given. Raises PolicyError with the problems of all of them."""
+    from proctor.policies import load_policies, parse_policies
+    from proctor.policies.errors import read_each
+
+    def read(file: str) -> list[Policy]:
+        return parse_policies(_standard_input(), file="<stdin>") if file == "-" else load_policies(file)
+
+    return [policy for found in read_each(read, files) for policy in found]
+
+
+def read_compiled(files: Sequence[str]) -> CompiledPolicy:
+    """The policies of files as one compiled stack. Raises PolicyError."""
+    from proctor.policies import compile_policy, merge_policies
+
+    return compile_policy(merge_policies(read_policies(files)))
+
+
+def read_text(file: str) -> tuple[str, str]:
+    """A file's text and the name problems are reported under. Raises PolicyError when it is not text."""
+    from pathlib import Path
+
+    from proctor.policies.errors import PolicyError, Problem
+
+    name = "<stdin>" if file == "-" else file
+    try:
+        data = _standard_input() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8"), name
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise PolicyError([Problem(message="the text is not UTF-8", file=name, line=line)]) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise PolicyError([Problem(message=f"cannot read the file: {reason}", file=name)]) from None
+
+
+def read_prompt(given: str) -> str:
+    """The prompt as text. Raises UsageError when it is empty, or not text."""
+    try:
+        text = _standard_input().decode("utf-8") if given == "-" else given
+        text.encode("utf-8")
+    except UnicodeError:
+        raise click.UsageError("the prompt is not UTF-8 text") from None
+    if not text.strip():
+        raise click.UsageError("the prompt is empty")
+    return text
+
+
+def check_standard_input(*names: str | None) -> None:
+    """Raises UsageError when more than one of the names is `-`."""
+    if names.count("-") > 1:
+        raise click.UsageError("standard input can be read only once; name files instead of `-`")
+
+
+def _standard_input() -> bytes:
+    return sys.stdin.buffer.read()
+
+
+def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
+    """`KEY=VALUE`, several of them; a value that is JSON is read as JSON, anything else is text."""
+    import msgspec
+
+    found: dict[str, Any] = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"`{option} {pair}` is not KEY=VALUE")
+        try:
+            found[key] = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeError):
+            found[key] = value
+    return found
+
+
+def of_fallbacks(given: dict[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """An adapter's own options, and those of the agents to fall back to, which are `NAME.KEY`."""
+    own: dict[str, Any] = {}
+    theirs: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for key, value in given.items():
+        name, dot, option = key.partition(".")
+        if dot and name in theirs:
+            theirs[name][option] = value
+        else:
+            own[key] = value
+    return own, theirs
+
+
+def with_command(adapter: str, command: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """An adapter's options with the command that starts its agent. Raises click.UsageError where it is not due."""
+    if adapter != "acp" and command:
+        words = " ".join(command)
+        raise click.UsageError(f"`{words}` is too much: the adapter `{adapter}` takes no command; quote the prompt")
+    if adapter != "acp":
+        return options
+    if bool(command) is ("command" in options):
+        raise click.UsageError("the adapter `acp` needs the command of its agent, once: `... -- opencode acp`")
+    return {**options, "command": list(command)} if command else options
+
+
+def read_context(given: Sequence[str]) -> RunContext:
+    """The context rules name in `when`: its own fields by name, `labels.env=prod`, anything else as metadata.
+
+    A value is text as it is written; `metadata.NAME:=VALUE` is read as JSON.
+    """
+    from proctor.policies import RunContext
+
+    fields: dict[str, Any] = {}
+    for pair in given:
+        key, value = _fact(pair)
+        group, dot, name = key.partition(".")
+        if not (isinstance(value, str) or (value is None and not dot) or group == "metadata"):
+            raise click.UsageError(f"`--context {pair}`: `{key}` is text; only `metadata.NAME` may be another value")
+        if dot and name and group in ("labels", "metadata"):
+            fields.setdefault(group, {})[name] = value
+        elif key in RunContext.__struct_fields__ and key not in ("labels", "metadata"):
+            fields[key] = value
+        else:
+            names = ", ".join(
+                f"`{name}`" for name in RunContext.__struct_fields__ if name not in ("labels", "metadata")
+            )
+            raise click.UsageError(f"`--context {key}=...`: there are {names}, `labels.NAME` and `metadata.NAME`")
+    return RunContext(**fields)
+
+
+def _fact(pair: str) -> tuple[str, Any]:
+    """`KEY=TEXT` or `KEY:=JSON`."""
+    import msgspec
+
+    key, equals, text = pair.partition("=")
+    if not key.removesuffix(":") or not equals:
+        raise click.UsageError(f"`--context {pair}` is not KEY=VALUE")
+    if not key.endswith(":"):
+        return key, text
+    try:
+        return key[:-1], msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise click.UsageError(f"`--context {pair}`: what follows `:=` is not JSON: {error}") from None
+
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+_AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
+
+
+_AGO = re.compile(r"\s+ago\s*$")
+
+
+def age(text: str) -> timedelta | None:
+    """`90d`, `12h`, `30m`; None for anything else."""
+    found = _AGE.fullmatch(text.strip())
+    return None if found is None else timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+class Age(click.ParamType):  # type: ignore[type-arg]
+    """So long ago: `90d`."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = age(value)
+        if found is None:
+            self.fail(f"`{value}` is not an age; write `90d`, `12h` or `30m`", param, ctx)
+        return found
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """A date, a date with a time, or so long ago; UTC where no zone is named."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        ago = age(_AGO.sub("", value))
+        if ago is not None:
+            return datetime.now(UTC) - ago
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"`{value}` is not a moment; write `2026-01-31`, `2026-01-31T08:00`, `2h` or `2h ago`", param, ctx
+            )
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def room(size: int) -> str:
+    """Bytes as a file manager shows them."""
+    if size < 1024:
+        return f"{size} B"
+    for unit, factor in (("KiB", 2**10), ("MiB", 2**20)):
+        if size / factor < 1023.95:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size / 2**30:.1f} GiB"
+
+
+VARIABLE = "PROCTOR_STORE"
+
+
+def store_named(given: str | None) -> Path | str:
+    """The file of the store, or the URL of its database. Raises UsageError for what can be neither."""
+    from ..stores.store_names import check_name, is_url
+
+    named = given or os.environ.get(VARIABLE)
+    if named:
+        check_name(named)
+        return named if is_url(named) else Path(named)
+    return _state() / "runs.db"
+
+
+def is_there(given: str | None) -> bool:
+    """Whether there may be a store: without one there are no runs and no approvals."""
+    named = store_named(given)
+    return isinstance(named, str) or named.exists()
+
+
+def is_there_or_said(given: str | None) -> bool:
+    """The same; says where there is none although somebody named it, which may be a slip of the pen."""
+    there = is_there(given)
+    if not there and (given or os.environ.get(VARIABLE)):
+        from ..kit.values import printable_lines
+
+        print(printable_lines(f"there is no store at `{store_named(given)}`"), file=sys.stderr)
+    return there
+
+
+def beside(given: str | None) -> Path:
+    """The path that files of this machine about the store begin with."""
+    from hashlib import sha256
+
+    from ..stores.store_names import shown
+
+    named = store_named(given)
+    if isinstance(named, Path):
+        return named
+    _state().mkdir(parents=True, exist_ok=True, mode=0o700)
+    return _state() / f"postgres-{sha256(shown(named).encode()).hexdigest()[:12]}"
+
+
+def existing_file(given: str | None) -> Path:
+    """The file of a store that is there. Raises UsageError for a database, and where there is none."""
+    from proctor.supervisor.errors import UsageError
+
+    named = store_named(given)
+    if not isinstance(named, Path):
+        raise UsageError("a database has a backup of its own: `pg_dump`, or `proctor export` for lines of JSON")
+    _check_file(named, must_exist=True, is_ours=False)
+    return named
+
+
+def _state() -> Path:
+    """The state directory is that of the XDG rules, on every platform."""
+    from proctor.supervisor.errors import UsageError
+
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "proctor"
+    except RuntimeError:
+        raise UsageError("you have no home directory; set XDG_STATE_HOME, or name the store: `--store`") from None
+
+
+@asynccontextmanager
+async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterator[Store]:
+    """The store, closed at the end.
+
+    Raises:
+        UsageError: `must_exist` and there is none, or there can be none at that place.
+        StoreError: it cannot be used.
+    """
+    import anyio
+
+    from ..stores import open_store
+
+    named = store_named(given)
+    if isinstance(named, Path):
+        _check_file(named, must_exist=must_exist, is_ours=not given and not os.environ.get(VARIABLE))
+        store = open_store(named)
+    else:
+        store = await anyio.to_thread.run_sync(partial(open_store, named, make=not must_exist))
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.aclose()
+
+
+def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
+    """Raises as `opened` does; the folder of a store that nobody named is made."""
+    from proctor.supervisor.errors import StoreError, UsageError
+
+    if path.is_dir():
+        raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
+    if must_exist and not path.exists():
+        raise UsageError(f"there is no store at `{path}`; `proctor store --make` makes one, `--store` names another")
+    if is_ours:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise StoreError(f"`{path.parent}` cannot be made: {reason}; name a file with `--store`") from None
+    if not path.parent.is_dir():
+        raise UsageError(f"`{path}` cannot be made: there is no folder `{path.parent}`")

@@ -1,0 +1,301 @@
+"""Text for people and JSON for programs; colour only where it can be seen."""
+
+from __future__ import annotations
+
+import functools
+import io
+import logging
+import os
+import re
+import sys
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from rich.console import Console
+from rich.segment import Segment
+
+from proctor.policies.events.calls import rule_name
+
+from ..kit.values import printable, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import IO, Any
+
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.text import Text
+
+    from proctor.supervisor import Block
+    from proctor.supervisor.ports.stored_types import ApprovalRequest
+
+
+def console(file: IO[str] | None = None) -> Console:
+    """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold."""
+    out = file or sys.stdout
+    plain = not out.isatty()
+    return SafeConsole(
+        file=out,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=plain,
+        width=_width(plain),
+    )
+
+
+def _width(plain: bool) -> int | None:
+    """Where nobody sees it, tables are laid out for a hundred columns; a terminal knows its own width."""
+    return 100 if plain else None
+
+
+def say(text: str = "") -> None:
+    """Text on standard output, a line or several."""
+    from ..kit.values import printable_lines
+
+    sys.stdout.write(printable_lines(text) + "\n")
+
+
+def say_hanging(out: Console, line: Text, indent: int) -> None:
+    """One line; on a terminal what is too long goes on below, indented."""
+    from rich.text import Text
+
+    if out.soft_wrap:
+        out.print(line)
+        return
+    head, body = line[:indent], line[indent:]
+    for n, part in enumerate(body.wrap(out, max(out.width - indent, 20)) or [Text()]):
+        out.print(Text.assemble(head if n == 0 else " " * indent, part), no_wrap=True)
+
+
+def say_json(value: Any) -> None:
+    """One value as a line of JSON, written at once for a reader that follows."""
+    from ..kit.values import encoded
+
+    sys.stdout.write(encoded(value) + "\n")
+    sys.stdout.flush()
+
+
+def note(text: str) -> None:
+    """One line on standard error: what is not the answer itself."""
+    from ..kit.values import printable_lines
+
+    print(printable_lines(text), file=sys.stderr)
+
+
+class NoteHandler(logging.Handler):
+    """Log entries as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(self.format(record))
+
+
+class Progress:
+    """How many sessions were judged so far, on one line of a terminal's standard error."""
+
+    EVERY = 200
+
+    def __init__(self) -> None:
+        self._shown = 0
+        self._seen = sys.stderr.isatty()
+
+    def __call__(self, count: int) -> None:
+        if self._seen and count % self.EVERY == 0:
+            self._shown = max(self._shown, _over(f"{count:,} sessions judged"))
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            _over(" " * self._shown)
+            _over("")
+            self._shown = 0
+
+    def make_way(self) -> None:
+        """Take the line away where what comes on standard output would stand behind it."""
+        if self._shown and sys.stdout.isatty():
+            self.done()
+
+
+def _over(text: str) -> int:
+    """Write over the line of standard error; gives the length."""
+    print(f"\r{text}", end="", file=sys.stderr, flush=True)
+    return len(text)
+
+
+def version() -> str:
+    """The version of this package, `unknown` where it is run without being installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("proctor")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
+    """Each rule that asks, and what it says; the reason its author gave comes behind it."""
+    for asking in request.violations:
+        tag = f" ({asking.reason})" if asking.reason else ""
+        yield printable(f"{rule_name(asking.policy, asking.rule)} ({asking.kind})"), printable(asking.message + tag)
+    if not request.violations:
+        yield printable(f"{request.policy_name} ({request.violation_kind})"), printable(request.reason or "")
+
+
+class SafeConsole(Console):
+    """Cleans every piece of text that is about to be shown, whoever rendered it."""
+
+    def on_broken_pipe(self) -> None:
+        """The reader has gone: the command deals with that; the program does not end."""
+        raise BrokenPipeError
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of a renderable, their text printable."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+
+
+def block_data(block: Block) -> dict[str, Any]:
+    """A block as JSON has it."""
+    at = block.at and block.at.isoformat()
+    return {"scope": block.scope, "value": block.value, "by": block.by, "reason": block.reason, "at": at}
+
+
+def in_words(block: Block) -> str:
+    """A block on a line."""
+    whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
+    why = f": {block.reason}" if block.reason else ""
+    return f"{whose}, ordered by `{block.by}`{why}"
+
+
+_PHRASES = (
+    (re.compile(r"^Got unexpected extra arguments? \((.*)\)$"), r"there is no place for `\1`"),
+    (re.compile(r"^No such (option|command) '(.*?)'"), r"there is no \1 `\2`"),
+    (re.compile(r"is not a valid (?:integer|float)(?: range)?$"), "is not a number"),
+    (re.compile(r"^(\S+) is not in the range x>=(\S+)$"), r"`\1` is less than \2"),
+    (re.compile(r"'([^']*)'"), r"`\1`"),
+)
+
+
+def usage_text(error: click.ClickException) -> str:
+    """What is wrong, and where help is."""
+    return f"{_sentence(error)}{_help(error)}"
+
+
+def _sentence(error: click.ClickException) -> str:
+    parameter = getattr(error, "param", None)
+    if isinstance(error, click.MissingParameter) and parameter is not None:
+        return f"`{_name(parameter)}` is missing"
+    if isinstance(error, click.BadParameter) and parameter is not None:
+        return f"`{_name(parameter)}`: {_worded(error.message)}"
+    if isinstance(error, click.NoSuchOption) and error.possibilities:
+        return f"there is no option `{error.option_name}`; did you mean `{error.possibilities[0]}`?"
+    return _worded(error.format_message())
+
+
+def _help(error: click.ClickException) -> str:
+    """Where to read on, for what the parser itself found; our own messages say what to do."""
+    ctx = getattr(error, "ctx", None)
+    missing = isinstance(error, click.MissingParameter)
+    unknown = not isinstance(error, click.BadParameter) and error.message[:1].isupper()
+    suggested = isinstance(error, click.NoSuchOption) and bool(error.possibilities)
+    if ctx is None or suggested or not (missing or unknown):
+        return ""
+    return f"; `{ctx.command_path} --help` shows what there is"
+
+
+def _name(parameter: click.Parameter) -> str:
+    shown = parameter.metavar or ""
+    if isinstance(parameter, click.Option):
+        return f"{max(parameter.opts, key=len)} {shown}".rstrip()
+    return shown or (parameter.name or "").upper()
+
+
+def _worded(text: str) -> str:
+    """The parser's own sentences; ours begin in lower case and stay as they are."""
+    text = text.strip()
+    if not (text[:1].isupper() or text.endswith(".")):
+        return text
+    text = text.removesuffix(".")
+    for pattern, words in _PHRASES:
+        text = pattern.sub(words, text)
+    return text[:1].lower() + text[1:]
+
+
+T = TypeVar("T")
+
+
+output_parameter = click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write to this file, replacing it, instead of standard output.",
+)
+"""The option alone, for a command that says itself what goes to the file: see `written_to` and `replaced`."""
+
+
+def output_option(command: Callable[..., T]) -> Callable[..., T]:
+    """The option, for a command whose whole standard output goes to the file."""
+
+    @functools.wraps(command)
+    def writing(*args: Any, output: str | None, **named: Any) -> T:
+        with written_to(output):
+            return command(*args, **named)
+
+    return output_parameter(writing)
+
+
+@contextmanager
+def written_to(output: str | None) -> Iterator[None]:
+    """What the block prints goes to that file; without one, and for `-`, to standard output. Raises UsageError
+    before the block is entered where there can be no such file.
+    """
+    if output is None or output == "-":
+        yield
+        return
+    with replaced(output) as file:
+        printed = _Printed(file, "utf-8", "backslashreplace", write_through=True)
+        with redirect_stdout(printed):
+            yield
+        printed.detach()
+        if printed.error is not None:
+            raise printed.error
+
+
+@contextmanager
+def replaced(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file that is put in place when the block ends well. Raises UsageError where there can be none."""
+    from ..kit.values import whole_file
+
+    folder = Path(path).parent
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(whole_file(path))
+        except OSError as error:
+            why = f"there is no folder `{folder}`" if not folder.is_dir() else (error.strerror or str(error)).lower()
+            raise click.UsageError(f"`{path}` cannot be written: {why}") from error
+        yield file
+
+
+class _Printed(io.TextIOWrapper):
+    """What is printed into a file. An error is kept, even if the code that printed ignores it."""
+
+    error: OSError | None = None
+
+    def write(self, text: str, /) -> int:
+        with self._remembering():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with self._remembering():
+            super().flush()
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = error
+            raise

@@ -1,0 +1,132 @@
+"""Recorded runs judged once more: every decision with its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.policies.errors import Violation
+from proctor.policies.events import (
+    BudgetWarned,
+    Event,
+    PolicyViolated,
+    RunStarted,
+    ToolApprovalGranted,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import RunContext, Tool
+
+from ..kit.client_tools import recorded_tools
+
+if TYPE_CHECKING:
+    from proctor.policies import CompiledPolicy, Decision, Monitor, Policy
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was judged at one event: a call, by its `decision`, or something that happened, by `violations`."""
+
+    seq: int
+    event: str
+    decision: Any = None
+    violations: tuple[Violation, ...] = ()
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The policies a run was under, as its record has them, and what was known of the run around them.
+
+    `tools` are its client's. `untold` names the policies whose checks in Python are not told again: of a check only
+    its name is stored.
+    """
+
+    policies: tuple[dict[str, Any], ...]
+    context: RunContext
+    tools: tuple[Tool, ...] = ()
+    untold: tuple[str, ...] = ()
+
+    def compiled(self) -> CompiledPolicy:
+        """The stack, to judge by. Raises PolicyError where another version wrote it."""
+        from proctor.policies import compile_policy
+
+        return compile_policy(self.stack())
+
+    def stack(self) -> Policy:
+        """The policies, merged. Raises PolicyError where another version wrote them."""
+        from proctor.policies import merge_policies, parse_policies
+
+        return merge_policies(parse_policies({"policies": list(self.policies)}))
+
+
+def recorded(events: Sequence[Event]) -> Recorded:
+    """What the latest run of these events was under; no policies where none are stored with it."""
+    starts = [event.metadata for event in events if isinstance(event, RunStarted)]
+    start = starts[-1] if starts else {}
+    members = [_without_checks(member) for member in start.get("policies") or ()]
+    return Recorded(
+        policies=tuple(member for member, _ in members),
+        context=msgspec.convert(start.get("context", {}), RunContext),
+        tools=recorded_tools(events),
+        untold=tuple(str(member.get("name")) for member, untold in members if untold),
+    )
+
+
+def _without_checks(member: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    rules = member.get("rules", [])
+    kept = [rule for rule in rules if rule.get("type") != "check"]
+    return ({**member, "rules": kept} if "rules" in member else member), len(kept) < len(rules)
+
+
+def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Monitor:
+    """A monitor in the state these events lead to."""
+    monitor = compiled.for_tools(recorded_tools(events)).monitor(context)
+    for event in events:
+        monitor.observe(event)
+    return monitor
+
+
+def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Iterator[Explained]:
+    """Fold recorded events and tell each decision with its steps; see `Refold`."""
+    refold = Refold(compiled, context, recorded_tools(events))
+    return (step for event in events if (step := refold.take(event)) is not None)
+
+
+class Refold:
+    """Recorded events folded one by one, each decision told with its steps.
+
+    A call is proposed to a copy of the state that was there before it, so that what is told never changes
+    what follows. A call that waited for a person is told again when it was approved.
+    """
+
+    def __init__(self, compiled: CompiledPolicy, context: RunContext, tools: tuple[Tool, ...]) -> None:
+        self._compiled = compiled.for_tools(tools)
+        self.monitor = self._compiled.monitor(context, explain=True)
+        self._calls: dict[str, ToolCall] = {}
+
+    def take(self, event: Event) -> Explained | None:
+        """Take in the next event; what was judged at it, if anything was."""
+        calls, before = self._calls, None
+        if isinstance(event, RunStarted):
+            calls.clear()  # a call is known by its id within its run
+        if isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in calls:
+            call = calls[event.tool_call_id] = _call(event)
+            before = self._proposed(call)
+        violations = () if isinstance(event, PolicyViolated | BudgetWarned) else self.monitor.observe(event)
+        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in calls:
+            before = self._proposed(calls[event.tool_call_id])
+        if before is not None:
+            return Explained(seq=event.seq, event=event.type, decision=before)
+        return Explained(seq=event.seq, event=event.type, violations=tuple(violations)) if violations else None
+
+    def copy(self) -> Monitor:
+        """A monitor in this state, to ask what would be without changing what follows."""
+        return self._compiled.restore(self.monitor.snapshot(), explain=True)
+
+    def _proposed(self, call: ToolCall) -> Decision:
+        return self.copy().propose(call)
+
+
+def _call(event: Any) -> ToolCall:
+    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)

@@ -1,0 +1,350 @@
+"""One failed rule on a terminal: what was expected, what happened, the calls around it, what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+import msgspec
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from proctor.policies.events.calls import rule_name
+from proctor.policies.limits import Limits
+
+from ..kit.values import printable
+from .judge import call_lines, fails, in_words, whose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from rich.console import RenderableType
+
+    from ..traces import TraceSession
+    from .judge import CallLine, FailOn, RuleTally, SessionReport, Tally, ViolationRecord
+
+
+_OTHERWISE = "change the call, or allow it in the rule"
+
+
+def is_limit(violation: ViolationRecord) -> bool:
+    """Whether a limit was exceeded: by a call, or by what an event in between reports."""
+    return violation.kind in Limits.__struct_fields__
+
+
+def place(violation: ViolationRecord) -> str:
+    """Where it is, in words: a call, an event, or the end of the session."""
+    if violation.tool_call_id is not None:
+        return f"event {violation.seq}: {violation.tool_name} ({violation.tool_call_id})"
+    return f"event {violation.seq}" if is_limit(violation) else "the end of the session"
+
+
+def expected(violation: ViolationRecord) -> str:
+    """What the rule wanted, in words."""
+    return str(violation.details.get("expected") or f"`{violation.rule}` to hold")
+
+
+def actual(violation: ViolationRecord) -> str:
+    """What happened instead, in words."""
+    return str(violation.message or violation.details.get("actual") or "it did not")
+
+
+def suggestion(violation: ViolationRecord) -> str:
+    """What to do: the rule's own suggestion, or a general one."""
+    return str(violation.details.get("suggestion") or _OTHERWISE)
+
+
+_BEFORE, _AFTER = 3, 1
+"""How many calls are shown around an offending one."""
+
+
+def failure_reports(
+    session: TraceSession, report: SessionReport, *, calls_shown: int = 12, fail_on: FailOn = "deny"
+) -> Iterator[Text]:
+    """A text for each rule the session broke, in the order it broke them; `WARNED` where that is no failure.
+
+    At most `calls_shown` lines of the trace are shown, those around the offending calls.
+    """
+    lines = call_lines(session.events)
+    by_rule: dict[tuple[str, str], list[ViolationRecord]] = {}
+    for violation in report.violations:
+        by_rule.setdefault((violation.policy, violation.rule), []).append(violation)
+    for violations in by_rule.values():
+        failed = fails((violation.action for violation in violations), fail_on)
+        yield _report(session, violations, lines, calls_shown, failed=failed)
+
+
+def _report(
+    session: TraceSession, violations: list[ViolationRecord], lines: list[CallLine], shown: int, *, failed: bool
+) -> Text:
+    first = violations[0]
+    text = Text()
+    text.append(*(("FAILED", "bold red") if failed else ("WARNED", "bold yellow")))
+    text.append(f" {printable(first.rule)} ({first.kind})\n", "bold")
+    append_field(text, "session", session.id)
+    if of := in_words(whose(session)):
+        append_field(text, "whose", of)
+    append_field(text, "policy", f"{first.policy}, action {first.action}")
+    append_field(text, "expected", expected(first))
+    append_field(text, "actual", actual(first))
+    position = next((line.position for line in lines if line.id == first.tool_call_id), None)
+    if position is not None:
+        append_field(text, "at", f"call {position} of {len(lines)}")
+    if len(violations) > 1:
+        append_field(text, "violations", f"{len(violations)}; the first is described here")
+    text.append("\n")
+    _trace(text, lines, violations, shown)
+    text.append("\n")
+    append_field(text, "suggestion", suggestion(first))
+    return text
+
+
+def append_field(text: Text, name: str, value: str) -> None:
+    """A named line of a failure."""
+    text.append(f"  {name + ':':<12}", "dim")
+    text.append(f"{printable(value)}\n")
+
+
+def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord], shown: int) -> None:
+    text.append("  trace:\n" if lines else "  trace: no calls\n", "dim")
+    offending = {violation.tool_call_id for violation in violations if violation.tool_call_id is not None}
+    last = 0
+    for line in _around(lines, offending, violations[0], shown):
+        append_gap(text, line.position - last - 1)
+        last = line.position
+        append_call(text, line, mark="violation" if line.id in offending else "")
+    if not offending:
+        text.append(f"  > {_moment(violations[0])}", "bold red")
+        text.append("  <-- violation\n", "red")
+    append_gap(text, len(lines) - last)
+
+
+def _around(lines: list[CallLine], offending: set[str], first: ViolationRecord, shown: int) -> list[CallLine]:
+    """The offending calls with their neighbours or, where no call is to blame, the calls before."""
+    marks = [index for index, line in enumerate(lines) if line.id in offending]
+    if not marks:
+        return [line for line in lines if line.seq <= first.seq][-shown:]
+    wanted = {index for mark in marks for index in range(mark - _BEFORE, mark + _AFTER + 1)}
+    chosen = [line for index, line in enumerate(lines) if index in wanted]
+    return chosen[:shown]
+
+
+def _moment(violation: ViolationRecord) -> str:
+    return f"what event {violation.seq} reports" if is_limit(violation) else "the session ended here"
+
+
+def append_call(text: Text, line: CallLine, *, mark: str = "") -> None:
+    """A call of a trace with its position; what is marked stands out, with the mark behind it."""
+    fate = f" [{line.fate}]" if line.fate else ""
+    head, style, tail = (">", "bold red", f"  <-- {mark}\n") if mark else (" ", "", "\n")
+    text.append(f"  {head} {line.position:>4}. {line.text}{fate}", style)
+    text.append(tail, "red")
+
+
+def append_gap(text: Text, calls: int) -> None:
+    """How many calls of a trace are left out here, if any."""
+    if calls > 0:
+        text.append(f"         ... {calls} more call{'s' if calls > 1 else ''}\n", "dim")
+
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+_NOT_RUN = {
+    "not_exercised": "not exercised: no call that the rule restricts",
+    "pending": "pending: the record ends before the run does",
+}
+
+
+class JUnitReport:
+    """Collects sessions; `xml()` is the document. A rule that was not exercised counts as skipped, one that was
+    broken less strictly than `fail_on` as passed.
+    """
+
+    def __init__(self, name: str = "proctor", fail_on: FailOn = "deny") -> None:
+        self._fail_on = fail_on
+        self._root = Element("testsuites", {"name": _clean(name)})
+        self._suites: dict[str, Element] = {}
+        self._counts: dict[str, dict[str, int]] = {}
+
+    def add(self, session: TraceSession, report: SessionReport) -> None:
+        """Add the rules of one session."""
+        suite = self._suite(session.source)
+        counts = self._counts[session.source]
+        broken: dict[str, list[ViolationRecord]] = {}
+        for violation in report.violations:
+            broken.setdefault(violation.rule, []).append(violation)
+        for rule in {**report.rules, **broken}:
+            counts["tests"] += 1
+            case = SubElement(suite, "testcase", {"classname": _clean(session.id), "name": _clean(rule)})
+            if rule in broken and fails((violation.action for violation in broken[rule]), self._fail_on):
+                counts["failures"] += 1
+                _failure(case, broken[rule])
+            elif rule not in broken and (reason := _NOT_RUN.get(report.rules[rule])) is not None:
+                counts["skipped"] += 1
+                SubElement(case, "skipped", {"message": reason})
+
+    def xml(self) -> bytes:
+        """The document, UTF-8."""
+        for source, suite in self._suites.items():
+            suite.attrib.update({name: str(count) for name, count in self._counts[source].items()})
+        for name in ("tests", "failures", "errors"):
+            self._root.set(name, str(sum(counts[name] for counts in self._counts.values())))
+        indent(self._root)
+        document: bytes = tostring(self._root, encoding="utf-8", xml_declaration=True)
+        return document
+
+    def _suite(self, source: str) -> Element:
+        if source not in self._suites:
+            self._suites[source] = SubElement(self._root, "testsuite", {"name": _clean(source)})
+            self._counts[source] = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+        return self._suites[source]
+
+
+def _failure(case: Element, violations: list[ViolationRecord]) -> None:
+    first = violations[0]
+    failure = SubElement(case, "failure", {"type": _clean(first.kind), "message": _clean(actual(first))})
+    failure.text = _clean("\n".join(_lines(violations)))
+
+
+def _lines(violations: list[ViolationRecord]) -> list[str]:
+    first = violations[0]
+    places = [f"at {place(violation)}" for violation in violations]
+    details = [f"expected: {expected(first)}", f"actual: {actual(first)}"]
+    return [*details, *places, f"suggestion: {suggestion(first)}"]
+
+
+def _clean(text: str) -> str:
+    """The text without characters that XML cannot hold."""
+    return _NOT_XML.sub("\ufffd", text)
+
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
+
+
+_LEVELS = {"warn": "warning", "request_approval": "warning", "deny": "error", "cancel": "error"}
+
+
+class SarifReport:
+    """Collects sessions; `json()` is the document."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._rules: dict[tuple[str, str], dict[str, Any]] = {}
+        self._results: list[dict[str, Any]] = []
+
+    def add(self, session: TraceSession, report: SessionReport) -> None:
+        """Add the violations of one session."""
+        self._results.extend(self._result(session, violation) for violation in report.violations)
+
+    def json(self) -> bytes:
+        """The document, UTF-8."""
+        driver = {"name": "proctor", "version": self._version, "rules": list(self._rules.values())}
+        run = {"tool": {"driver": driver}, "results": self._results, "columnKind": "utf16CodeUnits"}
+        return msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+    def _result(self, session: TraceSession, violation: ViolationRecord) -> dict[str, Any]:
+        key = violation.policy, violation.rule
+        if key not in self._rules:
+            self._rules[key] = _rule(violation)
+        where = violation.tool_call_id or "end"
+        path = Path(session.source)
+        uri = path.as_uri() if path.is_absolute() else quote(session.source)
+        named = {"name": violation.tool_name or "session", "fullyQualifiedName": f"{session.id}/{where}"}
+        place = {
+            "physicalLocation": {"artifactLocation": {"uri": uri}},
+            "logicalLocations": [{**named, "kind": "member"}],
+        }
+        return {
+            "ruleId": self._rules[key]["id"],
+            "ruleIndex": list(self._rules).index(key),
+            "level": _LEVELS.get(violation.action, "warning"),
+            "message": {"text": f"expected {expected(violation)}; {actual(violation)}"},
+            "locations": [place],
+            "partialFingerprints": {"sessionCallRule/v1": f"{session.id}/{where}/{violation.rule}"},
+            "properties": {"policy": violation.policy, "action": violation.action, "seq": violation.seq},
+        }
+
+
+def _rule(violation: ViolationRecord) -> dict[str, Any]:
+    about = f"{violation.kind} rule `{violation.rule}` of policy `{violation.policy}`"
+    return {
+        "id": rule_name(violation.policy, violation.rule),
+        "name": violation.kind,
+        "shortDescription": {"text": about},
+        "help": {"text": suggestion(violation)},
+    }
+
+
+_STATUSES = ("violated", "held", "not_exercised", "pending")
+
+
+def summary_table(tally: Tally, *, failed_shown: int = 20) -> RenderableType:
+    """A table of the rules and one of the sessions that failed, at most `failed_shown` of them.
+
+    Everything it says is in words and figures; colour only repeats it.
+    """
+    return Group(*_parts(tally, failed_shown))
+
+
+def _parts(tally: Tally, failed_shown: int) -> Iterator[RenderableType]:
+    yield _rules(tally)
+    if tally.failed and failed_shown:
+        yield Text()
+        yield _sessions(tally, failed_shown)
+    more = tally.sessions - tally.passed - min(failed_shown, len(tally.failed))
+    if more > 0:
+        yield Text(f"... and {more} more that failed")
+    yield Text()
+    yield _verdict(tally)
+
+
+def _rules(tally: Tally) -> Table:
+    table = _table("rules, in sessions")
+    table.add_column("rule", overflow="fold")
+    for heading in ("violated", "held", "not exercised", "pending", "violations"):
+        table.add_column(heading, justify="right")
+    for rule in tally.rules.values():
+        table.add_row(*_rule_cells(rule))
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+
+
+def _rule_cells(rule: RuleTally) -> list[Text]:
+    style = "red" if rule.violations else ""
+    counts = [Text(str(rule.sessions[status])) for status in _STATUSES]
+    counts[0].style = style
+    return [Text(printable(rule.rule), style), *counts, Text(str(rule.violations), style)]
+
+
+def _sessions(tally: Tally, shown: int) -> Table:
+    table = _table("sessions that failed")
+    table.add_column("session", overflow="fold", ratio=3)
+    table.add_column("rules violated", overflow="fold", ratio=2)
+    with_owner = any(failed.whose for failed in tally.failed[:shown])
+    if with_owner:
+        table.add_column("whose", overflow="fold", ratio=2)
+    for failed in tally.failed[:shown]:
+        rules = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in failed.rules.items())
+        of = [Text(printable(failed.whose))] if with_owner else []
+        table.add_row(Text(printable(failed.session)), Text(printable(rules), "red"), *of)
+    return table
+
+
+def _verdict(tally: Tally) -> Text:
+    failed = tally.sessions - tally.passed
+    text = f"{_counted(tally.sessions, 'session')}: {tally.passed} passed, {failed} failed"
+    style = "bold red" if failed else "bold green"
+    return Text(f"{text} ({_counted(tally.violations, 'violation')})" if failed else text, style)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

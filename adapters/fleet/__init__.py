@@ -1,0 +1,37 @@
+"""Runs over several processes and machines: a queue in the store, workers that take from it, Ray to place them.
+
+A run is put down as data (`RunSpec`). Any worker on the same store may take it; the store lets one. Nothing here
+elects or schedules: the store says who owns what, and Ray where workers live.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazy_imports import lazily
+
+if TYPE_CHECKING:
+    from .fleet import Fleet, FleetHandle
+    from .placement import WorkerStatus
+    from .queue import RunSpec
+    from .worker import Worker
+
+__all__ = ["Fleet", "FleetHandle", "RunSpec", "Worker", "WorkerStatus"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "fleet": "Fleet FleetHandle",
+        "placement": "WorkerStatus",
+        "queue": "RunSpec",
+        "worker": "Worker",
+    },
+)
+
+ROOMS = (
+    "fleet",
+    "placement",
+    "worker",
+    "queue",
+)
+"""Top first: each imports only those below it."""

@@ -1,0 +1,343 @@
+"""What callers ask of runs that workers execute: start, wait, cancel, subscribe, approve; and of the workers.
+
+Which run is whose, what it did and how it ended is in the store alone. So whatever is asked here is asked of the
+store, and holds for the runs of every worker and supervisor on it. Ray is asked only where workers are, and to have
+more or fewer of them.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import msgspec
+
+from proctor.policies.errors import Violation
+from proctor.policies.events import PolicyViolated, RunCancelled, RunCompleted, RunFailed
+from proctor.supervisor import ApprovalAnswer, KillSwitch, UsageError, answer, pending
+from proctor.supervisor.arguments import check_named
+from proctor.supervisor.control.approval_inbox import grant_of
+from proctor.supervisor.errors import OwnerLostError, ProviderError
+from proctor.supervisor.machine.interface import Outcome, PolicyReport, conclude, strictest
+from proctor.supervisor.machine.validation import weight
+from proctor.supervisor.ports.stored_types import NOT_OVER
+from proctor.supervisor.run.journal import KeptEvents
+from proctor.supervisor.store.invariants import latest
+from proctor.supervisor.watch.subscriptions import Subscriptions
+
+from ..stores.store_names import is_url, open_store
+from .placement import Placing
+from .queue import Room, enqueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Any, Final
+
+    from proctor.policies.events import Event
+    from proctor.supervisor import ApprovalRequest, KillOutcome, Subscription
+    from proctor.supervisor.machine.interface import RunResult
+    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.stored_types import RunInfo
+    from proctor.supervisor.store.codec import Status
+
+    from .placement import WorkerStatus
+    from .queue import RunSpec
+
+
+_OF_A_VIOLATION = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
+
+
+class Followed:
+    """The events of a run as they come."""
+
+    def __init__(self) -> None:
+        self._kept = KeptEvents()
+        self._violations: list[Violation] = []
+        self._end: Event | None = None
+
+    def take(self, event: Event) -> None:
+        """The next one."""
+        self._kept.add((event,), weight(event))
+        if isinstance(event, PolicyViolated):
+            self._violations.append(_violation(event))
+        elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
+            self._end = event
+
+    def result(self, run: RunInfo) -> RunResult:
+        """The result of the run, which is over; raises what `RunHandle.wait` does instead of one."""
+        events = self._kept.latest()
+        before, session_id = self._kept.before, run.session_id
+        return conclude(
+            self._outcome(run), run_id=run.run_id, session_id=session_id, events=events, events_before=before
+        )
+
+    def _outcome(self, run: RunInfo) -> Outcome:
+        end = self._end
+        status: Status = "failed"
+        if isinstance(end, RunCompleted):
+            status = "completed"
+        elif isinstance(end, RunCancelled):
+            status = "cancelled"
+        action = strictest(self._violations)
+        return Outcome(
+            status=status,
+            policy=PolicyReport(action=action, violations=tuple(self._violations)),
+            usage=run.usage,
+            output=end.output if isinstance(end, RunCompleted) else None,
+            reason=end.reason if isinstance(end, RunCancelled) else "",
+            refusal=next(filter(_ended_it, self._violations), None) if status == "cancelled" else None,
+            error=_error(end.error if isinstance(end, RunFailed) else None) if status == "failed" else None,
+        )
+
+
+def _ended_it(violation: Violation) -> bool:
+    """Whether a violation ended its run; what was found while something else ended it was only observed."""
+    how = violation.enforcement
+    return how == "interrupted" or (violation.action == "cancel" and how == "prevented")
+
+
+def _violation(event: PolicyViolated) -> Violation:
+    return msgspec.convert({name: getattr(event, name) for name in _OF_A_VIOLATION}, Violation)
+
+
+def _error(recorded: Any) -> Exception:
+    """A recorded error as one to raise."""
+    described: dict[str, Any] = (
+        recorded if isinstance(recorded, dict) else {"message": str(recorded or "the run failed")}
+    )
+    message = str(described.get("message") or "the run failed")
+    if described.get("code") == OwnerLostError.code:
+        return OwnerLostError(message, details=described.get("details"))
+    return ProviderError(message, details=described)
+
+
+LOOK_S = 0.5
+"""How long to wait for whoever ends a lost run before looking again."""
+
+
+class FleetHandle:
+    """One run. Where its worker died it stands for the run that goes on with it: the result says which that is."""
+
+    __slots__ = ("_store", "_subscriptions", "_switch", "run_id", "session_id")
+
+    def __init__(self, run: RunInfo, store: Store, subscriptions: Subscriptions, switch: KillSwitch) -> None:
+        self.run_id = run.run_id
+        self.session_id = run.session_id
+        self._store = store
+        self._subscriptions = subscriptions
+        self._switch = switch
+
+    async def info(self) -> RunInfo:
+        """The run as the store has it now, or the last one that went on with it. Raises StoreError, or UsageError
+        where its record was pruned.
+        """
+        run = await self._store.run(self.run_id)
+        if run is None:
+            raise UsageError(f"there is no run `{self.run_id}`")
+        return await latest(self._store, run)
+
+    async def wait_finished(self) -> None:
+        """Wait until the run is over, however it ended. Raises StoreError."""
+        await self._followed()
+
+    async def wait(self) -> RunResult:
+        """The result, once the run is over. How each rule ended is not recorded: `policy.rules` is empty.
+
+        Raises:
+            PolicyViolationError: a policy cancelled it.
+            OwnerLostError: its worker died, and no run goes on with it.
+            ProviderError: the agent failed; each of these has the result so far as its `partial`.
+            StoreError: the record cannot be read.
+        """
+        run, followed = await self._followed()
+        return followed.result(run)
+
+    async def cancel(self, *, by: str, reason: str = "user", wait_s: float = 30.0) -> list[KillOutcome]:
+        """Order the run to end, also one that waits for a worker; gives what became of it within `wait_s` seconds,
+        nothing where it was over. Raises StoreError.
+        """
+        return await self._switch.kill(by=by, reason=reason, run_id=self.run_id, wait_s=wait_s)
+
+    async def _followed(self) -> tuple[RunInfo, Followed]:
+        token = 0
+        while True:
+            run, followed = await self.info(), Followed()
+            async with self._subscriptions.subscribe(run_id=run.run_id) as events:
+                async for event in events:
+                    followed.take(event)
+            now = await self.info()
+            if now.run_id == run.run_id and now.status not in NOT_OVER:
+                return now, followed
+            token = await self._store.wait(token, LOOK_S)
+
+
+T = TypeVar("T")
+
+
+_LOOK_S: Final = 0.1
+
+
+class Fleet:
+    """The workers of one store. Entered, it takes runs for them; leaving it ends nothing.
+
+    What a `Supervisor` does and this does not: `execute` and `claim` are a worker's; `cancel_all` would end what
+    others put down, so `switch.kill` asks by whom and of what; `statistics` are of one process, and `store.size()`
+    counts the runs of a store.
+
+    Args:
+        store: the store that the workers are on, or its name: a URL, or the path of a SQLite file.
+        max_waiting: how many runs may wait for a worker; `start` waits for room.
+        name: what its workers on a Ray cluster are named for.
+        address: the Ray cluster's; the one that RAY_ADDRESS names if not given, else the one that runs on this
+            machine. Only `up`, `status` and `drain` need a cluster.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str],
+        *,
+        max_waiting: int = 10_000,
+        name: str = "fleet",
+        address: str | None = None,
+    ) -> None:
+        if isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 1:
+            raise UsageError(f"max_waiting is {max_waiting!r}; it must be a whole number from 1")
+        check_named(name=name)
+        self._own = open_store(store) if isinstance(store, str | os.PathLike) else None
+        self._named = _everywhere(store) if isinstance(store, str | os.PathLike) else None
+        self._placing = Placing(name, address)
+        self._store: Store = self._own or store  # type: ignore[assignment]  # a name was opened
+        self._room = Room(self._store, max_waiting)
+        self._subscriptions = Subscriptions(self._store)
+        self.switch = KillSwitch(self._store)
+
+    async def __aenter__(self) -> Fleet:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._subscriptions.close()
+        with anyio.CancelScope(shield=True):
+            await _in_thread(self._placing.disconnect)
+            if self._own is not None:
+                await self._own.aclose()
+
+    async def up(self, workers: int, *, max_running: int = 100) -> list[WorkerStatus]:
+        """Have so many workers on the cluster, spread over its nodes; those that are there stay. Fewer: see `drain`.
+
+        Args:
+            workers: how many there are to be.
+            max_running: how many runs go on at each new one at once.
+
+        Raises:
+            UsageError: there is no cluster, or the store was not given by its name.
+        """
+        if self._named is None:
+            raise UsageError("workers elsewhere open the store themselves: give the fleet its URL or path")
+        await _in_thread(partial(self._placing.place, self._named, workers=workers, max_running=max_running))
+        return await self.status()
+
+    async def status(self) -> list[WorkerStatus]:
+        """Every worker on the cluster. Raises UsageError where there is no cluster."""
+        return await _in_thread(self._placing.status)
+
+    async def drain(self, *, node: str | None = None, timeout_s: float = 3600.0) -> list[WorkerStatus]:
+        """Let workers take no more runs, wait until those that go on have ended, and remove the workers.
+
+        Args:
+            node: only those on the Ray node of this id.
+            timeout_s: seconds to wait; who is not done then stays, draining.
+
+        Returns:
+            Each as it was left.
+
+        Raises:
+            UsageError: there is no cluster.
+        """
+        left = {one.name: one for one in await self.status() if node in (None, one.node)}
+        gone = await self._gone(left)  # each is told, however little time there is
+        with anyio.move_on_after(timeout_s):
+            while not gone:
+                await anyio.sleep(_LOOK_S)
+                gone = await self._gone(left)
+        return list(left.values())
+
+    async def _gone(self, left: dict[str, WorkerStatus]) -> bool:
+        """Tell and remove those that are to go; whether all have gone. One that was started again is told again."""
+        there = [one for one in await self.status() if one.name in left]
+        for one in there:
+            if left[one.name].state != "drained" or one.state == "drained":
+                left[one.name] = one
+            order = self._placing.remove if left[one.name].state == "drained" else self._placing.drain
+            await _in_thread(partial(order, one.name))
+        return not there
+
+    async def start(self, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None) -> FleetHandle:
+        """Put a run down for the workers; it waits in the store until one has room.
+
+        Args:
+            spec: the run.
+            run_id: its id; by default a new one.
+            session_id: the session to continue; by default a new one.
+
+        Raises:
+            UsageError: an argument makes no sense.
+            StoreError: the id is taken, or it cannot be recorded.
+        """
+        await self._room.take()
+        run = await enqueue(self._store, spec, run_id=run_id, session_id=session_id)
+        return FleetHandle(run, self._store, self._subscriptions, self.switch)
+
+    async def handle(self, run_id: str) -> FleetHandle:
+        """A run that was started before, by whomever. Raises UsageError where there is none, StoreError."""
+        run = await self._store.run(run_id)
+        if run is None:
+            raise UsageError(f"there is no run `{run_id}`")
+        return FleetHandle(run, self._store, self._subscriptions, self.switch)
+
+    def subscribe(
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        tenant: str | None = None,
+        after: int | str = 0,
+        types: Sequence[str] | None = None,
+    ) -> Subscription:
+        """Events of every worker, to be entered; as `Supervisor.subscribe`."""
+        return self._subscriptions.subscribe(
+            session_id=session_id, run_id=run_id, tenant=tenant, after=after, types=types
+        )
+
+    async def approvals(self) -> list[ApprovalRequest]:
+        """The calls that wait for a person, oldest first. Raises StoreError."""
+        return await pending(self._store)
+
+    async def approve(
+        self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
+    ) -> None:
+        """Grant a held call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
+        ApprovalError if the answer does not count, UsageError for a field that there is not.
+        """
+        given = grant_of(by, reason=reason, input_digest=input_digest, **who)
+        await answer(self._store, approval_id, given)
+
+    async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
+        """Refuse a held call: `reason` is for the record, `tell` is what the model is told. Raises ApprovalError when
+        that does not count.
+        """
+        given = ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell)
+        await answer(self._store, approval_id, given)
+
+
+def _everywhere(named: str | os.PathLike[str]) -> str:
+    """The name of a store as other processes of this machine know it too."""
+    return os.fspath(named) if is_url(named) else os.path.abspath(named)
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(function)

@@ -1,0 +1,292 @@
+"""Workers on a Ray cluster: Ray places them, starts them again, and says where they are.
+
+Its calls block; whoever calls these from an event loop does so from a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.log import logger
+
+from ..stores.store_names import open_store
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+
+NAMESPACE: Final = "proctor"
+"""Of workers, and what is kept about them, on a cluster."""
+
+
+RETRY_S: Final = 5.0
+"""How long to wait before a store is opened again that could not be opened or went away."""
+
+
+class HostedWorker:
+    """What a Ray actor is made of: calls answer at once, the worker goes on in a thread of its own.
+
+    Args:
+        store: the store's URL or path, the same for every worker.
+        max_running: how many runs go on here at once.
+    """
+
+    def __init__(self, store: str, max_running: int) -> None:
+        self._place = store
+        self._worker: Worker | None = None
+        self._max_running = max_running
+        self._draining = threading.Event()
+        if _was_drained():
+            self._draining.set()
+        self._error = ""
+        self._thread = threading.Thread(target=self._work, name="proctor-worker", daemon=True)
+        self._thread.start()
+
+    def status(self) -> dict[str, Any]:
+        """Where it is and what it does: the fields of `WorkerStatus`, without its name."""
+        import ray
+
+        worker = self._worker
+        return {
+            "state": self._state(),
+            "node": str(ray.get_runtime_context().get_node_id()),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "running": worker.running if worker else 0,
+            "max_running": self._max_running,
+            "finished": worker.finished if worker else 0,
+            "error": self._error,
+        }
+
+    def drain(self) -> None:
+        """Take no more runs."""
+        self._draining.set()
+        if self._worker is not None:
+            self._worker.drain()
+
+    def _state(self) -> str:
+        if not self._thread.is_alive():
+            return "drained"
+        if self._error:
+            return "failing"
+        if self._worker is None:
+            return "away"
+        return "draining" if self._draining.is_set() else "working"
+
+    def _work(self) -> None:
+        while not self._draining.is_set():
+            try:
+                anyio.run(self._run)
+            except Exception as error:  # told by `status`, and tried again
+                self._error = f"{type(error).__name__}: {error}"
+                logger().error("worker.failed", error=self._error)
+                self._draining.wait(RETRY_S)
+
+    async def _run(self) -> None:
+        store = open_store(self._place)
+        try:
+            worker = Worker(store, max_running=self._max_running)
+            self._worker, self._error = worker, ""
+            if self._draining.is_set():
+                worker.drain()
+            await worker.run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await store.aclose()
+
+
+def remember_drain(name: str) -> None:
+    """Keep, as long as the cluster lives, that the worker of this name takes no more: Ray starts one that died again
+    as it started it first.
+    """
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(name, b"drained", namespace=NAMESPACE)
+
+
+def forget_drain(name: str) -> None:
+    """A new worker gets this name."""
+    from ray.experimental.internal_kv import _internal_kv_del
+
+    _internal_kv_del(name, namespace=NAMESPACE)
+
+
+def _was_drained() -> bool:
+    """Whether the worker of this actor was told to take no more before its process died."""
+    import ray
+    from ray.experimental.internal_kv import _internal_kv_exists
+
+    return _internal_kv_exists(ray.get_runtime_context().get_actor_name() or "", namespace=NAMESPACE)
+
+
+SHARE: Final = 0.01
+"""Of a processor, what a worker asks of its node: without any Ray would not spread workers, and more would keep the
+node from other work.
+"""
+
+
+ANSWER_S: Final = 5.0
+"""How long a worker may take to answer; one that takes longer is `away`."""
+
+
+_REACHED_S: Final = 5.0
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker of a fleet.
+
+    Attributes:
+        name: Its name in the fleet.
+        state: `working`, `draining`, `drained`, `failing` (`error` says why; it tries again), or `away`: Ray is
+            starting it.
+        node: The id of the Ray node it is on.
+        host: The machine's name.
+        pid: The id of its process.
+        running: How many runs go on there.
+        max_running: How many runs may.
+        finished: How many runs have ended there since it started.
+        error: Why it fails.
+    """
+
+    name: str
+    state: str
+    node: str = ""
+    host: str = ""
+    pid: int = 0
+    running: int = 0
+    max_running: int = 0
+    finished: int = 0
+    error: str = ""
+
+
+class Placing:
+    """The workers of one fleet on a cluster.
+
+    Args:
+        name: the fleet's name on the cluster.
+        address: the cluster's; the one that RAY_ADDRESS names if not given, else the one that runs on this machine.
+    """
+
+    def __init__(self, name: str, address: str | None) -> None:
+        self._name = name
+        self._address = address
+        self._own = False
+
+    def connect(self) -> Any:
+        """Ray, connected. Raises UsageError where it is not installed or there is no such cluster."""
+        ray = _ray()
+        if ray.is_initialized():
+            return ray
+        address = self._address or os.environ.get("RAY_ADDRESS") or "auto"
+        _check_reached(address)
+        log = logging.getLogger("ray")
+        level = log.level
+        log.setLevel(logging.ERROR)  # it warns of being in a thread
+        try:
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            cause = error.__cause__ or error  # a wrong token is what did not let it connect
+            raise UsageError(f"the Ray cluster at `{address}` cannot be used: {cause}") from error
+        finally:
+            log.setLevel(level)
+        self._own = True
+        return ray
+
+    def disconnect(self) -> None:
+        """Leave the cluster, where this has joined it; the workers stay."""
+        if self._own:
+            _ray().shutdown()
+            self._own = False
+
+    def place(self, store: str, *, workers: int, max_running: int) -> None:
+        """Have so many workers on a store, spread over the nodes; those that are there stay."""
+        ray = self.connect()
+        there = self._names()
+        free = (name for n in range(1, workers + 1) if (name := f"{self._name}-{n}") not in there)
+        for name, _ in zip(free, range(workers - len(there)), strict=False):
+            forget_drain(name)
+            actor = ray.remote(HostedWorker).options(
+                name=name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                get_if_exists=True,
+                max_restarts=-1,
+                num_cpus=SHARE,
+                scheduling_strategy="SPREAD",
+            )
+            actor.remote(store, max_running)
+
+    def status(self) -> list[WorkerStatus]:
+        """Every worker of the fleet, by number."""
+        ray = self.connect()
+        names = self._names()
+        pending = {name: actor.status.remote() for name in names if (actor := self._actor(name)) is not None}
+        ray.wait(list(pending.values()), num_returns=len(pending), timeout=ANSWER_S) if pending else None
+        return [self._worker_status(name, pending.get(name)) for name in names]
+
+    def drain(self, name: str) -> None:
+        """Tell a worker to take no more, where it can be told; it comes back so where Ray starts it again."""
+        actor = self._actor(name)
+        if actor is not None:
+            remember_drain(name)
+            actor.drain.remote()
+
+    def remove(self, name: str) -> None:
+        """End a worker, and have it not started again."""
+        actor = self._actor(name)
+        if actor is not None:
+            _ray().kill(actor)
+
+    def _names(self) -> list[str]:
+        found = _ray().util.list_named_actors(all_namespaces=True)
+        numbers = [
+            int(number)
+            for fleet, _, number in (one["name"].rpartition("-") for one in found if one["namespace"] == NAMESPACE)
+            if fleet == self._name and number.isdecimal()
+        ]
+        return [f"{self._name}-{number}" for number in sorted(numbers)]
+
+    def _actor(self, name: str) -> Any:
+        try:
+            return _ray().get_actor(name, namespace=NAMESPACE)
+        except ValueError:  # it has gone
+            return None
+
+    def _worker_status(self, name: str, answer: Any) -> WorkerStatus:
+        ray = _ray()
+        try:
+            fields = {} if answer is None else ray.get(answer, timeout=0)
+        except ray.exceptions.RayError:
+            fields = {}
+        return WorkerStatus(name=name, **{"state": "away", **fields})
+
+
+def _check_reached(address: str) -> None:
+    """Raises UsageError where nobody listens at an address: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if "//" in address or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACHED_S).close()
+    except OSError as error:
+        raise UsageError(f"there is no Ray cluster at `{address}`: {error}") from error
+
+
+def _ray() -> Any:
+    """Ray, which asks for its token and tells nobody that it is used, unless the environment says otherwise."""
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("fleets on a cluster need Ray: pip install 'proctor[ray]'") from None
+    return ray

@@ -1,0 +1,231 @@
+"""Runs that wait in the store for a worker: created, with all that a worker needs in their spec."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import msgspec
+
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.rules.python_check import Check
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.launch.history import Continuation, as_sub_run
+from proctor.supervisor.launch.launch import run_info
+from proctor.supervisor.launch.plan import policies_given, written
+from proctor.supervisor.ports.stored_types import RunFilter
+from proctor.supervisor.store.invariants import AGAIN
+from proctor.supervisor.store.run_index import closing
+
+from ..agents.catalog import ADAPTERS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+    from typing import Final
+
+    from proctor.policies.policy import Policy
+    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.stored_types import RunInfo
+
+
+GO_ON = "You were interrupted. Go on with the task from where you stopped."
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A run as data: what any worker needs to execute it. `RunSpec.of` makes one.
+
+    Attributes:
+        adapter: The agent, by the name the command line knows it by.
+        prompt: What it is to do.
+        options: The adapter's own options. They are stored: no secret belongs here; a worker's environment has those.
+        policies: The policies as JSON has them, merged left to right.
+        context: Who runs what.
+        continuation: How its session goes on: `auto`, `native`, `replay`, `none`; see `run_once`.
+        metadata: Anything to record with the run.
+        take_overs: How often another run goes on with it where its worker died; then it stays failed. None does of an
+            agent that cannot be told to go on (`shell`, `replay`), or without `continuation`.
+        go_on: What the agent is told then, where it had begun.
+    """
+
+    adapter: str
+    prompt: str
+    options: dict[str, Any] = {}
+    policies: tuple[dict[str, Any], ...] = ()
+    context: RunContext | None = None
+    continuation: Continuation = "auto"
+    metadata: dict[str, Any] = {}
+    take_overs: int = 3
+    go_on: str = GO_ON
+
+    @staticmethod
+    def of(adapter: str, prompt: str, *, policies: Sequence[Policy], **more: Any) -> RunSpec:
+        """The spec of a run under these policies; `more` are its other fields.
+
+        Args:
+            adapter: the agent, by name.
+            prompt: the agent's task.
+            policies: the policies, merged left to right; `()` for a run under no policy.
+            more: other fields of the spec.
+
+        Raises:
+            UsageError: there is no policy, a policy holds a check in Python, which is no data, or a field makes no
+                sense.
+            PolicyError: `policies` is not a list of policies.
+        """
+        given = policies_given(policies if policies != [] else None, None)
+        for policy in given:
+            for rule in policy.rules:
+                if isinstance(rule, Check):
+                    raise UsageError(f"policy `{policy.name}` has a check in Python, which no other process can run")
+        try:
+            plain = {"adapter": adapter, "prompt": prompt, "policies": written(given), **more}
+            return msgspec.convert(msgspec.to_builtins(plain), RunSpec)
+        except (msgspec.ValidationError, TypeError) as error:
+            raise UsageError(f"this is not a run that workers can execute: {error}") from None
+
+
+FIELD: Final = "fleet"
+"""The field of a stored run's spec that has what a worker needs."""
+
+
+_CREATED: Final = RunFilter(status=frozenset(("created",)))
+
+
+_PAGE: Final = 500
+
+
+_LOOK_AGAIN_S: Final = 0.5
+
+
+async def enqueue(
+    store: Store, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None
+) -> RunInfo:
+    """Put a run down for the workers of a store; gives it as it is stored.
+
+    Args:
+        store: where workers look.
+        spec: the run.
+        run_id: its id; by default a new one.
+        session_id: the session to continue; by default a new one.
+
+    Raises:
+        UsageError: an argument makes no sense.
+        StoreError: the id is taken, or it cannot be recorded.
+    """
+    if not isinstance(spec, RunSpec):
+        raise UsageError(f"a run is put down as a `RunSpec`, not as `{type(spec).__name__}`")
+    if not spec.policies:
+        raise UsageError("no policy was given; `RunSpec.of(..., policies=[...])` makes a spec")
+    info = run_info(
+        spec.prompt,
+        run_id=run_id,
+        session_id=session_id,
+        provider=spec.adapter,
+        context=spec.context,
+        metadata=spec.metadata or None,
+    )
+    info = await as_sub_run(info, store)
+    described: dict[str, Any] = {**info.spec, FIELD: msgspec.to_builtins(spec)}
+    if spec.take_overs and _goes_on(spec):
+        described[AGAIN] = {"times": spec.take_overs, "prompt": spec.go_on}
+    return await store.create_run(msgspec.structs.replace(info, spec=described, created_at=datetime.now(UTC)))
+
+
+def spec_of(run: RunInfo) -> RunSpec | None:
+    """What a stored run was put down as; None where it was not meant for workers. Raises UsageError for nonsense."""
+    if FIELD not in run.spec:
+        return None
+    try:
+        return msgspec.convert(run.spec[FIELD], RunSpec)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"run `{run.run_id}` was put down by another version: {error}") from None
+
+
+def is_free(run: RunInfo, mine: int = 0) -> bool:
+    """Whether it waits for a worker, or for the one whose epoch is `mine`."""
+    if run.status != "created" or FIELD not in run.spec:
+        return False
+    return run.owner is None or run.owner.gone or run.owner.epoch == mine
+
+
+class Waiting(NamedTuple):
+    """A run that was seen to wait for a worker."""
+
+    run_id: str
+    session_id: str
+    attempts: int
+
+
+async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
+    """The runs that a worker may take now, oldest first, and no more than so many: of each session the first, without
+    those whose start is blocked, unless it is claimed by the worker whose epoch is `mine`. Raises StoreError.
+    """
+    blocks = await store.blocks()
+    oldest: dict[str, Waiting] = {}  # by session, newest first
+    async with closing(_waiting(store, mine)) as runs:
+        async for run in runs:
+            about = {"tenant": run.tenant, "labels": run.labels}
+            blocked = any(block.covers(run_id=run.run_id, session_id=run.session_id, **about) for block in blocks)
+            if blocked and (run.owner is None or run.owner.epoch != mine):
+                continue
+            oldest.pop(run.session_id, None)
+            oldest[run.session_id] = Waiting(run.run_id, run.session_id, run.attempts)
+            if len(oldest) > most:
+                del oldest[next(iter(oldest))]
+    return list(oldest.values())[::-1]
+
+
+async def _waiting(store: Store, mine: int = 0) -> AsyncGenerator[RunInfo]:
+    """All that wait for a worker, newest first."""
+    before = None
+    while page := await store.runs(limit=_PAGE, before=before, where=_CREATED):
+        for run in page:
+            if is_free(run, mine):
+                yield run
+        before = page[-1].run_id
+
+
+async def _count(store: Store, *, most: int) -> int:
+    """How many wait, counted up to so many."""
+    count = 0
+    async with closing(_waiting(store)) as runs:
+        async for _ in runs:
+            count += 1
+            if count == most:
+                break
+    return count
+
+
+class Room:
+    """Room in the queue: whoever puts runs down waits while too many wait there already.
+
+    Counted when what was counted last is used up, so several who put runs down may go beyond it by what each of them
+    had left.
+
+    Args:
+        store: where runs wait.
+        most: how many may.
+    """
+
+    def __init__(self, store: Store, most: int) -> None:
+        self._store = store
+        self._most = most
+        self._left = 0
+        self._counting = anyio.Lock()
+
+    async def take(self) -> None:
+        """Wait until there is room for one more. Raises StoreError."""
+        async with self._counting:
+            token = 0
+            while self._left < 1:
+                self._left = self._most - await _count(self._store, most=self._most)
+                if self._left < 1:
+                    token = await self._store.wait(token, _LOOK_AGAIN_S)
+            self._left -= 1
+
+
+def _goes_on(spec: RunSpec) -> bool:
+    """Whether an interrupted run can be told to go on."""
+    entry = ADAPTERS.get(spec.adapter)
+    return spec.continuation != "none" and (entry is None or entry.goes_on)

@@ -1,0 +1,255 @@
+"""A worker: one supervisor that takes runs from the queue of its store, as many at once as it has room for."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from proctor.supervisor import StartsBlockedError, StoreError, Supervisor, UsageError
+from proctor.supervisor.log import logger
+from proctor.supervisor.run.recovery import end_lost_runs, fail_untried, withdraw
+from proctor.supervisor.store.invariants import ordered_to_end
+
+from ..agents.catalog import adapter_named
+from ..kit.process_tree import end_remains
+from .queue import is_free, spec_of, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Final
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from proctor.policies.policy import Policy
+    from proctor.supervisor import RunHandle, RunInfo
+    from proctor.supervisor.ports.adapter import Adapter
+    from proctor.supervisor.ports.store import Store
+
+    from .queue import Waiting
+
+
+ATTEMPTS: Final = 3
+"""How often a run is tried whose workers die before it has begun."""
+
+
+_KEPT: Final = 256
+
+
+class Starts:
+    """Starts the runs of one worker.
+
+    Args:
+        store: where runs wait and are recorded.
+        adapters: makes an adapter from its name and options.
+    """
+
+    def __init__(self, store: Store, adapters: Callable[..., Adapter] = adapter_named) -> None:
+        self.epoch = 0
+        self._store = store
+        self._adapter_named = adapters
+        self._prepared: dict[bytes, tuple[Adapter, list[Policy]]] = {}
+        self._log = logger()
+
+    async def start(self, supervisor: Supervisor, waiting: Waiting) -> RunHandle | None:
+        """Start a run that was seen to wait, unless another worker has had it since, or starts are blocked; one that
+        can start nowhere, or was tried often enough, is ended with the reason. Raises StoreError.
+        """
+        now = await self._store.run(waiting.run_id)
+        if now is None or not is_free(now, self.epoch) or now.attempts != waiting.attempts:
+            return None
+        try:
+            run = await supervisor.claim(now.run_id, remains=end_remains)
+        except UsageError:  # another worker has it, or its session
+            return None
+        assert run.owner is not None
+        self.epoch = run.owner.epoch
+        if run.attempts > ATTEMPTS:
+            await self._give_up(run)
+            return None
+        return await self._started(supervisor, run)
+
+    async def begun(self, handle: RunHandle) -> None:
+        """Wait until it is on record that a run has begun, or is over. Raises StoreError."""
+        token = 0
+        while not handle.done:
+            run = await self._store.run(handle.run_id)
+            if run is None or run.status != "created":
+                return
+            token = await self._store.wait(token, 1.0)
+
+    async def _started(self, supervisor: Supervisor, run: RunInfo) -> RunHandle | None:
+        try:
+            spec = spec_of(run)
+            assert spec is not None
+            adapter, policies = self._parts(spec.adapter, spec.options, spec.policies)
+            return await supervisor.execute(adapter, run.run_id, policies=policies, continuation=spec.continuation)
+        except StartsBlockedError:
+            order = await ordered_to_end(self._store, run)  # else it waits until that is lifted
+            if order is not None:
+                await self._withdraw(run, order.reason)
+        except StoreError:
+            raise
+        except Exception as error:  # whatever an adapter's options do, no other run is to end of it
+            if not isinstance(error.__cause__, StoreError):
+                self._log.error("run.not_started", run_id=run.run_id, session_id=run.session_id, error=str(error))
+                await self._withdraw(run, f"it could not be started: {error}")
+        return None
+
+    async def _withdraw(self, run: RunInfo, reason: str) -> None:
+        await withdraw(self._store, run, epoch=self.epoch, reason=reason)
+
+    async def _give_up(self, run: RunInfo) -> None:
+        reason = f"it was tried {ATTEMPTS} times, and each time its worker went away before it had begun"
+        self._log.error("run.given_up", run_id=run.run_id, session_id=run.session_id, attempts=ATTEMPTS)
+        await fail_untried(self._store, run, epoch=self.epoch, reason=reason)
+
+    def _parts(
+        self, name: str, options: Mapping[str, Any], policies: Sequence[Mapping[str, Any]]
+    ) -> tuple[Adapter, list[Policy]]:
+        """The adapter and the policies of a spec, shared by runs with the same: one plan is made for all of them."""
+        from proctor.policies import parse_policies
+
+        key = msgspec.json.encode([name, options, policies])
+        if key not in self._prepared:
+            if len(self._prepared) >= _KEPT:
+                self._prepared.clear()
+            self._prepared[key] = (
+                self._adapter_named(name, **options),
+                list(parse_policies({"policies": list(policies)})),
+            )
+        return self._prepared[key]
+
+
+LOOK_S: Final = 2.0
+"""How often a worker looks for lost runs, and for those that wait where the store tells it of nothing new."""
+
+
+PAUSE_S: Final = 0.05
+"""The least time between two looks at a busy store."""
+
+
+RETRY_S: Final = 1.0
+
+
+_SHARE: Final = 10
+"""Reading the queue takes at most this part of a worker's time, one in so many, however long the queue is."""
+
+
+_AHEAD: Final = 2000
+
+
+class Worker:
+    """Takes runs, oldest first, and supervises them. Of several workers that want one run, one gets it.
+
+    Args:
+        store: where runs wait and are recorded.
+        max_running: how many go on here at once.
+        adapters: makes an adapter from its name and options; the adapters of this package if not given.
+    """
+
+    def __init__(
+        self, store: Store, *, max_running: int = 100, adapters: Callable[..., Adapter] = adapter_named
+    ) -> None:
+        self.max_running = max_running
+        self.finished = 0
+        self._store = store
+        self._starts = Starts(store, adapters)
+        self._taken: dict[str, str] = {}  # the runs that are started or go on here, by session
+        self._ahead: deque[Waiting] = deque()
+        self._starting = 0
+        self._drained = False
+        self._freed = False
+        self._listening: anyio.CancelScope | None = None
+        self._next_reap = self._next_read = 0.0
+        self._log = logger()
+
+    @property
+    def running(self) -> int:
+        """How many runs go on here."""
+        return len(self._taken)
+
+    def drain(self) -> None:
+        """Take no more runs; `run` returns when those that go on have ended. May be called from any thread."""
+        self._drained = True
+
+    async def run(self) -> None:
+        """Work until drained, or until cancelled: that ends the runs that go on. Raises StoreError once the store is
+        closed; a store that cannot be reached is tried again.
+        """
+        supervisor = Supervisor(self._store, max_running=self.max_running)
+        async with supervisor, anyio.create_task_group() as tasks:
+            token = 0
+            while not self._drained:
+                try:
+                    await self._look(supervisor, tasks)
+                    token = await self._news(token)
+                except StoreError as error:
+                    if error.kind == "closed":
+                        raise
+                    self._log.warning("worker.store", error=str(error))
+                    await anyio.sleep(RETRY_S)
+
+    async def _news(self, token: int) -> int:
+        """Wait until there may be something to take; gives the token for the next time."""
+        await anyio.sleep(PAUSE_S)
+        if not self._freed:
+            with anyio.CancelScope() as self._listening:
+                token = await self._store.wait(token, LOOK_S)
+        self._freed, self._listening = False, None
+        return token
+
+    async def _look(self, supervisor: Supervisor, tasks: TaskGroup) -> None:
+        """End lost runs when it is time, and take what there is room for."""
+        now = anyio.current_time()
+        if now >= self._next_reap:
+            self._next_reap = now + LOOK_S
+            await end_lost_runs(self._store, remains=end_remains)
+        if self.running < self.max_running and not self._ahead and now >= self._next_read:
+            self._ahead.extend(await waiting(self._store, most=_AHEAD, mine=self._starts.epoch))
+            self._next_read = anyio.current_time() + _SHARE * (anyio.current_time() - now)
+        while self._ahead and self.running < self.max_running and not self._drained:
+            if self._ahead[0].attempts and self._starting:
+                return
+            run = self._ahead.popleft()
+            if run.session_id in self._taken:
+                continue
+            self._taken[run.session_id] = run.run_id
+            self._starting += 1
+            if run.attempts:  # alone: should this worker die of it, no other is to be counted with it
+                await tasks.start(self._supervise, supervisor, run)
+            else:
+                tasks.start_soon(self._supervise, supervisor, run)
+
+    async def _supervise(
+        self,
+        supervisor: Supervisor,
+        run: Waiting,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Start a run and wait for its end; the task has started once the run has begun."""
+        try:
+            handle = await self._begun(supervisor, run, task_status)
+            if handle is not None:
+                await handle.wait_finished()
+                self.finished += 1
+        except StoreError as error:
+            self._log.warning("worker.store", run_id=run.run_id, session_id=run.session_id, error=str(error))
+        finally:
+            del self._taken[run.session_id]
+            self._freed = True
+            if self._listening is not None:
+                self._listening.cancel()
+
+    async def _begun(self, supervisor: Supervisor, run: Waiting, task_status: TaskStatus[None]) -> RunHandle | None:
+        try:
+            handle = await self._starts.start(supervisor, run)
+            if handle is not None and run.attempts:
+                await self._starts.begun(handle)
+        finally:
+            self._starting -= 1
+            task_status.started()
+        return handle

@@ -1,0 +1,311 @@
+"""A provider's client: a process on three pipes, ended with everything it started."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from contextlib import asynccontextmanager
+from fcntl import ioctl
+from subprocess import PIPE
+from termios import FIONREAD
+from typing import TYPE_CHECKING
+
+import anyio
+
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+
+from .environment import bash_for_commands
+from .jsonrpc import BROKEN, Peer, RpcClosedError, RpcError
+from .process_tree import ProcessTree, marked_environment
+from .processes.guarded import GUARDS, guarded, guardian_killed
+from .processes.guardian import SIGNALLED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any, Final
+
+    from .jsonrpc import OnGarbage, OnNotification, OnRequest
+
+
+_CHUNK: Final = 64 * 1024
+
+
+class OutputPipe(anyio.abc.ByteReceiveStream):
+    """The end of a pipe that is read, by one task.
+
+    Nothing is read ahead: what was written is in the pipe or with the reader. So `caught_up` can tell.
+    `write_end` is for the process.
+    """
+
+    def __init__(self) -> None:
+        self._fd, self.write_end = os.pipe()
+        os.set_blocking(self._fd, False)
+        self._received = 0
+        self._handled = 0
+        self._open = True
+        self._returned = anyio.Event()
+
+    async def receive(self, max_bytes: int = _CHUNK) -> bytes:
+        """The next bytes. To come for them is to have handled those before."""
+        self._handled = self._received
+        self._wake()
+        await anyio.lowlevel.checkpoint()
+        while self._open:
+            try:
+                chunk = os.read(self._fd, min(max_bytes, _CHUNK))
+            except BlockingIOError:
+                await anyio.wait_readable(self._fd)
+                continue
+            if not chunk:
+                await self.aclose()
+                raise anyio.EndOfStream
+            self._received += len(chunk)
+            return chunk
+        raise anyio.ClosedResourceError
+
+    async def caught_up(self) -> None:
+        """Return when everything that was written until now was handled, or nothing can be read any more."""
+        wanted = self._received + self._pending()
+        while self._open and self._handled < wanted:
+            await self._returned.wait()
+
+    async def aclose(self) -> None:
+        """Read no more."""
+        if self._open:
+            self._open = False
+            anyio.notify_closing(self._fd)
+            os.close(self._fd)
+            self._wake()
+
+    def let_go(self) -> None:
+        """Close the other end here, once: the process has it, or could not be started."""
+        os.close(self.write_end)
+
+    def _wake(self) -> None:
+        self._returned.set()
+        self._returned = anyio.Event()
+
+    def _pending(self) -> int:
+        """Bytes in the pipe."""
+        if not self._open:
+            return 0
+        pending: int = struct.unpack("i", ioctl(self._fd, FIONREAD, b"\0" * 4))[0]
+        return pending
+
+
+LEAVE_S: Final = 1.0
+"""Seconds a client has to leave by itself, once it has said its last or its input is closed."""
+
+
+_STDERR_LINES: Final = 20
+
+
+_STDERR_LINE_BYTES: Final = 4096
+
+
+class ClientProcess:
+    """A running client; `tree` has all its processes, for the cancel ladder.
+
+    Args:
+        process: the client, with two pipes.
+        output: the third, its standard output.
+        name: how messages call it.
+        tree: its processes.
+        leaves: whether it ends by itself once its input is closed.
+    """
+
+    def __init__(
+        self, process: anyio.abc.Process, output: OutputPipe, *, name: str, tree: ProcessTree, leaves: bool
+    ) -> None:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        self.name = name
+        self.tree = tree
+        self.stdin = process.stdin
+        self.stdout = output
+        self._errors = process.stderr
+        self._process = process
+        self._leaves = leaves
+        self._last_words: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._words_over = anyio.Event()
+
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, negative for a signal; None while it runs."""
+        code = self._process.returncode
+        return SIGNALLED - code if GUARDS and code is not None and code > SIGNALLED else code
+
+    async def say(self, text: str) -> None:
+        """Give it all its input at once, and nothing more."""
+        try:
+            await self.stdin.send(text.encode())
+            await self.hang_up()
+        except BROKEN:
+            return
+
+    async def read_stderr(self) -> None:
+        """Keep its last words, so that it never waits for a reader."""
+        rest = b""
+        while True:
+            try:
+                chunk = await self._errors.receive()
+            except BROKEN:
+                self._words_over.set()
+                return
+            *lines, rest = (rest + chunk).split(b"\n")
+            self._last_words.extend(line[-_STDERR_LINE_BYTES:].decode("utf-8", "replace") for line in lines)
+            rest = rest[-_STDERR_LINE_BYTES:]
+
+    async def left(self) -> None:
+        """Wait, not for long, until it has ended."""
+        with anyio.move_on_after(LEAVE_S):
+            await self._process.wait()
+
+    async def last_words(self) -> str:
+        """What it wrote last as errors, to be asked of one that has ended: waits, not for long, until all is read."""
+        with anyio.move_on_after(LEAVE_S):
+            await self._words_over.wait()
+        return "\n".join(self._last_words)
+
+    async def end_orphans(self) -> None:
+        """Once it has ended, end what it left: an orphan that holds its output keeps the stream open."""
+        await self._process.wait()
+        await self.tree.kill()
+
+    def gone(self, message: str) -> ProviderError:
+        """The error for a client that has ended, with its last words."""
+        words = "\n".join(self._last_words)
+        return self.guardian_killed() or ProviderError(
+            message, details={"exit_code": self.exit_code, "stderr": words}
+        )
+
+    async def hang_up(self) -> None:
+        """Close its input, at which a well-behaved client ends by itself."""
+        await self.stdin.aclose()
+
+    def guardian_killed(self) -> ProviderError | None:
+        """The error for a client whose guardian was killed by somebody else."""
+        return guardian_killed(self._process.returncode)
+
+    async def end(self) -> None:
+        """End it and all it started, in bounded time, whatever happened before."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self.tree.snapshot)
+            if self._leaves and self.exit_code is None:
+                with anyio.move_on_after(LEAVE_S):
+                    await self.hang_up()
+                    await self._process.wait()
+            await self.tree.kill()
+            await self.stdout.aclose()
+            await self._process.aclose()
+
+
+@asynccontextmanager
+async def start_client(
+    name: str,
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    mark: str,
+    leaves: bool = True,
+    advice: str = "",
+) -> AsyncIterator[ClientProcess]:
+    """Start a client, marked with its run; leaving ends it, see `ClientProcess`.
+
+    Args:
+        name: how messages call it.
+        command: the program and its arguments.
+        cwd: the folder it works in.
+        env: its whole environment, but for the mark.
+        mark: `Launch.mark` of the run it belongs to.
+        leaves: whether it ends by itself once its input is closed.
+        advice: what to do when it cannot be started.
+
+    Raises:
+        ProviderUnavailableError: it cannot be started.
+        ProviderError: what it started has killed its guardian.
+    """
+    output = OutputPipe()
+    try:
+        process = await anyio.open_process(
+            guarded(command, cwd=cwd, env=env, mark=mark),
+            stdin=PIPE,
+            stdout=output.write_end,
+            stderr=PIPE,
+            cwd=cwd,
+            env={**marked_environment(mark, env), **bash_for_commands(env)},
+            start_new_session=True,
+        )
+    except BaseException as error:
+        await output.aclose()
+        if not isinstance(error, OSError):
+            raise
+        more = f"; {advice}" if advice else ""
+        raise ProviderUnavailableError(f"{name} cannot be started: {error}{more}") from error
+    finally:
+        output.let_go()
+    tree = ProcessTree(process.pid, mark=mark)
+    client = ClientProcess(process, output, name=name, tree=tree, leaves=leaves)
+    try:
+        yield client
+    finally:
+        await client.end()
+    if (killed := client.guardian_killed()) is not None:
+        raise killed
+
+
+class RpcClient:
+    """The conversation with a client: `peer` is our end. Nothing is read before `peer.run` runs.
+
+    Args:
+        process: the client.
+        on_request: answers its requests; see `Peer`.
+        on_notification: handles its notifications.
+        on_garbage: gets each line that is not a message.
+        tagged: whether messages carry `"jsonrpc": "2.0"`.
+    """
+
+    def __init__(
+        self,
+        process: ClientProcess,
+        *,
+        on_request: OnRequest,
+        on_notification: OnNotification,
+        on_garbage: OnGarbage,
+        tagged: bool = True,
+    ) -> None:
+        self.process = process
+        self.peer = Peer(
+            process.stdout,
+            process.stdin,
+            on_request=on_request,
+            on_notification=on_notification,
+            on_garbage=on_garbage,
+            tagged=tagged,
+        )
+
+    async def ask(self, method: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Ask the client for something. Raises ProviderError if it refuses, is gone, or does not answer."""
+        name = self.process.name
+        try:
+            with anyio.fail_after(timeout_s):
+                result = await self.peer.request(method, params)
+        except RpcError as error:
+            raise self.refusal(method, error) from error
+        except RpcClosedError as error:
+            await self.process.left()
+            code = self.process.exit_code
+            raise self.process.gone(f"{name} ended before it answered `{method}`, exit code {code}") from error
+        except TimeoutError as error:
+            raise self.process.gone(f"{name} did not answer `{method}` within {timeout_s:g} s") from error
+        return result if isinstance(result, dict) else {}
+
+    def refusal(self, method: str, error: RpcError) -> ProviderError:
+        """The error for a client that refuses; `said` in its details is the client's whole answer in words."""
+        more = error.data.get("details") if isinstance(error.data, dict) else error.data
+        answer = f"{error.message}: {more}" if more else error.message
+        details = {"method": method, "code": error.code, "data": error.data, "said": answer}
+        return ProviderError(f"{self.process.name} refused `{method}`: {answer}", details=details)

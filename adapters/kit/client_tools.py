@@ -1,0 +1,270 @@
+"""What each client calls its tools, by the portable names of what they do: one file a client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from proctor.policies.events import RunStarted, ToolCallRequested, ToolCallStarted
+from proctor.policies.events.run_context import Tool, recorded, tool
+from proctor.policies.values.globs import matcher
+
+from . import function_tools
+from .function_tools import MOSTLY, both
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any, Final
+
+    from proctor.policies.events import Event
+
+
+_NO_PORTABLE_NAME = """
+    AskUserQuestion BashOutput CronDelete CronList EnterPlanMode EnterWorktree ExitPlanMode ExitWorktree KillShell
+    ListAgents ReportFindings ScheduleWakeup SendMessage Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput
+    TaskStop TaskUpdate TodoWrite ToolSearch
+"""
+
+
+_AGENT = ("prompt", "description", "subagent_type", "model", "run_in_background")
+
+
+CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
+    tool("Bash", "bash", "command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox"),
+    tool("Monitor", "bash", "command", "description", "timeout_ms", "persistent"),
+    tool("Read", "read", "offset", "limit", "pages", path="$.file_path"),
+    tool("Write", "write", "content", path="$.file_path"),
+    tool("Edit", "edit", "old_string", "replace_all", path="$.file_path", content="$.new_string"),
+    tool("MultiEdit", "edit", path="$.file_path", content="$.edits[*].new_string"),
+    tool("NotebookEdit", "edit", "cell_id", "cell_type", "edit_mode", path="$.notebook_path", content="$.new_source"),
+    tool("Glob", "glob", "pattern", "path"),
+    tool("Grep", "grep", "pattern", "path", "glob", "type", "output_mode", "multiline", "head_limit"),
+    tool("WebFetch", "fetch", "url", "prompt"),
+    tool("WebSearch", "web_search", "query", "allowed_domains", "blocked_domains"),
+    tool("Agent", "task", *_AGENT),
+    tool("Task", "task", *_AGENT),
+    tool("Workflow", "task", "name", "args", prompt="$.script"),
+    tool("CronCreate", "task", "prompt", "cron"),
+    *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
+)
+
+
+_CODEX_NO_PORTABLE_NAME = """
+    close_agent followup_task interrupt_agent list_agents request_user_input resume_agent send_input send_message
+    update_plan wait_agent
+"""
+
+
+APPLY_PATCH: Final = Tool(
+    name="apply_patch",
+    acts_where={
+        "write": ("$.changes[?@.kind == 'add']",),
+        "edit": ("$.changes[?@.kind == 'update']",),
+        "delete": ("$.changes[?@.kind == 'delete']",),
+        "move": ("$.changes[*].move_path",),
+    },
+    inputs={
+        "path": ("$.changes[*].path", "$.changes[*].move_path"),
+        "to": ("$.changes[*].move_path",),
+        "content": ("$.changes[*].diff",),
+    },
+    takes=("changes", "escalated"),
+)
+"""A patch writes, edits, deletes and moves files, each as it says; where a file is moved to is a path of it too."""
+
+
+CODEX_TOOLS: Final[tuple[Tool, ...]] = (
+    tool("shell", "bash", "command", "cwd", "escalated", "reason", "workdir", "timeout_ms"),
+    tool("write_stdin", "bash", "session_id", command="$.chars"),
+    APPLY_PATCH,
+    tool("view_image", "read", "path"),
+    tool("web_search", "web_search", "query"),
+    tool("spawn_agent", "task", "model", "agent", prompt=("$.prompt", "$.message")),
+    *(Tool(name=name) for name in _CODEX_NO_PORTABLE_NAME.split()),
+)
+
+
+_FILES: Final = (
+    *("$.file_path", "$.filePath", "$.filepath", "$.notebook_path", "$.abs_path"),
+    *("$.changes[*].path", "$.locations[*]", "$.diffs[*].path"),
+)
+
+
+_SEARCH: Final = ("$.pattern", "$.title")
+
+
+_CONTENT: Final = ("$.newString", "$.new_string", "$.new_source", "$.diffs[*].new_text")
+
+
+_PLACE: Final = ("cwd", "workdir", "dangerouslyDisableSandbox")
+
+
+_NOTEBOOK: Final = ("cell_id", "cell_type", "edit_mode")
+
+
+_CODEX: Final = (
+    *(
+        "approval_id",
+        "auto_approved",
+        "available_decisions",
+        "call_id",
+        "parsed_cmd",
+        "process_id",
+        "source",
+        "turn_id",
+    ),
+    *("proposed_execpolicy_amendment", "started_at_ms"),
+)
+"""What Codex's bridge says beside."""
+
+
+_OPENCODE: Final = ("directories", "patterns", "parentDir")
+"""Where it would reach outside of its folder, in opencode's question about that; the call's own input says it too."""
+
+
+def _tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inputs: str | tuple[str, ...]) -> Tool:
+    return replace(tool(name, act, *takes, *_CODEX, *_OPENCODE, synonyms=synonyms, **inputs), inferred=True)
+
+
+ACP_TOOLS: Final[tuple[Tool, ...]] = (
+    _tool("execute", "bash", "command", *_PLACE, synonyms=("run_shell_command",), command="$.title"),
+    _tool("read", "read", "path", synonyms=("read_file",), path=_FILES),
+    Tool(
+        name="edit",
+        acts_where={
+            "write": ("$.content", "$.diffs"),
+            "edit": ("$.newString", "$.new_string", "$.new_source", "$.diffs"),
+        },
+        inputs={"path": _FILES, "content": _CONTENT},
+        takes=("path", "content", "oldString", "diff", "patchText", *_NOTEBOOK, *_CODEX, *_OPENCODE),
+        inferred=True,
+    ),
+    _tool("delete", "delete", "path", path=_FILES),
+    _tool("move", "move", "path", "to", path=_FILES),
+    _tool("fetch", "fetch", "url", "prompt", synonyms=("web_fetch",), url="$.title"),
+    Tool(
+        name="search",
+        acts_where={"glob": _SEARCH, "grep": _SEARCH, "web_search": ("$.query", "$.title")},
+        inputs={"path": ("$.dir_path", "$.locations[*]")},
+        takes=("pattern", "path", "query"),
+    ),
+    Tool(name="think"),
+    Tool(name="switch_mode"),
+    Tool(name="other"),
+)
+
+
+AMP_TOOLS: Final[tuple[Tool, ...]] = (
+    tool("Bash", "bash", "command", "cwd"),
+    tool("Read", "read", "path", "read_range"),
+    tool("create_file", "write", "path", "content"),
+    tool("edit_file", "edit", "path", "old_str", "replace_all", content="$.new_str"),
+    tool("undo_edit", "edit", "path"),
+    tool("glob", "glob", "path", "limit", "offset", pattern="$.filePattern"),
+    tool("Grep", "grep", "pattern", "path", "glob", "caseSensitive"),
+    tool("read_web_page", "fetch", "url", "prompt"),
+    tool("web_search", "web_search", "query", "max_results"),
+    tool("Task", "task", "prompt", "description"),
+    tool("oracle", "task", "context", "files", prompt="$.task"),
+    tool("finder", "task", prompt="$.query"),
+)
+
+
+_OF_ONE_CLIENT: Final = (tool("web_fetch", "fetch", url="$.prompt"),)
+
+
+def _tools() -> Iterator[Tool]:
+    """What tools of a name mostly are, and those of clients whose name stands for one act in all of them."""
+    by_name: dict[str, list[Tool]] = {}
+    for each in (*CLAUDE_TOOLS, *CODEX_TOOLS, *AMP_TOOLS, *_OF_ONE_CLIENT):
+        by_name.setdefault(each.name.casefold(), []).append(each)
+    usual = {each.name.casefold(): each for each in MOSTLY}
+    for name, alike in by_name.items():
+        first = alike[0]
+        one_act = all((each.acts, each.acts_where) == (first.acts, first.acts_where) for each in alike)
+        if one_act and (first.acts or first.acts_where) and name != "bash":
+            for other in (*alike[1:], *([usual[name]] if name in usual else ())):
+                first = both(first, other)
+            usual[name] = first
+    yield from usual.values()
+
+
+GENERIC_TOOLS: Final = tuple(_tools())
+
+
+CLIENTS: dict[str, tuple[Tool, ...]] = {
+    "acp": ACP_TOOLS,
+    "amp": AMP_TOOLS,
+    "claude": CLAUDE_TOOLS,
+    "claude-agent-acp": ACP_TOOLS,
+    "codex": CODEX_TOOLS,
+    "codex-acp": ACP_TOOLS,
+    "gemini": ACP_TOOLS,
+    "openai-agents": function_tools.OPENAI_AGENTS,
+    "opencode": ACP_TOOLS,
+    "pydantic-ai": function_tools.PYDANTIC_AI,
+}
+"""The tools of the clients that are known, by the names that events have as `provider`."""
+
+
+_OF_MANY_CLIENTS = ("sessions", "otel")
+
+
+_OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
+"""Whose agents have tools of their developers', which go by what such tools mostly are."""
+
+
+KNOWN = frozenset(
+    name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
+)
+"""What any of them calls a tool."""
+
+
+def tools_of(provider: str) -> tuple[Tool, ...]:
+    """The tools of a client; empty where the client is not known: each tool then goes by its own name only."""
+    return CLIENTS.get(provider.casefold(), ())
+
+
+def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
+    """The client's names of the tools all of whose calls go by a name that a pattern matches."""
+    matches = matcher([pattern])
+    return tuple(each.name for each in tools if any(map(matches, (each.name, *each.synonyms, *each.acts))))
+
+
+def recorded_tools(events: Sequence[Event], format: str = "") -> tuple[Tool, ...]:
+    """The tools of the client whose session these events are: as the record has them, else as is known of it.
+
+    A record in a `format` that many clients write (`sessions`, `otel`) is read by what tools are mostly called, and
+    so are the tools of developers, as they are live.
+    """
+    for event in events:
+        if isinstance(event, RunStarted) and (written := event.metadata.get("portable_tools")):
+            return _with_others(recorded(written), events, event.provider)
+    found = next(((event.provider, tools) for event in events if (tools := tools_of(event.provider))), None)
+    if found is not None:
+        return _with_others(found[1], events, found[0])
+    if any(event.provider.casefold() in _OF_DEVELOPERS for event in events[:1]):
+        return _called(events, function_tools.MOSTLY)
+    return _called(events, GENERIC_TOOLS) if format in _OF_MANY_CLIENTS else ()
+
+
+def _with_others(tools: tuple[Tool, ...], events: Sequence[Event], provider: str) -> tuple[Tool, ...]:
+    if provider.casefold() not in _OF_DEVELOPERS:
+        return tools
+    names = {each.name.casefold() for each in tools}
+    return (*tools, *(each for each in _called(events, function_tools.MOSTLY) if each.name.casefold() not in names))
+
+
+def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """Those of the tools that are called; the others need not be looked up."""
+    names = {event.tool_name.casefold() for event in events if isinstance(event, ToolCallRequested | ToolCallStarted)}
+    return tuple(each for each in tools if each.name.casefold() in names)
+
+
+def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
+    """What capabilities say of a client's tools: just those of these names, or that there may be others."""
+    if names is None:
+        return {"tools": tools or None, "other_tools": True, "elsewhere": KNOWN}
+    described = {each.name.casefold(): each for each in tools}
+    return {"elsewhere": KNOWN, "tools": tuple(described.get(name.casefold(), Tool(name=name)) for name in names)}

@@ -1,0 +1,232 @@
+"""The tools of agents of frameworks: those that the framework brings, and the developer's own by name and parameters.
+
+A developer's tool goes by a portable name where it is called as such tools mostly are: `write_file(path, content)` is
+`write`. If it takes what nobody understands (`directory`), or lacks what the act needs (`write_file(text)`), it is
+denied as `write`, and permitted only by its own name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.policies.events.run_context import HARMLESS, PORTABLE, Tool, needed, tool
+from proctor.supervisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+    from typing import Final, TypeAlias
+
+
+CALLED: Final[dict[str, str]] = {
+    "bash": "bash bash_tool shell shell_tool run_shell_command execute_command run_command run_bash terminal",
+    "read": "read read_file read_text_file",
+    "write": "write write_file create_file",
+    "edit": "edit edit_file replace",
+    "delete": "delete delete_file file_delete remove_file",
+    "move": "move move_file rename_file",
+    "glob": "glob glob_search",
+    "grep": "grep grep_search",
+    "fetch": "fetch web_fetch fetch_url requests_get",
+    "web_search": "web_search google_web_search duckduckgo_search tavily_search exa_search",
+    "task": "task",
+}
+"""What functions that do a portable act are mostly called."""
+
+
+_ACTS: Final = {name: act for act, names in CALLED.items() for name in names.split()}
+
+
+PLACES: Final[dict[str, str]] = {
+    "command": "command commands cmd command_line",
+    "path": "path file_path filePath filepath file filename file_name absolute_path source_path source paths",
+    "to": "to destination_path destination new_path",
+    "content": "content contents text file_text new_str new_string newString",
+    "pattern": "pattern query regex",
+    "url": "url uri urls",
+    "query": "query queries",
+    "prompt": "prompt",
+}
+"""What parameters are mostly called, by the portable input that they are."""
+
+
+_MANY: Final = ("paths", "urls", "queries")
+"""Lists of such inputs. That of a command is left whole: nobody knows whether it is one or several."""
+
+
+Function: TypeAlias = tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], str]
+"""A tool's name, the JSON schema of its input, and the path of the object that is of this schema (`$`)."""
+
+
+OPENAI_AGENTS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="web_search",
+        acts_where={"web_search": ("$.action.query", "$.action.queries"), "fetch": ("$.action.url",)},
+        inputs={"query": ("$.action.query", "$.action.queries[*]"), "url": ("$.action.url",)},
+        takes=("action",),
+    ),
+    tool("local_shell", "bash", command="$.action.command"),
+    Tool(
+        name="apply_patch",
+        acts_where={
+            "write": ("$[?@.type == 'create_file']",),
+            "edit": ("$[?@.type == 'update_file']",),
+            "delete": ("$[?@.type == 'delete_file']",),
+        },
+        inputs={"path": ("$.operation.path", "$.operation.move_to"), "content": ("$.operation.diff",)},
+        takes=("operation",),
+    ),
+    tool("shell", "bash", command="$.action.commands[*]"),
+    *(Tool(name=name) for name in ("file_search", "code_interpreter", "image_generation", "computer", "mcp")),
+)
+"""What the SDK calls the tools that it brings."""
+
+
+PYDANTIC_AI: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="web_search",
+        acts_where={"web_search": ("$.query", "$.queries"), "fetch": ("$.url",)},
+        inputs={"query": ("$.query", "$.queries[*]"), "url": ("$.url",)},
+        takes=("query", "queries", "url", "type"),
+    ),
+    tool("web_fetch", "fetch", url=("$.url", "$.urls[*]")),
+    *(Tool(name=name) for name in ("code_execution", "file_search", "image_generation", "memory", "x_search")),
+)
+"""What pydantic-ai calls the tools that the model's provider runs."""
+
+
+def _usual(name: str, act: str) -> Tool:
+    """A tool of this name, each of whose calls is understood as far as its input is."""
+    return Tool(
+        name=name,
+        acts=(act,),
+        inputs={each: tuple(_places(PLACES[each].split())) for each in PORTABLE[act]},
+        inferred=True,
+    )
+
+
+def _places(names: Iterable[str], below: str = "$") -> Iterator[str]:
+    return (f"{below}.{place}{'[*]' if place in _MANY else ''}" for place in names)
+
+
+MOSTLY: Final[tuple[Tool, ...]] = tuple(_usual(name, act) for name, act in _ACTS.items())
+"""What tools of these names mostly are, where nobody knows beforehand what they take: by the input of each call."""
+
+
+def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
+    """A tool of the developer's, with the portable name of what it does where that can be told.
+
+    Args:
+        name: what it is called.
+        parameters: the names of what it takes.
+        below: the path of the object that has them.
+    """
+    takes = tuple(parameters)
+    act = _ACTS.get(name.casefold())
+    if act is None:
+        return Tool(name=name, takes=takes)
+    places = {each: tuple(place for place in PLACES[each].split() if place in takes) for each in PORTABLE[act]}
+    inputs = {each: tuple(_places(found, below)) for each, found in places.items() if found}
+    understood = {place for found in places.values() for place in found} | HARMLESS[act]
+    lacking = [each for each in needed(act) if not places[each]]
+    unclear = (*(each for each in takes if each not in understood), *lacking)
+    return Tool(name=name, acts=(act,), inputs=inputs, takes=takes, unclear=unclear)
+
+
+def parameters_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of what a schema of an object has; `additionalProperties` stands for any others that it allows."""
+    more = ("additionalProperties",) if schema.get("additionalProperties") else ()
+    return (*(schema.get("properties") or ()), *more)
+
+
+def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: Collection[str]) -> tuple[Tool, ...]:
+    """The tools of an agent: the developer's functions, and what the framework brings.
+
+    Functions of one name, as several agents of a run may have them, are one tool with the places of all.
+
+    Args:
+        functions: the developer's.
+        brought: what the framework may bring; where a function has the name, only if it is `present`.
+        present: the names of what the framework does bring.
+    """
+    found: dict[str, Tool] = {}
+    for name, schema, *below in functions:
+        one = own_tool(name, parameters_of(schema), *below)
+        found[name] = both(found[name], one) if name in found else one
+    for each in brought:
+        if each.name not in found:
+            found[each.name] = each
+        elif each.name in present:
+            found[each.name] = both(found[each.name], each)
+    return tuple(found.values())
+
+
+def both(one: Tool, other: Tool) -> Tool:
+    """A tool that does what either does, with its inputs where either has them."""
+    keys = dict.fromkeys((*one.inputs, *other.inputs))
+    return Tool(
+        name=one.name,
+        acts=_union(one.acts, other.acts),
+        acts_where={**one.acts_where, **other.acts_where},
+        inputs={key: _union(one.inputs.get(key, ()), other.inputs.get(key, ())) for key in keys},
+        takes=_union(one.takes, other.takes),
+        unclear=_union(one.unclear, other.unclear),
+        inferred=one.inferred or other.inferred,
+    )
+
+
+def _union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+_USUAL = {each.name.casefold(): each for each in MOSTLY}
+
+
+_SCHEMAS = ("params_json_schema", "input_schema", "inputSchema", "parameters", "args")
+"""Where frameworks, model APIs and MCP have the schema of a tool's input, or (langchain) its properties."""
+
+
+def tools_given(tools: Iterable[Any]) -> tuple[Tool, ...]:
+    """The tools of a list, with the portable names of what they do where that can be told.
+
+    One of which no more than the name is known goes by what each call of it has as its input.
+
+    Raises: UsageError: one of them is not a tool, or the list is a text.
+    """
+    if isinstance(tools, str):
+        raise UsageError(f"`tools` is a list, not the text `{tools[:80]}`")
+    return tuple(_given(each) for each in tools)
+
+
+def _given(tool: Any) -> Tool:
+    if isinstance(tool, Tool):
+        return tool
+    if isinstance(tool, str):
+        return _named(tool)
+    if isinstance(tool, Mapping):
+        written = tool.get("function", tool)
+        return _of(written.get("name"), [written.get(key) for key in _SCHEMAS], tool)
+    if isinstance(name := getattr(tool, "name", None), str):
+        return _of(name, [getattr(tool, key, None) for key in _SCHEMAS], tool)
+    if callable(tool) and isinstance(called := getattr(tool, "__name__", None), str):
+        parameters = inspect.signature(tool).parameters.values()
+        return own_tool(called, [each.name for each in parameters])
+    raise UsageError(f"`{str(tool)[:80]}` is not a tool: it has no name")
+
+
+def _of(name: Any, schemas: Iterable[Any], tool: Any) -> Tool:
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"`{str(tool)[:80]}` is not a tool: it has no name")
+    schema = next((each for each in schemas if isinstance(each, Mapping)), None)
+    if schema is None:
+        return _named(name)
+    written = "properties" in schema or schema.get("type") == "object"
+    return own_tool(name, parameters_of(schema) if written else schema)
+
+
+def _named(name: str) -> Tool:
+    usual = _USUAL.get(name.casefold())
+    return Tool(name=name) if usual is None else msgspec.structs.replace(usual, name=name)

@@ -1,0 +1,257 @@
+"""One end of a JSON-RPC conversation over lines of JSON, as agent clients speak it on their pipes.
+
+It knows no client: what requests and notifications mean is the caller's. Both sides may ask at once;
+what the other side asks is answered concurrently, notifications are handled one after another, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from proctor.policies.values.foreign_code import error_text
+
+if TYPE_CHECKING:
+    from typing import Final, TypeAlias
+
+
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+
+
+BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""What a stream of bytes ends with."""
+
+
+_SHOWN_BYTES: Final = 200
+
+
+class EndlessLineError(Exception):
+    """A line grew past its bound.
+
+    Attributes:
+        start: How it begins.
+    """
+
+    def __init__(self, start: bytes) -> None:
+        super().__init__("a line without end")
+        self.start = start
+
+
+class ByteLines:
+    """The lines a stream brings, and last what it ended with, which may be empty.
+
+    Args:
+        stream: where the bytes arrive.
+        max_bytes: how long a line may be.
+
+    Raises:
+        EndlessLineError: on iteration, for a line that is longer.
+    """
+
+    def __init__(self, stream: anyio.abc.ByteReceiveStream, *, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self._buffered = BufferedByteReceiveStream(stream)
+        self._max_bytes = max_bytes
+        self._over = False
+
+    def __aiter__(self) -> ByteLines:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._over:
+            raise StopAsyncIteration
+        try:
+            return await self._buffered.receive_until(b"\n", self._max_bytes)
+        except anyio.DelimiterNotFound:
+            raise EndlessLineError(self._buffered.buffer[:_SHOWN_BYTES]) from None
+        except (anyio.IncompleteRead, *BROKEN):
+            self._over = True
+            return self._buffered.buffer
+
+
+METHOD_NOT_FOUND: Final = -32601
+
+
+INTERNAL_ERROR: Final = -32603
+
+
+Params: TypeAlias = dict[str, Any]
+
+
+OnRequest: TypeAlias = Callable[[str, Params], Awaitable[Any]]
+
+
+OnNotification: TypeAlias = Callable[[str, Params], Awaitable[None]]
+
+
+OnGarbage: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class RpcError(Exception):
+    """The other side answered with an error; raised by an `OnRequest`, it is the answer.
+
+    Attributes:
+        code: The number of JSON-RPC's error.
+        message: What is wrong, in words.
+        data: What else the other side says of it.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class RpcClosedError(Exception):
+    """The conversation ended before the answer came."""
+
+
+class _Pending:
+    """A request of ours that waits for its answer."""
+
+    def __init__(self) -> None:
+        self.arrived = anyio.Event()
+        self.answer: dict[str, Any] | None = None
+
+
+class Peer:
+    """Our end of the conversation; `run` reads until the other side hangs up.
+
+    Args:
+        reader: where the other side's lines arrive.
+        writer: where ours go.
+        on_request: answers a request; an exception other than RpcError is answered as an internal error.
+        on_notification: handles a notification; the next line is read when it returns.
+        on_garbage: gets each line that is not a message, and each answer to nothing.
+        tagged: whether messages carry `"jsonrpc": "2.0"`.
+    """
+
+    def __init__(
+        self,
+        reader: anyio.abc.ByteReceiveStream,
+        writer: anyio.abc.ByteSendStream,
+        *,
+        on_request: OnRequest,
+        on_notification: OnNotification,
+        on_garbage: OnGarbage,
+        tagged: bool = True,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._on_garbage = on_garbage
+        self._tag: dict[str, Any] = {"jsonrpc": "2.0"} if tagged else {}
+        self._writing = anyio.Lock()
+        self._pending: dict[int, _Pending] = {}
+        self._last_id = 0
+        self._closed = False
+
+    async def run(self) -> None:
+        """Read and answer until the other side hangs up; then every waiting request fails."""
+        try:
+            async with anyio.create_task_group() as answers:
+                await self._read(answers)
+                answers.cancel_scope.cancel()
+        finally:
+            self._closed = True
+            for pending in self._pending.values():
+                pending.arrived.set()
+
+    async def request(self, method: str, params: Params | None = None) -> Any:
+        """Ask and wait for the result. Raises RpcError as answered, RpcClosedError at the end."""
+        if self._closed:
+            raise RpcClosedError(f"`{method}` was requested after the end")
+        self._last_id += 1
+        request_id = self._last_id
+        pending = self._pending[request_id] = _Pending()
+        try:
+            await self._send({"id": request_id, "method": method, "params": params or {}})
+            await pending.arrived.wait()
+        finally:
+            self._pending.pop(request_id, None)
+        if pending.answer is None:
+            raise RpcClosedError(f"`{method}` was not answered before the end")
+        if (error := pending.answer.get("error")) is not None:
+            raise _error_of(error)
+        return pending.answer.get("result")
+
+    async def notify(self, method: str, params: Params | None = None) -> None:
+        """Say something that is not answered. Raises RpcClosedError at the end."""
+        message: Params = {"method": method}
+        await self._send(message if params is None else {**message, "params": params})
+
+    async def _send(self, message: Params) -> None:
+        line = _encoder.encode({**self._tag, **message}) + b"\n"
+        try:
+            async with self._writing:
+                await self._writer.send(line)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise RpcClosedError("the other side does not listen any more") from None
+
+    async def _read(self, answers: anyio.abc.TaskGroup) -> None:
+        try:
+            async for line in ByteLines(self._reader, max_bytes=MAX_LINE_BYTES):
+                await self._take(line, answers)
+        except EndlessLineError as error:
+            await self._on_garbage(error.start)
+
+    async def _take(self, line: bytes, answers: anyio.abc.TaskGroup) -> None:
+        if not line.strip():
+            return
+        try:
+            message = _decoder.decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            await self._on_garbage(line)
+            return
+        method, message_id = message.get("method"), message.get("id")
+        params = message.get("params")
+        if isinstance(method, str) and message_id is not None:
+            # each begins before the next line is read, so questions are taken in their order
+            await answers.start(self._answer, message_id, method, params if isinstance(params, dict) else {})
+        elif isinstance(method, str):
+            await self._on_notification(method, params if isinstance(params, dict) else {})
+        elif (pending := self._waiting_for(message_id)) is not None:
+            pending.answer = message
+            pending.arrived.set()
+        else:
+            await self._on_garbage(line)
+
+    def _waiting_for(self, message_id: Any) -> _Pending | None:
+        return self._pending.get(message_id) if isinstance(message_id, int) else None
+
+    async def _answer(
+        self, message_id: Any, method: str, params: Params, *, task_status: anyio.abc.TaskStatus[None]
+    ) -> None:
+        task_status.started()
+        try:
+            result = await self._on_request(method, params)
+        except RpcError as error:
+            answer: Params = {"error": {"code": error.code, "message": error.message}}
+        except Exception as error:  # the other side must not wait for ever for an answer of ours
+            answer = {"error": {"code": INTERNAL_ERROR, "message": f"`{method}` failed: {error_text(error)}"}}
+        else:
+            answer = {"result": result}
+        try:
+            await self._send({"id": message_id, **answer})
+        except RpcClosedError:
+            return
+
+
+def _error_of(error: Any) -> RpcError:
+    if isinstance(error, dict):
+        code = error.get("code")
+        return RpcError(
+            code if isinstance(code, int) else INTERNAL_ERROR, str(error.get("message")), error.get("data")
+        )
+    return RpcError(INTERNAL_ERROR, str(error))

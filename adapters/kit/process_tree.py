@@ -1,0 +1,362 @@
+"""Ending a provider's processes for good: the part of the cancel ladder that all subprocess clients share.
+
+A tree is found by four marks, so that what left its process group, its session or its parents is still
+found: ancestry (remembered from every look, with creation times, so that a reused pid is never touched),
+the session its root leads, the environment variable `PROCTOR_RUN` given at launch, and on Linux a limit that its
+guardian sets. There the root is a guardian, whose children all orphans become (`guarded`), so that ancestry finds
+every one; where it was killed, the limit finds those that have not lowered it. Elsewhere what was never seen under
+its parents, left the root's session and cleared its environment is not found.
+
+Processes live on the real clock: waits here are real seconds, whatever clock the event loop runs on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import psutil
+
+from proctor.supervisor.ports.adapter import Rung
+from proctor.supervisor.ports.processes import run_of
+
+from .environment import trace_environment
+from .processes import guardian
+from .processes.guarded import GUARDS, has_limit, limit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any, Final
+
+
+POSIX: Final = os.name == "posix"
+"""Whether this system has signals and sessions."""
+
+
+SHELLS: Final = frozenset(("ash", "bash", "dash", "fish", "sh", "zsh"))
+
+
+_ADOPTING: Final = frozenset(
+    ("catatonit", "docker-init", "dumb-init", "init", "launchd", "s6-svscan", "systemd", "tini")
+)
+"""Programs that processes whose parent has died belong to."""
+
+
+_GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
+
+
+def session_of(pid: int) -> int | None:
+    """The session a process is in; None where it is gone, or where there are no sessions."""
+    try:
+        return os.getsid(pid) if POSIX else None
+    except OSError:
+        return None
+
+
+def ourselves() -> set[int]:
+    """Our own process and its ancestors: never ended, whatever marks they carry."""
+    try:
+        own = psutil.Process()
+        return {own.pid, *(parent.pid for parent in own.parents())}
+    except psutil.Error:
+        return {os.getpid()}
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether a process runs: a zombie does not; one that may not be inspected does."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except _GONE:
+        return False
+    except psutil.Error:
+        return True
+
+
+def adopts(process: psutil.Process) -> bool:
+    """Whether it takes in processes whose parent has died. Raises psutil.Error."""
+    name = process.name()
+    return name in _ADOPTING or (process.pid == 1 and name in SHELLS)
+
+
+def is_guardian(process: psutil.Process) -> bool:
+    """A guardian, and not its child that is about to become the command."""
+    try:
+        line = process.cmdline()
+        if guardian.__file__ not in line[:4]:
+            return False
+        parent = process.parent()
+        return parent is None or parent.cmdline() != line
+    except psutil.Error:
+        return False
+
+
+def send(process: psutil.Process, number: int) -> bool:
+    """Send a signal; False where the process is gone, or the system refuses."""
+    try:
+        process.send_signal(number)
+    except psutil.Error:
+        return False
+    return True
+
+
+def ask_to_end(process: psutil.Process) -> bool:
+    """Ask a process to end, a stopped one too; kill it where there is no such signal. False as of `send`."""
+    if not POSIX:
+        return kill(process)
+    sent = send(process, signal.SIGTERM)
+    send(process, signal.SIGCONT)  # a stopped process would not hear it
+    return sent
+
+
+def kill(process: psutil.Process) -> bool:
+    """Kill a process. False as of `send`."""
+    try:
+        process.kill()
+    except psutil.Error:
+        return False
+    return True
+
+
+RUN_MARK: Final = "PROCTOR_RUN"
+"""The environment variable that names the run a process belongs to."""
+
+
+CALL_MARK: Final = "PROCTOR_CALL"
+"""The same for one call of the run, where calls are processes of their own."""
+
+
+T = TypeVar("T")
+
+
+_LOOK_AGAIN_S: Final = 0.2
+
+
+def marked_environment(
+    mark: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
+) -> dict[str, str]:
+    """The environment to launch a provider with: marked with the run, and with its trace where there is one.
+
+    Args:
+        mark: `Launch.mark` of the run.
+        env: the environment to mark; this process's if not given.
+        call_id: the call that the process is started for, if it is one's.
+    """
+    return {**(os.environ if env is None else env), **_marks(mark, call_id), **trace_environment(run_of(mark))}
+
+
+def platform_notes() -> tuple[str, ...]:
+    """What this platform cannot do, for the evidence; empty where nothing is missing."""
+    notes = []
+    if not GUARDS:
+        notes.append(f"`{sys.platform}` does not adopt orphans: one without session and mark is not found")
+    if not POSIX:
+        notes.append(f"`{sys.platform}` has no terminate signal: terminate ends processes at once")
+        notes.append(f"`{sys.platform}` has no sessions: orphans are found by environment only")
+    return tuple(notes)
+
+
+class ProcessTree:
+    """A process, or several, and everything that descends from them, remembered over time.
+
+    Args:
+        pid: the root process's id; start it with `start_new_session=True` so that its session marks it too.
+        mark: what its environment was marked with, see `marked_environment`.
+        call_id: the call its environment was also marked with; then only that call's processes are meant.
+    """
+
+    def __init__(self, pid: int | None = None, *, mark: str | None = None, call_id: str | None = None) -> None:
+        self._marks = _marks(mark, call_id)
+        self._limit = None if mark is None or call_id is not None else limit_of(mark)
+        self._roots: list[psutil.Process] = []
+        self._processes: dict[psutil.Process, None] = {}
+        self._limiter: anyio.CapacityLimiter | None = None
+        if pid is not None:
+            self.add(pid)
+
+    def add(self, pid: int) -> None:
+        """Take one more root in. A pid that is gone is not an error: its mark may still find what it left."""
+        try:
+            root = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            return
+        self._roots.append(root)
+        self._processes[root] = None
+
+    def snapshot(self) -> list[int]:
+        """Look for the whole tree now and remember it; returns the pids that are alive, parents first."""
+        self._look()
+        return self.alive()
+
+    def alive(self) -> list[int]:
+        """The remembered processes that still run; a zombie does not."""
+        return [process.pid for process in self._processes if runs(process)]
+
+    async def terminate(self, grace_s: float) -> dict[str, Any]:
+        """Ask every process of the tree to end and wait `grace_s` seconds at most; returns evidence."""
+        deadline = time.monotonic() + grace_s
+        signalled: dict[int, None] = {}
+        while fresh := [p for p in await self._looked() if p.pid not in signalled]:
+            signalled.update(dict.fromkeys(p.pid for p in fresh if ask_to_end(p)))
+            await self._wait_until(deadline)
+            if time.monotonic() >= deadline or all(p.pid not in signalled for p in fresh):
+                break
+        return self._evidence("terminated", signalled)
+
+    async def kill(self, bound_s: float = 5.0) -> dict[str, Any]:
+        """Kill every process of the tree, what it starts meanwhile included; returns evidence.
+
+        Evidence names what was killed and, if the bound passed or the system refused, what survived.
+        """
+        start = time.monotonic()
+        deadline = start + bound_s
+        killed: dict[int, None] = {}
+        while True:
+            patient = time.monotonic() < start + bound_s / 2
+            killed.update(dict.fromkeys(await self._in_thread(partial(self._freeze_and_kill, patient))))
+            await self._wait_until(min(deadline, time.monotonic() + _LOOK_AGAIN_S))
+            if time.monotonic() >= deadline or not await self._looked():
+                return self._evidence("killed", killed)
+
+    def _evidence(self, what: str, pids: Mapping[int, None]) -> dict[str, Any]:
+        evidence: dict[str, Any] = {what: list(pids)}
+        if left := self.alive():
+            evidence["survivors"] = left
+        if notes := platform_notes():
+            evidence["notes"] = list(notes)
+        return evidence
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        # a look reads every process of the machine: milliseconds the event loop must not lose
+        self._limiter = self._limiter or anyio.CapacityLimiter(1)
+        return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+
+    async def _looked(self) -> list[psutil.Process]:
+        await self._in_thread(self._look)
+        return [process for process in self._processes if runs(process)]
+
+    async def _wait_until(self, deadline: float) -> None:
+        """Wait until none of the remembered runs. Never by `psutil.wait`, which would steal exit codes."""
+        pause = 0.002
+        while self.alive() and time.monotonic() < deadline:
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+
+    def _look(self) -> None:
+        children: dict[int, list[psutil.Process]] = {}
+        marked: list[psutil.Process] = []
+        spared = ourselves()
+        sessions = self._led_sessions()
+        for process in psutil.process_iter():
+            try:
+                children.setdefault(process.ppid(), []).append(process)
+                if process.pid not in spared and self._is_marked(process, sessions):
+                    marked.append(process)
+            except psutil.Error:
+                continue
+        self._processes.update(dict.fromkeys(marked))
+        pending = [process for process in self._processes if process.is_running()]
+        while pending:
+            found = [child for child in children.get(pending.pop(0).pid, ()) if child not in self._processes]
+            self._processes.update(dict.fromkeys(found))
+            pending.extend(found)
+
+    def _led_sessions(self) -> set[int]:
+        """The sessions roots lead, while the root exists: later the number may mean something else."""
+        return {root.pid for root in self._roots if root.is_running() and session_of(root.pid) == root.pid}
+
+    def _is_marked(self, process: psutil.Process, sessions: set[int]) -> bool:
+        if sessions and session_of(process.pid) in sessions:
+            return True
+        if self._limit is not None and has_limit(process.pid, self._limit):
+            return True
+        if not self._marks:
+            return False
+        try:
+            return self._marks.items() <= process.environ().items()
+        except (OSError, psutil.Error):
+            return False
+
+    def _freeze_and_kill(self, patient: bool) -> list[int]:
+        """One round: what was killed.
+
+        A stopped process cannot fork. So once a look finds nothing new to stop, the tree is complete, but for a
+        process that was started during the last look by one that ended then. A guardian, whose child that one
+        becomes, ends it and then itself. A root that is one is never killed; another process that looks like one
+        only when it has not ended in time.
+        """
+        frozen: set[psutil.Process] = set()
+        spared: set[psutil.Process] = set()
+        while True:
+            self._look()
+            fresh = [p for p in self._processes if p not in frozen and p not in spared and runs(p)]
+            spared.update(p for p in fresh if (patient or p in self._roots) and is_guardian(p))
+            fresh = [p for p in fresh if p not in spared]
+            if not fresh:
+                break
+            frozen.update(fresh)
+            if POSIX:
+                for process in fresh:
+                    send(process, signal.SIGSTOP)
+                for process in spared:
+                    send(process, signal.SIGCONT)  # whoever stopped it
+        return [process.pid for process in self._processes if process in frozen and kill(process)]
+
+
+def process_rungs(
+    tree: ProcessTree,
+    *,
+    close: Callable[[], Awaitable[None]] | None = None,
+    ended: Callable[[], Awaitable[None]] | None = None,
+    close_s: float = 2.0,
+    terminate_s: float = 2.0,
+    kill_s: float = 5.0,
+) -> list[Rung]:
+    """The last rungs of every subprocess client: close, terminate, kill.
+
+    Args:
+        tree: the client's processes; remembered once more before the first rung acts.
+        close: closes the client's input, so that a well-behaved client ends; left out, there is no such rung.
+        ended: called after the kill, to end the stream of events of a client whose pipes did not.
+        close_s: seconds the close may take.
+        terminate_s: seconds after which a terminate is given up.
+        kill_s: seconds after which a kill is given up.
+    """
+
+    async def do_close() -> dict[str, Any] | None:
+        seen = tree.snapshot()
+        if close is not None:
+            await close()
+        return {"seen": seen}
+
+    async def do_terminate() -> dict[str, Any]:
+        return await tree.terminate(terminate_s)
+
+    async def do_kill() -> dict[str, Any]:
+        try:
+            return await tree.kill(kill_s)
+        finally:
+            if ended is not None:
+                await ended()
+
+    rungs = [Rung(name="close", act=do_close, bound_s=close_s)] if close is not None else []
+    return [
+        *rungs,
+        Rung(name="terminate", act=do_terminate, bound_s=terminate_s + 1),
+        Rung(name="kill", act=do_kill, bound_s=kill_s + 1),
+    ]
+
+
+def _marks(mark: str | None, call_id: str | None) -> dict[str, str]:
+    marks = {RUN_MARK: mark, CALL_MARK: call_id}
+    return {name: value for name, value in marks.items() if value is not None}
+
+
+async def end_remains(mark: str) -> dict[str, Any]:
+    """End the processes that are marked so, and what descends from them; evidence where there were any."""
+    tree = ProcessTree(mark=mark)
+    return await tree.kill() if tree.snapshot() else {}

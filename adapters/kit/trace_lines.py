@@ -1,0 +1,333 @@
+"""Files, gzip and standard input as numbered lines of JSON, each failure with its place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import msgspec
+
+from proctor.policies.errors import ProctorError
+from proctor.policies.events import (
+    Event,
+    MessageReceived,
+    MessageSent,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    TurnStarted,
+)
+from proctor.policies.values.json_values import json_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+    from typing import IO
+
+
+class TraceError(ProctorError, ValueError):
+    """A recorded session that cannot be read; `place` is `file:line`, or `file` where no line is meant."""
+
+    code: ClassVar[str] = "bad_trace"
+
+    def __init__(self, message: str, *, place: str) -> None:
+        super().__init__(f"{place}: {message}")
+        self.place = place
+
+
+T = TypeVar("T")
+
+
+MAX_LINE_BYTES = 256 * 1024 * 1024
+"""A line longer than this is refused: it is no session, and reading on would fill the memory."""
+
+
+_GZIP = b"\x1f\x8b"
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+_anything = msgspec.json.Decoder()
+
+
+class TraceLines:
+    """The lines of one trace that are not blank; `number` is that of the line read last, from 1."""
+
+    def __init__(self, name: str, stream: io.BufferedIOBase) -> None:
+        self.name = name
+        self.number = 0
+        self._stream = stream
+        self._ahead: list[tuple[int, bytes]] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (numbered := self._next()) is not None:
+            yield numbered[1]
+
+    def peek(self, count: int) -> Iterator[bytes]:
+        """The next lines, up to `count` of them, which stay to be read."""
+        for position in range(count):
+            if position == len(self._ahead):
+                numbered = self._read()
+                if numbered is None:
+                    return
+                self._ahead.append(numbered)
+            yield self._ahead[position][1]
+
+    @property
+    def looked_at(self) -> int:
+        """The number of the line that was looked ahead at last."""
+        return self._ahead[-1][0] if self._ahead else self.number
+
+    def rest(self) -> str:
+        """All that is left, as one text, each line at its number. Raises TraceError when it is not UTF-8."""
+        first = self.number + 1
+        parts: list[bytes] = []
+        for line in self:
+            parts += [b"\n" * (self.number - first), line]
+            first = self.number + 1
+        data = b"".join(parts)
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            self.number = 1 + data.count(b"\n", 0, error.start)
+            raise self.fail("not valid UTF-8") from None
+
+    def decode(self, decoder: msgspec.json.Decoder[T], line: bytes | msgspec.Raw) -> T:
+        """The line as a value. Raises TraceError with the place when it is not one."""
+        try:
+            return decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self.fail(json_words(error)) from None
+
+    def fail(self, message: str, *, whole_file: bool = False) -> TraceError:
+        """The error that says what is wrong with the line read last, or with the whole file."""
+        place = self.name if whole_file or not self.number else f"{self.name}:{self.number}"
+        return TraceError(message[:500], place=place)
+
+    def _next(self) -> tuple[int, bytes] | None:
+        numbered = self._ahead.pop(0) if self._ahead else self._read()
+        if numbered is not None:
+            self.number = numbered[0]
+        return numbered
+
+    def _read(self) -> tuple[int, bytes] | None:
+        number = self.looked_at
+        while True:
+            number += 1
+            line = self._read_line(number)
+            if not line:
+                return None
+            if number == 1:
+                line = line.removeprefix(_BOM)
+            if not line.isspace():
+                return number, line
+
+    def _read_line(self, number: int) -> bytes:
+        place = f"{self.name}:{number}"
+        try:
+            line = self._stream.readline(MAX_LINE_BYTES + 1)
+        except EOFError:
+            raise TraceError("the gzip file is cut short", place=place) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise TraceError(f"damaged gzip file: {_lower(str(error))}", place=place) from None
+        except OSError as error:
+            raise TraceError(f"cannot be read: {_reason(error)}", place=place) from None
+        if len(line) > MAX_LINE_BYTES:
+            raise TraceError(f"a line of more than {MAX_LINE_BYTES} bytes", place=place)
+        return line
+
+
+@contextmanager
+def open_lines(path: str, *, stdin: IO[bytes] | None = None) -> Iterator[TraceLines]:
+    """Open a trace: a file, or standard input for `-`; gzip is recognised by its first bytes.
+
+    Raises TraceError when there is no such file or it cannot be read.
+    """
+    if path == "-":
+        yield TraceLines("<stdin>", _unpacked(io.BufferedReader(_Raw(stdin or sys.stdin.buffer))))
+        return
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below, after its own opening errors are told apart
+    except OSError as error:
+        raise TraceError(_reason(error), place=path) from None
+    with file:
+        yield TraceLines(path, _unpacked(file))
+
+
+def documents(lines: TraceLines) -> Iterator[Any]:
+    """The JSON values of a trace: one a line or, where the first line is no whole value, one after another
+    in whatever layout they have. Raises TraceError.
+    """
+    for first in lines.peek(1):
+        if is_whole(first):
+            yield from (lines.decode(_anything, line) for line in lines)
+        else:
+            yield from _laid_out(lines)
+
+
+def is_whole(line: bytes) -> bool:
+    """Whether the line is a JSON value by itself."""
+    try:
+        _anything.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _laid_out(lines: TraceLines) -> Iterator[Any]:
+    text = lines.rest()
+    decoder = json.JSONDecoder()
+    lines.number = 1
+    at = 0
+    while (start := _skip_blanks(text, at)) < len(text):
+        lines.number += text.count("\n", at, start)
+        try:
+            value, at = decoder.raw_decode(text, start)
+        except RecursionError:
+            raise lines.fail("nested too deeply") from None
+        except json.JSONDecodeError as error:
+            raise TraceError(f"not JSON: {_lower(error.msg)}", place=f"{lines.name}:{error.lineno}") from None
+        yield value
+        lines.number += text.count("\n", start, at)
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+class _Raw(io.RawIOBase):
+    """Gives any binary stream the buffered reader it needs to be looked ahead in."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._source = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._source.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _unpacked(stream: io.BufferedReader) -> io.BufferedIOBase:
+    return gzip.GzipFile(fileobj=stream) if stream.peek(2)[:2] == _GZIP else stream
+
+
+def _reason(error: OSError) -> str:
+    return _lower(error.strerror or str(error))
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+class TraceSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded session.
+
+    `events` are in the order they happened, each with its `seq`; `complete` says that nothing more will
+    come, so that what a policy still waits for can be settled. `never_ran` are the ids of calls that were
+    asked for and are known not to have run. `metadata` holds what the record says of the session beside its
+    events: model, task, outcome.
+    """
+
+    id: str
+    source: str
+    format: str
+    events: list[Event]
+    complete: bool = True
+    never_ran: frozenset[str] = frozenset()
+    metadata: dict[str, Any] = {}
+
+
+class EventLog:
+    """Collects the events of one session and numbers them from 1."""
+
+    def __init__(self, session_id: str, provider: str = "") -> None:
+        self.session_id = session_id
+        self.provider = provider
+        self.events: list[Event] = []
+        self.turn = 0
+
+    def add(self, kind: Callable[..., Event], *, at: datetime | None = None, **fields: Any) -> None:
+        """Append one event of this kind, stamped with the session's id and the next `seq`."""
+        stamps = {"session_id": self.session_id, "provider": self.provider, "at": at}
+        self.events.append(kind(seq=len(self.events) + 1, **stamps, **fields))
+
+    def enter_turn(self, turn: int, at: datetime | None = None) -> None:
+        """Note the model response things belong to; a response seen first is said to have started."""
+        if turn > self.turn:
+            self.turn = turn
+            self.add(TurnStarted, at=at, turn=turn)
+
+    def end_call(
+        self, call_id: str, name: str, output: Any, *, at: datetime | None = None, failed: Any, refused: bool = False
+    ) -> None:
+        """Add how a call ended: `output` is what it gave, or its error where it failed."""
+        named: dict[str, Any] = {"at": at, "tool_call_id": call_id, "tool_name": name}
+        if refused:
+            self.add(ToolCallDenied, **named)
+        elif failed:
+            self.add(ToolCallFailed, **named, error=output)
+        else:
+            self.add(ToolCallCompleted, **named, tool_output=output)
+
+    def session(self, source: str, format: str, metadata: dict[str, Any], *, complete: bool = True) -> TraceSession:
+        """The session of these events, with what is known of `metadata`."""
+        return TraceSession(
+            id=self.session_id,
+            source=source,
+            format=format,
+            events=self.events,
+            complete=complete,
+            never_ran=self._never_ran(),
+            metadata={name: value for name, value in metadata.items() if value is not None},
+        )
+
+    def _never_ran(self) -> frozenset[str]:
+        """The calls that were asked for and did not start, in a record that is known to have every start."""
+        started = {event.tool_call_id for event in self.events if isinstance(event, ToolCallStarted)}
+        requested = {event.tool_call_id for event in self.events if isinstance(event, ToolCallRequested)}
+        return frozenset(requested - started)
+
+
+def parsed(value: Any) -> Any:
+    """A text that is JSON as the value it holds; anything else as it came."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return _anything.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return value
+
+
+def tool_input(value: Any) -> dict[str, Any]:
+    """A call's arguments as an object: what is none (free text, a list) stands under `input`."""
+    found = parsed(value)
+    if isinstance(found, dict):
+        return found
+    return {} if found is None or found == "" else {"input": value}
+
+
+def text_of(content: Any) -> Any:
+    """The text of content blocks, joined by line ends; content without any text as it came."""
+    if not isinstance(content, list):
+        return content
+    blocks = (block for block in content if isinstance(block, dict))
+    texts = [text for block in blocks if isinstance(text := block.get("text"), str)]
+    return "\n".join(texts) if texts else content
+
+
+def message_kind(role: str) -> type[Event]:
+    """Assistants are received from; everybody else is sent to the model."""
+    return MessageReceived if role == "assistant" else MessageSent

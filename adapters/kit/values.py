@@ -1,0 +1,190 @@
+"""Values of a program as records hold them."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+import pkgutil
+import re
+import secrets
+import stat
+import sys
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from proctor.supervisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import IO, Any
+
+    from proctor.supervisor.redaction import Redactor
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON would have it; what has no such form becomes text."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_as_data))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether every number in a value is one that JSON can say; records hold `null` for any other."""
+    try:
+        return _all_finite(msgspec.to_builtins(value, enc_hook=_as_data))
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _all_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(_all_finite(item) for item in value.values())
+    return not isinstance(value, list | tuple | set | frozenset) or all(map(_all_finite, value))
+
+
+def _as_data(value: Any) -> Any:
+    """Pydantic's models by their own account, anything else as text."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else str(value)
+
+
+def login_name() -> str:
+    """The name under which somebody has logged in; `uid 10001` where the system has none for the user, as in many
+    containers.
+    """
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def named_object(given: Any, *, what: str) -> Any:
+    """The object itself, or the one that `module:name` stands for; modules of the working directory count.
+
+    Args:
+        given: an object, or text of that form.
+        what: what it is, for the message.
+
+    Raises:
+        UsageError: the text has another form, or there is no such module or name.
+    """
+    if not isinstance(given, str):
+        return given
+    if not all(given.partition(":")):
+        raise UsageError(f"{what} `{given}` is not of the form `module:name`")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return pkgutil.resolve_name(given)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{what} `{given}`: {error}") from error
+    except AttributeError:
+        module, _, path = given.partition(":")
+        raise UsageError(f"{what} `{given}`: module `{module}` has no `{path}`") from None
+
+
+T = TypeVar("T")
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+_BLANKS = re.compile(r"\s")
+"""What stands between words, line breaks too."""
+
+
+def printable(text: str) -> str:
+    """The text on one line: blanks of any kind as a blank, what does not print (control, escape, bidirectional and
+    invisible characters) as its escape.
+    """
+    return _clean(_redactor().redact(text))
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines, which stay."""
+    return "\n".join(_clean(line.rstrip("\r")) for line in _redactor().redact(text).split("\n"))
+
+
+def encoded(value: Any) -> str:
+    """A value as JSON, whole and on one line: line breaks and all that does not print show as escapes."""
+    return printable_json(_encode(redacted(value)).decode())
+
+
+def redacted(value: T) -> T:
+    """A value without secrets, as PROCTOR_REDACTION has it, for what is written somewhere else than on a terminal."""
+    return _redactor().redact(value)
+
+
+@cache
+def _redactor() -> Redactor:
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.redaction import Redaction, Redactor
+
+    try:
+        return Redactor()
+    except UsageError:  # it is said elsewhere, with this
+        return Redactor(Redaction())
+
+
+def _clean(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if _BLANKS.match(c) else _escaped(c) for c in text)
+
+
+def printable_json(text: str) -> str:
+    """JSON with an escape for everything in it that does not print; it means the same."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else _json_escape(c) for c in text)
+
+
+def _escaped(c: str) -> str:
+    code = ord(c)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(c: str) -> str:
+    units = c.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
+
+
+_NEW_FILE = 0o666
+
+
+_NAME = 100
+"""So much of its name is in that of the file beside it."""
+
+
+@contextmanager
+def whole_file(path: str | Path, *, mode: int = _NEW_FILE) -> Iterator[IO[bytes]]:
+    """A file to write to, put in place when the block ends well; until then, and after an error, what was there
+    before stands. It keeps the rights of what was there; a new one gets `mode`, less the umask. A device or a pipe
+    is written to directly. Raises OSError.
+    """
+    real = Path(path).resolve()
+    before = real.stat().st_mode if real.exists() else None
+    if before is not None and not stat.S_ISREG(before):
+        with real.open("wb") as file:
+            yield file
+        return
+    beside = real.with_name(f".{real.name[:_NAME]}-{secrets.token_hex(8)}")
+    try:
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if before is not None:
+            os.chmod(beside, stat.S_IMODE(before))
+        os.replace(beside, real)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,266 @@
+"""Where agents connect: this process's own pipes, or streamable HTTP on loopback."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+import anyio
+import msgspec
+import uvicorn
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from proctor.supervisor.errors import ProviderError
+
+from ..kit.http_server import Server, listening, url_of
+from ..kit.jsonrpc import MAX_LINE_BYTES
+from .messages import Incoming, Outgoing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from typing import Final, TypeAlias
+
+    from anyio.abc import TaskGroup, TaskStatus
+    from starlette.types import Message, Receive, Scope, Send
+
+
+Serve: TypeAlias = Callable[[tuple[Incoming, Outgoing]], Awaitable[None]]
+"""Serves one client until it hangs up."""
+
+
+class Downstream(Protocol):
+    """Takes clients."""
+
+    @property
+    def ends_with_client(self) -> bool:
+        """Whether a connection that fails ends the run: there will be no other client."""
+        ...
+
+    async def take(self, serve: Serve) -> None:
+        """Serve clients until there will be no more."""
+        ...
+
+
+PATH = "/mcp"
+
+
+_SESSION_HEADER = "mcp-session-id"
+
+
+_MOST_SESSIONS = 100
+
+
+_LOCAL = TransportSecuritySettings(
+    enable_dns_rebinding_protection=True,
+    allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],
+    allowed_origins=["http://127.0.0.1:*", "http://localhost:*", "http://[::1]:*"],
+)
+
+
+class HttpDownstream:
+    """Listens on loopback.
+
+    Args:
+        address: `HOST:PORT`; port 0 takes a free one.
+        ready: is told the URL once clients can connect.
+
+    Raises:
+        UsageError: the address is none, not loopback, or taken.
+    """
+
+    ends_with_client = False
+
+    def __init__(self, address: str, *, ready: Callable[[str], None]) -> None:
+        self._socket = listening(address, why="whoever can connect can call tools")
+        self._ready = ready
+        self._sessions: dict[str, StreamableHTTPServerTransport] = {}
+
+    async def take(self, serve: Serve) -> None:
+        """Serve until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(self._sessions, serve, tasks))])
+            config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+            server = Server(config)
+            self._ready(f"{url_of(self._socket)}{PATH}")
+            try:
+                await server.serve(sockets=[self._socket])
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for transport in list(self._sessions.values()):
+                        await transport.terminate()
+                self._socket.close()
+                tasks.cancel_scope.cancel()
+
+
+class _Endpoint:
+    """The ASGI application: a session of the protocol is one connection."""
+
+    def __init__(self, sessions: dict[str, StreamableHTTPServerTransport], serve: Serve, tasks: TaskGroup) -> None:
+        self._sessions = sessions
+        self._serve = serve
+        self._tasks = tasks
+        self._security = TransportSecurityMiddleware(_LOCAL)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        receive = _bounded(receive)
+        session_id = Request(scope).headers.get(_SESSION_HEADER)
+        if session_id is None:
+            await self._open(scope, receive, send)
+        elif session_id in self._sessions:
+            await self._sessions[session_id].handle_request(scope, receive, send)
+        else:
+            await _refused("there is no such session", 404)(scope, receive, send)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self._sessions) >= _MOST_SESSIONS:
+            await _refused("too many sessions are open", 503)(scope, receive, send)
+            return
+        request = Request(scope)
+        stranger = await self._security.validate_request(request, is_post=request.method == "POST")
+        if stranger is not None:  # before anything is started: the server behind is a process
+            await stranger(scope, receive, send)
+            return
+        receive, hello = await _first_message(request, receive)
+        if not hello:
+            await _refused("a session begins with `initialize`", 400)(scope, receive, send)
+            return
+        session_id = uuid4().hex
+        transport = StreamableHTTPServerTransport(mcp_session_id=session_id, security_settings=_LOCAL)
+        status = 0
+
+        async def watched(message: dict[str, object]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(str(message["status"]))
+            await send(message)
+
+        await self._tasks.start(self._own, session_id, transport)
+        try:
+            await transport.handle_request(scope, receive, watched)  # type: ignore[arg-type]
+        finally:
+            if not 200 <= status < 400:  # only `initialize` begins a session
+                with anyio.CancelScope(shield=True):
+                    await transport.terminate()
+
+    async def _own(
+        self, session_id: str, transport: StreamableHTTPServerTransport, *, task_status: TaskStatus[None]
+    ) -> None:
+        self._sessions[session_id] = transport
+        try:
+            async with transport.connect() as streams:
+                task_status.started()
+                await self._serve(streams)
+        finally:
+            del self._sessions[session_id]
+            if not transport.is_terminated:
+                with anyio.CancelScope(shield=True):
+                    await transport.terminate()
+
+
+async def _first_message(request: Request, receive: Receive) -> tuple[Receive, bool]:
+    """The body to be read again, and whether it asks for a session: what does not starts no server."""
+    if request.method != "POST":
+        return receive, False
+    try:
+        body = await Request(request.scope, receive).body()
+        message = msgspec.json.decode(body)
+    except (ClientDisconnect, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return receive, False
+    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return again, isinstance(message, dict) and message.get("method") == "initialize"
+
+
+def _bounded(receive: Receive) -> Receive:
+    """A request that is cut off where its body grows past what a message may have."""
+    left = MAX_LINE_BYTES
+
+    async def counted() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        return message if left >= 0 else {"type": "http.disconnect"}
+
+    return counted
+
+
+def _refused(why: str, status: int) -> JSONResponse:
+    error = {"code": -32600, "message": why}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=status)
+
+
+_CHUNK: Final = 65536
+
+
+class StdioClient:
+    """Messages of the one client there is on `reads`, and to it on `writes`: file descriptors."""
+
+    ends_with_client = True
+
+    def __init__(self, reads: int = 0, writes: int = 1) -> None:
+        self._reads = reads
+        self._writes = writes
+        self._writing = anyio.Lock()
+
+    async def take(self, serve: Serve) -> None:
+        """Serve it."""
+        await serve((self, self))
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        rest = bytearray()
+        while chunk := await self._chunk():
+            rest += chunk
+            if b"\n" in chunk:
+                *lines, end = bytes(rest).split(b"\n")
+                rest = bytearray(end)
+                for line in lines:
+                    if line.strip():
+                        yield _parsed(line)
+            elif len(rest) > MAX_LINE_BYTES:
+                raise ProviderError(f"the client wrote a line of more than {MAX_LINE_BYTES:,} bytes")
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write one message. Raises anyio.BrokenResourceError when the client is gone."""
+        text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        rest = memoryview(text.encode() + b"\n")
+        async with self._writing:
+            while rest:  # in pieces that a pipe which is ready takes without blocking
+                rest = rest[await self._write(rest[: select.PIPE_BUF]) :]
+
+    async def _chunk(self) -> bytes:
+        await _ready(anyio.wait_readable, self._reads)
+        return os.read(self._reads, _CHUNK)
+
+    async def _write(self, data: memoryview) -> int:
+        await _ready(anyio.wait_writable, self._writes)
+        try:
+            return os.write(self._writes, data)
+        except BrokenPipeError:
+            raise anyio.BrokenResourceError from None
+
+
+async def _ready(wait: Callable[[int], Awaitable[None]], descriptor: int) -> None:
+    try:
+        await wait(descriptor)
+    except PermissionError:  # a plain file is always ready and cannot be waited for
+        await anyio.lowlevel.checkpoint()
+
+
+def _parsed(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError as error:
+        return error

@@ -1,0 +1,107 @@
+"""A store, read in one moment, and what was found of it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import msgspec
+
+from ..postgres import check_installed
+from ..store_names import is_url, shown
+from .heads import Heads
+from .sources import AuditSource
+from .verify import AuditFinding, Lists, Orders, Pruned, Verifier, answers_in
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found.
+
+    Attributes:
+        path: the store, as it may be shown.
+        intact: every record that is there is what was written.
+        complete: every record that was written is there, or was pruned.
+        anchored: how many sessions were held to heads that were kept; None where none were given.
+        findings: what is not so, the first thousand.
+        more: how many findings besides.
+        pruned: sessions whose record was removed with `prune`.
+        heads: where each session ends now, and the orders.
+    """
+
+    path: str
+    intact: bool
+    complete: bool
+    records: int
+    anchored: int | None
+    findings: tuple[AuditFinding, ...]
+    more: int
+    pruned: tuple[Pruned, ...]
+    heads: Heads
+
+
+def audited(named: str | os.PathLike[str], anchor: Heads | None = None) -> AuditReport:
+    """Read every record of a store. Raises StoreError where it cannot be read, UsageError where there is none."""
+    if is_url(named):
+        check_installed()
+        from .database import reading_database
+
+        with reading_database(os.fspath(named)) as source:
+            return _audit(source, shown(named), anchor)
+    from .file import reading_file
+
+    with reading_file(named) as source:
+        return _audit(source, shown(named), anchor)
+
+
+def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
+    verifier = Verifier(anchor)
+    if anchor is not None and anchor.store_id != source.store_id:
+        verifier.find("integrity", "replaced", "this is another store than the one that was anchored")
+    given = list(source.orders)
+    lists = Lists(answers_in(given))
+    for record in source.records:
+        verifier.take(record)
+        lists.take(record)
+    verifier.finish()
+    _count(source.stored, verifier)
+    for kind, name in source.planted:  # either could show, or keep, another record than is written
+        verifier.find("integrity", "planted", f"the store has a {kind} `{name}`, which no version of proctor makes")
+    lists.check(verifier, source.runs, source.approvals)
+    lists.check_sessions(verifier, source.sessions)
+    orders = Orders(verifier, msgspec.UNSET if anchor is None else anchor.orders)
+    orders.check(given, source.ordered, source.blocks)
+    for message in source.changed:
+        verifier.find("integrity", "list_changed", message)
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    about = {finding.about for finding in verifier.findings}
+    return AuditReport(
+        path=path,
+        intact="integrity" not in about,
+        complete="completeness" not in about,
+        records=verifier.records,
+        anchored=None if anchor is None else len(anchor.sessions),
+        findings=tuple(verifier.findings),
+        more=verifier.more,
+        pruned=tuple(verifier.pruned),
+        heads=Heads(
+            store_id=source.store_id,
+            records=verifier.records,
+            made_at=made_at,
+            sessions=tuple(verifier.heads()),
+            orders=orders.head,
+        ),
+    )
+
+
+def _count(stored: int, verifier: Verifier) -> None:
+    """Every record got the next number of one count over the store; what was pruned before an import did not."""
+    missing = stored - verifier.records
+    pruned = sum(one.records for one in verifier.pruned)
+    if missing > pruned:
+        more = f"; {pruned} were pruned" if pruned else ""
+        verifier.find("completeness", "uncounted", f"{stored} records were stored; {missing} are not there{more}")
+    elif missing < 0:
+        verifier.find("integrity", "uncounted", f"there are {-missing} records more than were stored")
+    if verifier.last_position > stored:
+        last = verifier.last_position
+        verifier.find("integrity", "uncounted", f"a record has number {last}, and {stored} were given: it was moved")

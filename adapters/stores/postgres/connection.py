@@ -1,0 +1,445 @@
+"""Connections to a store's database, and the name by which it is shown, without what is secret in its URL."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import threading
+import time
+import uuid
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg import Error, OperationalError, errors, sql
+from psycopg.adapt import Dumper, Loader
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Format
+
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports.stored_types import label_text
+
+from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from psycopg import Connection as PsycopgConnection
+
+    from ..tables.transactions import Condition
+
+
+def one_label(name: str, value: object) -> str:
+    """A label as one text, which no other label has."""
+    return f"{len(name)}:{name}={label_text(value)}"
+
+
+def _among(value: str, values: Sequence[Any]) -> Condition:
+    return f"{value} = ANY(?)", list(values)
+
+
+def _labelled(labels: Mapping[str, str]) -> Iterator[Condition]:
+    if labels:
+        yield "label_texts @> ?", [one_label(*label) for label in labels.items()]
+
+
+POSTGRES = Dialect(
+    until="(until IS NULL OR until <= clock_timestamp()) AS over",
+    is_over=lambda over, where: over,
+    lease_end="clock_timestamp() + make_interval(secs => ?)",
+    lease=float,
+    among=_among,
+    begins=lambda text, with_what: (f"starts_with({text}, ?)", with_what),
+    labelled=_labelled,
+    last_instruction="SELECT coalesce(max(number), 0) FROM instructions",
+    claim="budget, key, counts, period, most",
+    until_value="extract(epoch FROM until)::text",
+    lock=" FOR NO KEY UPDATE",
+)
+
+
+@cache
+def with_places(sql: str) -> str:
+    """A statement for every database, with its places as the driver has them."""
+    return sql.replace("?", "%s")
+
+
+_TEXT_OID = 25
+
+
+_ODD = re.compile("[\\\\\0\ud800-\udfff]")
+
+
+_ESCAPE = re.compile(rb"\\(\\|0|u[0-9a-f]{4})")
+
+
+def kept(text: str) -> str:
+    """A text as a column holds it."""
+    return _ODD.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    return {"\\": "\\\\", "\0": "\\0"}.get(char) or f"\\u{ord(char):04x}"
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    code = found[1]
+    if code == b"\\":
+        return code
+    return b"\0" if code == b"0" else chr(int(code[1:], 16)).encode("utf-8", "surrogatepass")
+
+
+class _Dumper(Dumper):
+    oid = _TEXT_OID
+
+    def dump(self, obj: str) -> bytes:
+        return kept(obj).encode()
+
+
+class _BinaryDumper(_Dumper):
+    format = Format.BINARY
+
+
+class _Loader(Loader):
+    def load(self, data: Any) -> str:
+        found = bytes(data)
+        if b"\\" in found:
+            return _ESCAPE.sub(_unescape, found).decode("utf-8", "surrogatepass")
+        return found.decode()
+
+
+class _BinaryLoader(_Loader):
+    format = Format.BINARY
+
+
+def keep_any_text(connection: PsycopgConnection[Any]) -> None:
+    """Have every text that goes through a connection kept so, and come back as it was."""
+    for dumper in (_BinaryDumper, _Dumper):  # the last one is taken where the query does not say
+        connection.adapters.register_dumper(str, dumper)
+    for loader in (_Loader, _BinaryLoader):
+        connection.adapters.register_loader("text", loader)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""So that a connection of which nothing is heard any more is given up within seconds; the URL may say otherwise."""
+
+
+_SETTINGS = (
+    "SET search_path = {schema}, pg_temp",
+    "SET TimeZone = 'UTC'",
+    "SET jit = off",
+    "SET idle_in_transaction_session_timeout = '5s'",  # whoever is stopped in mid-transaction lets go of its locks
+    "SET lock_timeout = '5s'",  # and whoever waits for one stopped in mid-message, which no time-out sees, ends it
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+)
+
+
+_LONGEST_NAME = 63
+
+
+_PAGE = f"""SELECT {{columns}} FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY {{by}} {{order}})
+        - octet_length(data) AS bytes_before
+        FROM (SELECT {{columns}} FROM {{source}} ORDER BY {{by}} {{order}} LIMIT {PAGE_ROWS}) AS page) AS page
+    WHERE bytes_before < {PAGE_BYTES} ORDER BY {{by}} {{order}}"""
+
+
+class Connection(psycopg.Connection[Any]):
+    """A connection on which the server's answer is waited for so long; then it is closed, as nobody knows what is on
+    its way.
+    """
+
+    dialect = POSTGRES
+    answer_s: float | None = None
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows that a statement gives, none for one that gives none."""
+        found = self.execute(with_places(sql), values, binary=True)
+        return found.fetchall() if found.description else []
+
+    def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
+        """The first rows by a column, `data` among their columns, as many as make a page."""
+        order = "DESC" if newest_first else "ASC"
+        return self.rows(_PAGE.format(columns=columns, source=source, by=by, order=order), values)
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Wait for an answer. Raises OperationalError when there is none in time."""
+        most_s = self.answer_s if timeout is None else timeout
+        begun = time.monotonic()
+        try:
+            return super().wait(gen, interval, most_s)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is not None:
+                raise
+            self.close()  # a pipeline that was not answered cannot be left, and would say only that
+            if most_s is None or time.monotonic() - begun < most_s:
+                raise
+            raise psycopg.OperationalError(f"no answer within {most_s:g} s") from error
+
+
+class Address:
+    """Where a store is: a database, a schema in it, who connects.
+
+    Args:
+        url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
+        schema: the schema of the store's tables.
+
+    Raises:
+        UsageError: it is no such URL, or the schema's name is none.
+    """
+
+    def __init__(self, url: str, schema: str) -> None:
+        if not schema or "\0" in schema or len(schema.encode("utf-8", "replace")) > _LONGEST_NAME:
+            raise UsageError(f"`schema` is a name of at most {_LONGEST_NAME} bytes")
+        try:
+            given = conninfo_to_dict(url)
+            self._conninfo = make_conninfo(url, **{name: n for name, n in _DEFAULTS.items() if name not in given})
+        except psycopg.Error:  # its words repeat the URL, with the password in it
+            raise UsageError("the store's URL cannot be read; use `postgresql://USER@HOST/DATABASE`") from None
+        self.schema = schema
+        self.name = _shown(given)
+
+    def connect(self, application: str = "proctor", *, answer_s: float | None = None) -> Connection:
+        """A connection in autocommit, for one thread at a time; without an answer for `answer_s` seconds it is lost.
+
+        Raises psycopg.Error.
+        """
+        connection = Connection.connect(
+            self._conninfo, autocommit=True, prepare_threshold=None, application_name=application
+        )
+        connection.answer_s = answer_s
+        try:
+            keep_any_text(connection)
+            schema = sql.Identifier(self.schema)
+            with connection.pipeline():
+                for setting in _SETTINGS:
+                    connection.execute(sql.SQL(setting).format(schema=schema) if "{" in setting else setting)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _shown(given: Mapping[str, Any]) -> str:
+    """A URL of what is known, without passwords."""
+    host, port, user = (str(given.get(name) or "") for name in ("host", "port", "user"))
+    who = f"{user}@" if user else ""
+    if host.startswith("/"):
+        return f"postgresql://{who}/{given.get('dbname') or ''}?host={host}"
+    return f"postgresql://{who}{host}{f':{port}' if port else ''}/{given.get('dbname') or ''}"
+
+
+def cut(connection: psycopg.Connection[Any]) -> None:
+    """Have whoever waits for the server on this connection wait no longer; from any thread."""
+    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as copy:
+        copy.shutdown(socket.SHUT_RDWR)
+
+
+_HINTS: tuple[tuple[type[Error], str, str], ...] = (
+    (errors.InsufficientPrivilege, "unwritable", "does not allow this to the role of the URL"),
+    (errors.ReadOnlySqlTransaction, "unwritable", "is read-only: name the primary server"),
+    (errors.UndefinedTable, "gone", "has lost its tables while it was in use"),
+    (errors.LockNotAvailable, "unwritable", "is kept locked by others: see pg_stat_activity, or try again"),
+    (errors.DiskFull, "unwritable", "is full: free space"),
+    (errors.DataCorrupted, "corrupt", "is damaged: restore a copy"),
+    (errors.IndexCorrupted, "corrupt", "is damaged: REINDEX it, or restore a copy"),
+    (errors.ProgramLimitExceeded, "bad_record", "cannot keep an id this long"),
+)
+
+
+_REFUSED: tuple[tuple[str, str], ...] = (
+    ("password authentication failed", "does not let this role in with this password: check the URL, or ~/.pgpass"),
+    ("no password supplied", "asks for a password: put it into ~/.pgpass, or into the URL"),
+    ("no pg_hba.conf entry", "does not let this role in from here: see pg_hba.conf of the server"),
+    ('database "', "does not exist: create the database first"),
+    ('role "', "does not know this role"),
+    ("permission denied", "does not let this role in"),
+)
+"""What a server says to whoever may not connect; libpq gives no code with it."""
+
+
+_NOT_TRUSTED: tuple[tuple[str, str], ...] = (
+    ("does not match host name", "shows the certificate of another host than the URL names"),
+    ("certificate verify failed", "shows a certificate that `sslrootcert` does not vouch for"),
+    ("root certificate file", "cannot be told from another: `sslrootcert` names no file that is there"),
+    ("server does not support SSL", "speaks no TLS, as the URL demands"),
+)
+"""What libpq says of a server that it does not speak to."""
+
+
+_PASSING: tuple[type[Error], ...] = (
+    errors.AdminShutdown,
+    errors.CannotConnectNow,
+    errors.CrashShutdown,
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.TooManyConnections,
+    errors.IdleInTransactionSessionTimeout,
+    errors.LockNotAvailable,
+)
+
+
+def store_error(error: BaseException, name: str) -> StoreError:
+    """Say what went wrong with the store of that name."""
+    if isinstance(error, StoreError):
+        return error
+    for kind_of_error, kind, hint in _HINTS:
+        if isinstance(error, kind_of_error):
+            return StoreError(f"store `{name}` {hint} ({_first_line(error)})", kind=kind)
+    hint = _why_refused(error) or ("cannot be reached" if isinstance(error, OperationalError) else "cannot be used")
+    return StoreError(f"store `{name}` {hint} ({_first_line(error)})", kind="unwritable")
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same may succeed when it is tried again: the connection was lost, or others were in the way."""
+    if isinstance(error, _PASSING):
+        return True
+    return isinstance(error, OperationalError) and error.sqlstate is None and _why_refused(error) is None
+
+
+def _why_refused(error: BaseException) -> str | None:
+    text = str(error)
+    if not isinstance(error, OperationalError) or error.sqlstate is not None:
+        return None
+    refusals = _REFUSED if "FATAL:" in text else _NOT_TRUSTED
+    return next((hint for words, hint in refusals if words in text), None)
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of what the server or the driver said."""
+    primary = error.diag.message_primary if isinstance(error, Error) else None
+    lines = (primary or str(error) or type(error).__name__).strip().splitlines()
+    return lines[0]
+
+
+T = TypeVar("T")
+
+
+_FIRST_PAUSE_S = 0.02
+
+
+_LONGEST_PAUSE_S = 1.0
+
+
+# One that stands still between two statements of one message is `active` to the server, which waits for it for ever.
+# Only those that this role may end: of its own, or of any with `pg_signal_backend`.
+_END_STALLED = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name LIKE 'proctor %' AND pid <> pg_backend_pid()
+    AND state = 'active' AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - interval '5 seconds'
+    AND (pg_has_role(usesysid, 'MEMBER') OR pg_has_role('pg_signal_backend', 'MEMBER'))"""
+
+
+def tries(patience_s: float) -> Iterator[int]:
+    """Count tries, with pauses between them that grow, until the time is up."""
+    deadline = time.monotonic() + patience_s
+    pause, n = _FIRST_PAUSE_S, 0
+    while True:
+        yield n
+        n += 1
+        if time.monotonic() + pause > deadline:
+            return
+        time.sleep(pause * random.uniform(0.5, 1))
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+class Line:
+    """A connection to a store, used by one thread.
+
+    Args:
+        address: where the store is.
+        patience_s: seconds for which a server that cannot be reached is tried again.
+        check: called with each new connection; raises StoreError where that is not the store it was.
+        answer_s: seconds in which an answer comes; None where that may take long.
+    """
+
+    def __init__(
+        self, address: Address, patience_s: float, check: Callable[[Connection], None], answer_s: float | None = None
+    ) -> None:
+        self._address = address
+        self.patience_s = patience_s
+        self._check = check
+        self._answer_s = answer_s
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        # A name of its own, by which the server's half of a lost connection is found, and ended.
+        self.application = f"proctor {uuid.uuid4().hex}"
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, made now where there is none. Raises psycopg.Error or StoreError."""
+        if not self.is_open:
+            self._connect()
+        assert self._connection is not None
+        return self._connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that was not lost."""
+        return self._connection is not None and not self._connection.closed
+
+    def ask(self, query: Callable[[Connection], T]) -> T:
+        """Ask something that may be asked twice, again where the connection is lost. Raises as `connection` does."""
+        lost: psycopg.Error | None = None
+        for _ in tries(self.patience_s):
+            try:
+                return query(self.connection)
+            except psycopg.Error as error:
+                if not passes(error):
+                    raise
+                lost = error
+                self.make_way(error)
+                self.drop()
+        assert lost is not None
+        raise lost
+
+    def make_way(self, error: BaseException) -> None:
+        """After a lock was waited for in vain: end the writers that keep theirs because their process is stopped."""
+        if isinstance(error, errors.LockNotAvailable):
+            with suppress(psycopg.Error, StoreError):
+                self.connection.execute(_END_STALLED)
+
+    def drop(self) -> None:
+        """Let the connection go."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def cut(self) -> None:
+        """End what the thread waits for on it, for good; from any thread."""
+        with self._lock:
+            self._ended.set()
+            if self._connection is not None:
+                cut(self._connection)
+
+    def _connect(self) -> None:
+        if self._ended.is_set():
+            raise StoreError("the store is closed", kind="closed")
+        connection = self._address.connect(self.application, answer_s=self._answer_s)
+        try:
+            self._check(connection)
+            end_lost_halves(connection, self.application)
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._connection = connection
+        if self._ended.is_set():
+            cut(connection)
+
+
+def end_lost_halves(connection: Connection, application: str) -> None:
+    """Have the server end what it still does for lost connections of that name: what they began is settled then."""
+    found = "pid != pg_backend_pid() AND datname = current_database() AND application_name = %s"
+    connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {found}", (application,))

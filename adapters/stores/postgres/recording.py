@@ -1,0 +1,401 @@
+"""What one transaction writes: events with their seq, and the lines of sessions and runs that follow.
+
+It begins with the rows of its sessions and runs locked and read, in one message; everything it writes is gathered,
+and goes out together with the commit in another. Nothing is remembered from one transaction to the next.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+import psycopg
+from psycopg.types.json import Jsonb
+
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.ports.stored_types import Block, Lift, StoreSize
+from proctor.supervisor.store import codec
+from proctor.supervisor.store.codec import SIZE, from_record
+from proctor.supervisor.store.run_index import FIGURES, ms_of, owners
+
+from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
+from ..tables.seals import run_digest
+from ..tables.transactions import Batch, Gathered, Part
+from .connection import POSTGRES, kept, one_label, with_places
+from .schema import TAKE_TURN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    from proctor.policies.events import Event, ToolApprovalRequested
+    from proctor.supervisor.ports.stored_types import Instruction, RunInfo
+
+    from ..tables.recording import KnownRun
+    from .connection import Connection, Line
+
+
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of the events in one statement, unless a single part has more."""
+
+
+_MOST_ID_BYTES = 500
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+# The SELECT of the highest position is right as whoever inserts has the order of the store to itself.
+_INSERT = f"""INSERT INTO events (position, session_key, seq, run_id, event_id, type, at, data, digest)
+    SELECT (SELECT coalesce(max(position), 0) FROM events) + (part.value->>5)::bigint + row.n,
+        (part.value->>0)::bigint, (part.value->>1)::bigint + row.n - 1, part.value->>2,
+        row.value->>0, row.value->>1, (row.value->>2)::bigint,
+        substr(%s::bytea, (part.value->>3)::int + (row.value->>3)::int, (row.value->>4)::int),
+        substr(%s::bytea, ((part.value->>5)::int + row.n::int - 1) * {SIZE} + 1, {SIZE})
+    FROM jsonb_array_elements(%s) AS part, jsonb_array_elements(part.value->4) WITH ORDINALITY AS row (value, n)"""
+
+
+_START = """UPDATE runs SET started_seq = %s, started_ms = %s, tenant = coalesce(tenant, %s),
+    labels = coalesce(labels, %s), label_texts = CASE WHEN labels IS NULL THEN %s::text[] ELSE label_texts END
+    WHERE run_id = %s AND started_seq IS NULL"""
+
+
+_PLACES = ("line->>0", *(f"(line->>{n})::float8" for n in range(1, 3 + 2 * len(FIGURES))))
+
+
+_TEXTS = tuple(f"line->>{n}" for n in range(2))
+
+
+_FIGURES = tuple(
+    (
+        change,
+        f"UPDATE runs SET {change.sets.format(*places, greater='greatest')}"
+        f" FROM jsonb_array_elements(%s) AS line WHERE run_id = line->>0 AND {change.where}",
+    )
+    for change, places in (*((change, _PLACES) for change in FIGURED), (IN_FLIGHT, _TEXTS))
+)
+
+
+_Part: TypeAlias = tuple[int, Part, list[bytes]]
+
+
+class Rows(Gathered):
+    """The rows of one transaction."""
+
+    def insert(self, connection: Connection) -> None:
+        """Insert all; to be done within a transaction that has the order of the store to itself."""
+        several: list[_Part] = []
+        size = 0
+        for part in self._parts:
+            weight = sum(map(len, part[1].records))
+            if several and size + weight > _MOST_BYTES:
+                connection.execute(_INSERT, _values(several))
+                several, size = [], 0
+            several.append(part)
+            size += weight
+        if several:
+            connection.execute(_INSERT, _values(several))
+        self._change_runs(connection)
+
+    def _change_runs(self, connection: Connection) -> None:
+        for run_id, tally in self._tallies.items():
+            if tally.started is not None:
+                start = (tally.started.seq, ms_of(tally.started), *owner_columns(tally.started.metadata), run_id)
+                connection.execute(_START, start)
+        for change, sql in _FIGURES:
+            rows = [(kept(run_id), *row) for run_id, tally in self._tallies.items() if (row := change.row(tally))]
+            if rows:
+                connection.execute(sql, (Jsonb(rows, _encode),))
+
+
+def _values(parts: list[_Part]) -> tuple[Any, ...]:
+    """The bytes of all records, those of their digests, and where each part begins among them, with its columns."""
+    heads: list[tuple[Any, ...]] = []
+    data = count = 0
+    for key, part, _ in parts:
+        heads.append((key, part.seq, kept(part.run_id), data, _columns(part), count))
+        *_, offset, length = part.columns[-1]
+        data += offset - 1 + length
+        count += len(part.columns)
+    records = b"".join([record for _, part, _ in parts for record in part.records])
+    digests = b"".join([digest for _, _, made in parts for digest in made])
+    return records, digests, Jsonb(heads, _encode)
+
+
+def _columns(part: Part) -> msgspec.Raw:
+    if b"\\" not in part.encoded and not any(columns[0] for columns in part.columns):
+        return msgspec.Raw(part.encoded)
+    rows = [(id and kept(short_id(id)), kept(type), *more) for id, type, *more in part.columns]
+    return msgspec.Raw(_encode(rows))
+
+
+def short_id(event_id: str) -> str:
+    """An event's id as an index holds it, however long it is."""
+    data = event_id.encode("utf-8", "surrogatepass")
+    return event_id if len(data) <= _MOST_ID_BYTES else f"sha256:{sha256(data).hexdigest()}"
+
+
+def owner_columns(spec: Mapping[str, Any]) -> tuple[str | None, bytes | None, list[str]]:
+    """The tenant, the labels as JSON, and each label as one text that is looked for."""
+    tenant, labels = owners(spec)
+    return tenant, _encode(labels) if labels else None, [one_label(*label) for label in labels.items()]
+
+
+_MAKE_SESSIONS = """INSERT INTO sessions (session_id) SELECT id FROM unnest(%s::text[]) AS id
+    WHERE NOT EXISTS (SELECT FROM sessions WHERE session_id = id) ORDER BY id COLLATE "C" ON CONFLICT DO NOTHING"""
+
+
+_LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
+
+
+# A statement of its own: it sees what was committed while the one before waited for its locks.
+_SESSIONS = """SELECT session_id, key, seq, digest, provider, provider_session_id FROM sessions LEFT JOIN LATERAL
+    (SELECT seq, digest FROM events WHERE session_key = key ORDER BY seq DESC LIMIT 1) AS latest ON true
+    WHERE session_id = ANY(%s)"""
+
+
+_RUNS = """SELECT run_id, status, provider, epoch, calls_in_flight FROM runs WHERE run_id = ANY(%s) ORDER BY number
+    FOR NO KEY UPDATE"""
+
+
+_COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
+    DO UPDATE SET committed = excluded.committed, at = now()"""
+
+
+_TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
+"""Whoever draws has all budgets of the store until it has committed: one order, and nobody waits in a circle."""
+
+
+_REQUESTED = """INSERT INTO approvals (number, approval_id, session_key, seq, run_id, state, held, ran)
+    SELECT position, ?, session_key, seq, ?, 'requested', ?, ? FROM events WHERE session_key = ? AND seq = ?
+    ON CONFLICT (approval_id) DO NOTHING"""
+
+
+_KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
+
+
+_OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
+
+
+class Recorder(Transaction):
+    """Writes one transaction after another, each from `hold` to `commit`, or to `undo`."""
+
+    dialect = POSTGRES
+    last_instruction = 0
+    _rows: Rows
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.xid = 0
+        self._number = 0
+        self._changed = False
+        self._sessions: dict[str, KnownSession] = {}
+        self._runs: dict[str, KnownRun] = {}
+        self._rows = Rows()
+        self._gathered: dict[tuple[str, str], Event] = {}
+        self._before: list[tuple[str, Sequence[Any]]] = []
+        self._after: list[tuple[str, Sequence[Any]]] = []
+
+    def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
+        """Begin a transaction, with the rows of these sessions and runs locked and known; with `make`, sessions that
+        are not there are made.
+        """
+        sessions, runs = sorted({*session_ids}), sorted({*run_ids} - {""})
+        self._number += 1
+        connection = self._line.connection
+        with connection.pipeline():
+            connection.execute("BEGIN")
+            if sessions:
+                if make:
+                    connection.execute(_MAKE_SESSIONS, (sessions,))
+                connection.execute(_LOCK_SESSIONS, (sessions,))
+            runs_found = connection.execute(_RUNS, (runs,)) if runs else None
+            sessions_found = connection.execute(_SESSIONS, (sessions,), binary=True) if sessions else None
+            xid = connection.execute(f"SELECT pg_current_xact_id()::text::bigint, ({POSTGRES.last_instruction})")
+        self.xid, self.last_instruction = xid.fetchone() or (0, 0)
+        if sessions_found is not None:
+            for session_id, key, seq, digest, *more in sessions_found:
+                self._sessions[session_id] = KnownSession(key, seq, digest or codec.root(session_id), *more)
+        if runs_found is not None:
+            self._runs = {run_id: tuple(row) for run_id, *row in runs_found}
+
+    def hold_budgets(self) -> None:
+        """Begin a transaction that has all budgets to itself."""
+        self.hold()
+        self.change(_TAKE_TURN_TO_DRAW)
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Ask something within the transaction, or before it."""
+        return self._line.connection.rows(sql, values)
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Write something now, within the transaction; the rows that this gives."""
+        self._changed = True
+        return self._line.connection.rows(sql, values)
+
+    def write(
+        self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
+    ) -> None:
+        """Have something written with the commit; `in_order`, by nobody else at the same time, after the events."""
+        (self._after if in_order else self._before).append((with_places(sql), values))
+
+    def commit(self) -> None:
+        """Write what was gathered, and commit, in one message. Raises psycopg.Error where it was not committed."""
+        if not self.xid:
+            return
+        connection = self._line.connection
+        try:
+            with connection.pipeline():
+                self._send(connection)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is not None or not self._was_committed():
+                raise
+        self._forget()
+
+    def _send(self, connection: Connection) -> None:
+        for statement in self._before:
+            connection.execute(*statement)
+        if self._rows or self._after:
+            connection.execute(TAKE_TURN)
+        self._rows.insert(connection)
+        for statement in self._after:
+            connection.execute(*statement)
+        if self._changed or self._before or self._rows or self._after:
+            connection.execute(_COMMITTED, (self._line.application, self._number))
+            connection.execute("COMMIT")
+        else:
+            connection.execute("ROLLBACK")
+
+    def undo(self) -> None:
+        """Forget the transaction; the server does, too."""
+        self._forget()
+        try:
+            connection = self._line.connection
+            if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                connection.execute("ROLLBACK")
+        except (psycopg.Error, StoreError):
+            self._line.drop()
+
+    def notify(self) -> None:
+        """Tell whoever listens that something was stored. A hint: it may be lost."""
+        self._line.connection.execute("SELECT pg_notify(current_schema(), %s)", (self._line.application,))
+
+    def _was_committed(self) -> bool:
+        """What became of a transaction whose commit was sent and never answered."""
+        self._line.drop()  # the next connection ends what the server still does for this one
+        latest = self._ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
+        return bool(latest == self._number)
+
+    def _ask_stored(self, sql: str, values: Sequence[Any]) -> Any:
+        """Ask for one value after the commit, again where the connection is lost."""
+        row = self._line.ask(lambda connection: connection.execute(sql, values).fetchone())
+        return row and row[0]
+
+    def leave(self) -> None:
+        """Nothing more is written."""
+        if not self._line.is_open:
+            return
+        old = "DELETE FROM writers WHERE writer = %s OR at < now() - interval '7 days'"
+        self._line.connection.execute(old, (self._line.application,))
+
+    def _forget(self) -> None:
+        self.xid = 0
+        self._changed = False
+        self._sessions = {}
+        self._runs = {}
+        self._rows = Rows()
+        self._gathered = {}
+        self._before = []
+        self._after = []
+
+    def session(self, session_id: str) -> KnownSession | None:
+        """A session of those the transaction began with, None where it is not there."""
+        return self._sessions.get(session_id)
+
+    def _session(self, session_id: str) -> KnownSession:
+        return self._sessions[session_id]
+
+    def _run(self, run_id: str) -> KnownRun | None:
+        return self._runs.get(run_id)
+
+    def _append_new(self, events: Sequence[Event]) -> list[Event]:
+        stored = self._stored([event for event in events if event.event_id])
+
+        def stored_as(event: Event) -> Event | None:
+            id = (event.session_id, event.event_id)
+            return self._gathered.get(id) or stored.get(id)
+
+        def append(fresh: list[Event]) -> list[Event]:
+            new = self._append(Batch(fresh))
+            self._gathered.update({(event.session_id, event.event_id): event for event in new if event.event_id})
+            return new
+
+        return append_new(events, stored_as, append)
+
+    def _stored(self, events: Sequence[Event]) -> dict[tuple[str, str], Event]:
+        """Those of the events that are stored already, by session and id."""
+        if not events:
+            return {}
+        rows = self.rows(
+            "SELECT sessions.session_id, wanted.event_id, seq, data"
+            " FROM unnest(%s::text[], %s::text[], %s::text[]) AS wanted (session_id, event_id, short)"
+            " JOIN sessions USING (session_id) JOIN events ON session_key = key AND events.event_id = wanted.short",
+            (
+                [event.session_id for event in events],
+                [event.event_id for event in events],
+                [short_id(event.event_id) for event in events],
+            ),
+        )
+        return {(id, event_id): from_record(data, session_id=id, seq=seq) for id, event_id, seq, data in rows}
+
+    def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
+        self.write(sql, values, in_order=in_order)
+
+    def _request(self, event: ToolApprovalRequested, session: KnownSession) -> None:
+        values = (event.approval_id, event.run_id, event.held, event.ran, session.key, event.seq)
+        self.write(_REQUESTED, values, in_order=True)  # its number is the place of the request in the log
+
+    def _insert_run(self, run: RunInfo, epoch: int) -> None:
+        row = run_columns(run)
+        seal = run_digest(run.run_id, run.session_id, (*row[3:], self.last_instruction), epoch, 0)
+        columns = (*row, self._sessions[run.session_id].key, *owner_columns(run.spec))
+        self.write(
+            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after, seal)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*columns, epoch, self.last_instruction, seal),
+        )
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Have an instruction written."""
+        self.write(_KEPT, (_encode(instruction),), in_order=True)
+        if isinstance(instruction, Block):
+            sql = "INSERT INTO blocks SELECT max(number), %s::text, %s::text FROM instructions"
+            self.write(sql, (instruction.scope, instruction.value), in_order=True)
+        elif isinstance(instruction, Lift):
+            sql = "DELETE FROM blocks WHERE %s = 'all' OR (scope, value) = (%s, %s)"
+            self.write(sql, (instruction.scope, instruction.scope, instruction.value), in_order=True)
+
+    def instructed(self) -> int:
+        """Commit; the number of the instruction that this wrote."""
+        xid, before = self.xid, self.last_instruction
+        self.commit()
+        return int(self._ask_stored(_OF_THIS_TRANSACTION, (before, str(xid % 2**32))))
+
+
+_TABLES = ("events", "runs", "sessions", "approvals", "instructions", "owners", "blocks", "notes")
+
+
+def give_back(connection: Connection) -> None:
+    """Let the room of removed rows be used again, and that at the end of a table be given back; nobody is held up."""
+    connection.execute(f"VACUUM {', '.join(_TABLES)}")
+
+
+def size(connection: Connection) -> StoreSize:
+    """See `Store.size`."""
+    room = " + ".join(f"pg_total_relation_size('{table}')" for table in _TABLES)
+    [(sessions, events, taken)] = connection.execute(
+        f"SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM events), {room}"
+    ).fetchall()
+    runs = dict(connection.execute("SELECT status, count(*) FROM runs GROUP BY status").fetchall())
+    return StoreSize(sessions=sessions, runs=runs, events=events, bytes=int(taken))

@@ -1,0 +1,483 @@
+"""Look at a file before it is touched; open it for writing.
+
+INVARIANT: a file that is refused is left as it was. So the first look is at its bytes, the second through
+a connection that cannot write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import threading
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from proctor.supervisor.errors import StoreError, UsageError
+
+from ...kit.values import whole_file
+from ..tables.transactions import PAGE_BYTES, PAGE_ROWS
+from .recording import SQLITE
+from .schema import APPLICATION_ID, bring_up_to_date, check_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, TypeAlias
+
+
+HEADER_SIZE = 100
+
+
+INDEX_SIZE = 48
+"""Of the head of a log's index, which stands there twice."""
+
+
+_File: TypeAlias = tuple[int, int]
+
+
+class Connection(sqlite3.Connection):
+    """A connection that is counted as long as it is open."""
+
+    dialect = SQLITE
+    file: _File | None = None
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows that a statement gives."""
+        return self.execute(sql, values).fetchall()
+
+    def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
+        """The first rows by a column, `data` among their columns, as many as make a page."""
+        order = "DESC" if newest_first else "ASC"
+        found = self.execute(f"SELECT {columns} FROM {source} ORDER BY {by} {order} LIMIT {PAGE_ROWS}", values)
+        data = columns.split(", ").index("data")
+        page: list[Any] = []
+        size = 0
+        for row in found:
+            page.append(row)
+            size += len(row[data])
+            if size >= PAGE_BYTES:
+                found.close()
+                break
+        return page
+
+    def close(self) -> None:
+        """Close it; the descriptor of its file goes with the last one."""
+        super().close()  # it may write the log into the file: nobody else waits for that
+        with _lock:
+            file, self.file = self.file, None
+            if file is not None:
+                _kept[file].leave()
+
+
+class _Kept:
+    """The descriptor of one file, and the number of its connections."""
+
+    def __init__(self, file: _File, descriptor: int) -> None:
+        self.file = file
+        self.descriptor = descriptor
+        self.index: int | None = None
+        self.connections = 0
+
+    def leave(self) -> None:
+        self.connections -= 1
+        if not self.connections:
+            del _kept[self.file]
+            os.close(self.descriptor)
+            if self.index is not None:
+                os.close(self.index)
+
+
+_kept: dict[_File, _Kept] = {}
+
+
+_lock = threading.Lock()
+
+
+def connect(path: Path, mode: str, *, busy_timeout_s: float) -> Connection:
+    """A connection in autocommit that any thread may use, one at a time; `mode` is ro, rw or rwc."""
+    uri = f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
+    settings: dict[str, Any] = {"timeout": busy_timeout_s, "isolation_level": None, "check_same_thread": False}
+    with _lock:
+        kept = _keep(path)
+    try:
+        connection = sqlite3.connect(uri, uri=True, factory=Connection, **settings)
+    except BaseException:
+        if kept is not None:
+            with _lock:
+                kept.leave()
+        raise
+    connection.file = None if kept is None else kept.file
+    return connection
+
+
+def read_header(path: Path) -> bytes:
+    """The first bytes, fewer where there are fewer, none where there is no file. Raises OSError."""
+    with _lock:
+        try:
+            kept = _kept.get(file_id(os.stat(path)))
+        except FileNotFoundError:
+            return b""
+        if kept is not None:
+            return os.pread(kept.descriptor, HEADER_SIZE, 0)
+        with path.open("rb") as file:
+            return file.read(HEADER_SIZE)
+
+
+def read_index(path: Path) -> bytes:
+    """The head of the index of a file's log, both times; none where this process has no connection to the file."""
+    with _lock, suppress(OSError):
+        kept = _kept.get(file_id(os.stat(path)))
+        if kept is not None:
+            if kept.index is None:
+                kept.index = os.open(beside(path, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(kept.index, 2 * INDEX_SIZE, 0)
+    return b""
+
+
+def _keep(path: Path) -> _Kept | None:
+    """Count one more connection to a file, if it is there."""
+    with suppress(OSError):  # SQLite will say what is wrong
+        file = file_id(os.stat(path))
+        if file not in _kept:
+            _kept[file] = _Kept(file, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        _kept[file].connections += 1
+        return _kept[file]
+    return None
+
+
+def beside(path: Path, suffix: str) -> Path:
+    """What SQLite keeps beside a file: beside the file itself, where the path is a link."""
+    return Path(f"{os.path.realpath(path)}{suffix}")
+
+
+def file_id(found: os.stat_result) -> _File:
+    """Which file it is, whatever it is called."""
+    return found.st_dev, found.st_ino
+
+
+_HINTS: dict[int, tuple[str, str]] = {
+    sqlite3.SQLITE_FULL: ("unwritable", "is full: free space or raise `max_bytes`; reading still works"),
+    sqlite3.SQLITE_READONLY: ("unwritable", "is read-only: make the file and its directory writable"),
+    sqlite3.SQLITE_CANTOPEN: ("unwritable", "cannot be opened: its directory must exist and be writable"),
+    sqlite3.SQLITE_PERM: ("unwritable", "may not be accessed: check its permissions"),
+    sqlite3.SQLITE_BUSY: ("unwritable", "is locked by another process: stop that process or try again"),
+    sqlite3.SQLITE_LOCKED: ("unwritable", "is locked by another process: stop that process or try again"),
+    sqlite3.SQLITE_IOERR: ("unwritable", "cannot be read or written: check the disk"),
+    sqlite3.SQLITE_CORRUPT: ("corrupt", "is damaged: restore a copy, or choose another path"),
+    sqlite3.SQLITE_NOTADB: ("not_a_store", "is not a proctor store: choose another path"),
+}
+
+
+WHOLE_FILE = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""Codes that say something about the file, not about what was to be written."""
+
+
+def primary_code(error: Exception) -> int:
+    """The primary result code, or 0 for an error that SQLite did not report."""
+    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def store_error(error: Exception, path: Path) -> StoreError:
+    """Say what went wrong with the file at `path`."""
+    kind, hint = _HINTS.get(primary_code(error), ("unwritable", "cannot be used"))
+    return StoreError(f"store `{path}` {hint} ({error})", kind=kind)
+
+
+MAGIC = b"SQLite format 3\x00"
+
+
+def is_cut_short(path: Path) -> bool:
+    """Whether the file is shorter than its own header says."""
+    try:
+        header, size = read_header(path), path.stat().st_size
+    except OSError:
+        return False
+    if len(header) < HEADER_SIZE:
+        return False
+    page_size = int.from_bytes(header[16:18], "big")
+    pages = int.from_bytes(header[28:32], "big")
+    return size < pages * (65536 if page_size == 1 else page_size)
+
+
+_CHECKED_WHOLE = 16 * 1024 * 1024
+"""A file up to this size is checked page by page when it is opened, a larger one as it is read."""
+
+
+_WAL_PAGES_BEFORE_CHECKPOINT = 2000
+
+
+_WRITER_CACHE_KIB = 16 * 1024
+
+
+def open_for_writing(path: Path, *, synchronous: str, busy_timeout_s: float, max_bytes: int | None) -> Connection:
+    """Open a store, creating or migrating it. Raises StoreError, the file untouched, when it is not one."""
+    try:
+        _look(path, busy_timeout_s)
+        _make_private(path)
+        connection = connect(path, "rwc", busy_timeout_s=busy_timeout_s)
+        try:
+            _set_up(connection, path, synchronous, busy_timeout_s, max_bytes)
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.Error as error:
+        raise (_truncated(path) if is_cut_short(path) else store_error(error, path)) from error
+    except OSError as error:
+        hint = "write to" if isinstance(error, PermissionError) else "make a file at"
+        reason = (error.strerror or str(error)).lower()
+        raise StoreError(
+            f"store `{path}` cannot be opened: {reason}; choose a path that you can {hint}", kind="unwritable"
+        ) from error
+    return connection
+
+
+def _make_private(path: Path) -> None:
+    """A new store is its owner's alone, and so are the logs SQLite keeps beside it: prompts and outputs are in it."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
+def _look(path: Path, busy_timeout_s: float) -> None:
+    if not path.parent.is_dir():
+        raise StoreError(f"directory `{path.parent}` does not exist; create it first", kind="unwritable")
+    if path.is_dir():
+        raise StoreError(f"`{path}` is a directory; name a file in it", kind="unwritable")
+    header = read_header(path)
+    if not header:
+        return
+    if not header.startswith(MAGIC[: len(header)]):
+        raise StoreError(f"`{path}` is not a proctor store; choose another path", kind="not_a_store")
+    if len(header) < HEADER_SIZE:
+        raise _truncated(path)
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
+    if is_cut_short(path) and not _has_log(path) and is_cut_short(path):
+        raise _truncated(path)  # looked at twice: between the looks another process may have written
+    if not beside(path, "-journal").exists():  # one that is left over is undone by the first writer
+        _look_inside(path, busy_timeout_s)
+
+
+def _look_inside(path: Path, busy_timeout_s: float) -> None:
+    connection = connect(path, "ro", busy_timeout_s=busy_timeout_s)
+    try:
+        check_version(connection, path)
+        if path.stat().st_size <= _CHECKED_WHOLE:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                detail = str(found).splitlines()[-1]
+                raise StoreError(
+                    f"store `{path}` is damaged: restore a copy, or choose another path ({detail})",
+                    kind="corrupt",
+                )
+    finally:
+        connection.close()
+
+
+def _set_up(
+    connection: sqlite3.Connection,
+    path: Path,
+    synchronous: str,
+    busy_timeout_s: float,
+    max_bytes: int | None,
+) -> None:
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
+    # The application id must reach the file itself before write-ahead logging begins: a first look reads it.
+    bring_up_to_date(connection, path)
+    _use_write_ahead_log(connection, path, busy_timeout_s)
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES_BEFORE_CHECKPOINT}")
+    if max_bytes is not None:
+        page_size = connection.execute("PRAGMA page_size").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size)}")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, path: Path, busy_timeout_s: float) -> None:
+    """Switching needs the file for itself, and SQLite does not wait for that on its own."""
+    deadline = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            break
+    if mode != "wal":
+        raise StoreError(
+            f"store `{path}` is on a file system without shared memory; choose a local disk",
+            kind="unwritable",
+        )
+
+
+def _truncated(path: Path) -> StoreError:
+    return StoreError(f"store `{path}` is truncated: restore a copy, or choose another path", kind="truncated")
+
+
+def _has_log(path: Path) -> bool:
+    """Whether somebody is writing to the file, or was when it ended: then its length means nothing yet."""
+    return any(beside(path, suffix).exists() for suffix in ("-wal", "-journal"))
+
+
+_ALL_PAGES = -1
+"""In one step: a copy in several begins anew whenever another process has written meanwhile."""
+
+
+def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int:
+    """Copy a store to a file that is not there yet, which is its owner's alone; returns its bytes.
+
+    The copy is a store like any other, whole or not there. Nobody who writes has to wait.
+
+    Raises:
+        StoreError: the store cannot be read, or the copy cannot be written; `kind` says why.
+        UsageError: there is something at `target` already.
+    """
+    if target.exists() or target.is_symlink():
+        raise UsageError(f"`{target}` is there already; a copy is a new file")
+    try:
+        with closing(connect(path, "ro", busy_timeout_s=busy_timeout_s)) as source:
+            check_version(source, path)
+            with whole_file(target, mode=0o600) as file, closing(sqlite3.connect(file.name)) as copy:
+                source.backup(copy, pages=_ALL_PAGES)
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, also after somebody has read it
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StoreError(f"`{target}` cannot be written: {reason}", kind="unwritable") from error
+    return target.stat().st_size
+
+
+_HEAD = 32
+
+
+_FRAME = 24
+"""Bytes of the log's head, and of the head of each page in it (https://sqlite.org/fileformat.html, 4.1)."""
+
+
+class _WatchedFile(NamedTuple):
+    """A file beside the store as it was when last looked at."""
+
+    id: tuple[int, int] | None = None
+    size: int = 0
+
+
+class _Log:
+    """A log, held to its index, which says how many pages are committed to it.
+
+    SQLite writes on behind the last page that it knows of, though the file has become shorter: what was committed
+    before is then a hole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = beside(path, "-wal")
+        self._last = (b"", 0)
+
+    def is_whole(self) -> bool:
+        """Whether the last page is there, and the one that was the last when it was looked before."""
+        index = read_index(self._path)
+        if len(index) < 2 * INDEX_SIZE or index[:INDEX_SIZE] != index[INDEX_SIZE:]:
+            return True  # not made yet, or just being written
+        salt, pages = index[32:40], int.from_bytes(index[16:20], sys.byteorder)
+        before, self._last = self._last, (salt, pages)
+        if not pages:
+            return True
+        try:
+            with self._log.open("rb", buffering=0) as log:
+                head = os.pread(log.fileno(), _HEAD, 0)
+                size = int.from_bytes(head[8:12], "big") + _FRAME
+                last = {pages, before[1] if before[0] == salt else pages} - {0}
+                salts = [os.pread(log.fileno(), 8, _HEAD + (page - 1) * size + 8) for page in last]
+                whole = os.fstat(log.fileno()).st_size >= _HEAD + pages * size
+        except OSError:
+            return False
+        if head[16:24] != salt:
+            return len(head) == _HEAD and read_index(self._path) != index  # another process has just begun it anew
+        return whole and all(found == salt for found in salts)
+
+
+class SameFile:
+    """The file that the store's name led to first.
+
+    SQLite reads and writes on in a file that was removed or replaced, and tells nobody: what it commits then is gone
+    when the process is, and what it reads is of the past.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.absolute()
+        self._file_id: tuple[int, int] | None = None
+        self._beside = {beside(path, suffix): _WatchedFile() for suffix in ("-wal", "-shm")}
+        self.found()
+
+    def found(self) -> os.stat_result:
+        """The file as it is now. Raises StoreError for one that was removed or replaced, or what SQLite keeps beside
+        it.
+        """
+        found = _presence_look(self._file)
+        if found is None:
+            raise self._gone("was removed")
+        if self._file_id not in (None, file_id(found)):
+            raise self._gone("was replaced by another file")
+        self._file_id = file_id(found)
+        for path, before in self._beside.items():
+            there = _presence_look(path)
+            now = _WatchedFile() if there is None else _WatchedFile(file_id(there), there.st_size)
+            if before.id is not None and now.id != before.id:
+                raise self._gone(f"lost `{path.name}` beside it")
+            if now.size < before.size and path.name.endswith("-shm"):  # it is in memory: who reads on there is ended
+                raise self._cut_short(f"`{path.name}` beside ")
+            self._beside[path] = now
+        return found
+
+    def _cut_short(self, what: str = "") -> StoreError:
+        return StoreError(f"{what}store `{self._path}` was cut short while it was in use", kind="truncated")
+
+    def _gone(self, how: str) -> StoreError:
+        return StoreError(f"store `{self._path}` {how} while it was in use", kind="gone")
+
+
+class Presence(SameFile):
+    """The file and its log as they were when last looked at."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._log = _Log(self._file)
+        self._size = 0
+        self.check()
+
+    def check(self) -> None:
+        """Raises StoreError for a file that was removed, replaced or cut short since the last look, or its log: what
+        was committed to that may be nowhere else.
+        """
+        found = self.found()
+        if found.st_size < self._size and not self._is_whole():
+            raise self._cut_short()
+        self._size = found.st_size
+        if not self._log.is_whole():
+            raise self._cut_short("the log of ")
+
+    def _is_whole(self) -> bool:
+        """Whether a file that has become smaller says so itself: room was given back, by whatever process."""
+        return len(read_header(self._file)) == HEADER_SIZE and not is_cut_short(self._file)
+
+
+def _presence_look(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None

@@ -1,0 +1,266 @@
+"""What one append stores: rows made in the event loop of whoever appends, before the thread that writes has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies.events import EVENT_TYPES, TERMINAL, at_ms
+from proctor.supervisor.ports.processes import is_gone
+from proctor.supervisor.ports.stored_types import Owner
+from proctor.supervisor.store.admission import AFTER_THE_END, CALLS, unit_start
+from proctor.supervisor.store.codec import NEWS, lines_of, to_record
+from proctor.supervisor.store.run_index import COUNTED, RunTally
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from proctor.policies.events import Event
+
+
+Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
+"""event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""
+
+
+_TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Part:
+    """Events of one run, one after another: `news` are those that can change what is known of it, the first
+    among them; `tally` is what they change in its row. `calls` are those that start or end a call, `answers` says
+    that all may come after the run's end, and `behind` is an end that they come after in one append.
+    """
+
+    __slots__ = (
+        "answers",
+        "behind",
+        "calls",
+        "columns",
+        "encoded",
+        "news",
+        "records",
+        "run_id",
+        "seq",
+        "session_id",
+        "tally",
+    )
+
+    def __init__(self, first: Event, seq: int) -> None:
+        self.session_id = first.session_id
+        self.run_id = first.run_id
+        self.seq = seq
+        self.news: list[Event] = []
+        self.columns: list[Columns] = []
+        self.records: list[bytes] = []
+        self.encoded = b""
+        self.tally: RunTally | None = None
+        self.calls: list[Event] = []
+        self.answers = True
+        self.behind: Event | None = None
+
+    def count(self, event: Event) -> None:
+        """Count an event of `COUNTED`."""
+        self.tallied().take(event)
+
+    def tallied(self) -> RunTally:
+        """Its tally, made where there is none."""
+        self.tally = self.tally or RunTally()
+        return self.tally
+
+
+class Batch:
+    """What one append stores: `events` with their seqs, and the parts they make.
+
+    Args:
+        events: what is to be stored.
+        next_seq: the seq of the next event of each session; of one that is not named, its first event's own.
+
+    Raises:
+        StoreError: one of the events cannot be stored.
+    """
+
+    __slots__ = ("_ended", "events", "first_seq", "parts", "unit_start")
+
+    def __init__(self, events: Sequence[Event], next_seq: Mapping[str, int] | None = None) -> None:
+        self.events: list[Event] = []
+        self.parts: list[Part] = []
+        self.first_seq: dict[str, int] = {}
+        self.unit_start = unit_start(events) if events else 0
+        self._ended: dict[str, Event] = {}
+        seqs = dict(next_seq or ())
+        lines = lines_of(events)
+        start = 0
+        while start < len(events):
+            first = events[start]
+            seq = seqs.get(first.session_id) or first.seq or 1
+            self.first_seq.setdefault(first.session_id, seq)
+            start = self._add_part(events, lines, start, seq)
+            seqs[first.session_id] = seq + len(self.parts[-1].columns)
+
+    def _add_part(self, events: Sequence[Event], lines: Sequence[bytes | None], start: int, seq: int) -> int:
+        """Make a part of the events from `start` on; returns where the next one begins."""
+        first = events[start]
+        session_id, run_id, provider = first.session_id, first.run_id, first.provider
+        part = Part(first, seq)
+        records = part.records
+        at = moment = None
+        offset = 1
+        for n in range(start, len(events)):
+            event = events[n]
+            if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
+                break
+            stamped, data = to_record(event, seq, lines[n])
+            seq += 1
+            kind = type(event)
+            if kind not in AFTER_THE_END:
+                part.answers = False
+                part.behind = part.behind or self._ended.get(run_id)
+            if kind in CALLS:
+                part.calls.append(stamped)
+            elif kind in TERMINAL and run_id:
+                self._ended[run_id] = event
+            if kind in NEWS or not records:
+                part.news.append(stamped)
+            if kind in COUNTED:
+                part.count(stamped)
+            if event.at is not at:
+                at = event.at
+                moment = None if at is None else at_ms(at)
+            length = len(data)
+            part.columns.append((event.event_id or None, _TAGS.get(kind) or event.type, moment, offset, length))
+            records.append(data)
+            self.events.append(stamped)
+            offset += length
+        part.encoded = _encode(part.columns)
+        self.parts.append(part)
+        return start + len(records)
+
+
+class Gathered:
+    """What one transaction inserts: parts, each with the key of its session and the digests of its records, and what
+    they change in the rows of runs.
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, Part, list[bytes]]] = []
+        self._tallies: dict[str, RunTally] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, key: int, part: Part, digests: list[bytes]) -> None:
+        """Have the rows of a part inserted."""
+        self._parts.append((key, part, digests))
+        if part.tally is not None and part.run_id:
+            before = self._tallies.get(part.run_id)
+            self._tallies[part.run_id] = part.tally if before is None else before.then(part.tally)
+
+    def of_run(self, run_id: str, start: int) -> list[tuple[int, bytes]]:
+        """The seqs and records of a run that wait to be inserted, from a seq on."""
+        parts = [part for _, part, _ in self._parts if part.run_id == run_id]
+        rows = ((seq, data) for part in parts for seq, data in enumerate(part.records, part.seq))
+        return [row for row in rows if row[0] >= start]
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._parts.clear()
+        self._tallies.clear()
+
+
+Condition: TypeAlias = tuple[Any, ...]
+"""A condition on rows, and the values of its places."""
+
+
+CLAIMED = "epoch != 0 AND status IN ('created', 'running')"
+"""What an owner has claimed and is not over, as the index of those knows it."""
+
+
+WAITING = "state = 'requested' AND NOT ran"
+"""What waits for a person, as the index of those knows it."""
+
+
+PAGE_BYTES = 1024 * 1024
+"""A page of rows ends with the one that reaches so many bytes."""
+
+
+PAGE_ROWS = 512
+
+
+class Dialect(NamedTuple):
+    """What a database says in its own way; the texts are SQL."""
+
+    until: str
+    """Of an owner's row: what `is_over` takes."""
+    is_over: Callable[[Any, str], bool]
+    """Whether a lease is over, by its `until` and the machine of its owner."""
+    lease_end: str
+    """The end of a lease that begins now."""
+    lease: Callable[[float], float]
+    """The value of its place, of a length in seconds."""
+    among: Callable[[str, Sequence[Any]], Condition]
+    """A value is one of several."""
+    begins: Callable[[str, str], Condition]
+    """A text begins with another."""
+    labelled: Callable[[Mapping[str, str]], Iterable[Condition]]
+    """A run has these labels."""
+    last_instruction: str
+    """The number of the latest instruction, 0 where there is none."""
+    claim: str
+    """The columns of a budget's claim."""
+    until_value: str
+    """The end of an owner's lease, exact."""
+    in_log: str = "JOIN"
+    """How the events of all sessions, in their order, are joined to their sessions."""
+    lock: str = ""
+    """At the end of what asks for rows that are then changed."""
+
+
+class Tables(Protocol):
+    """A connection to the tables of a store, for one thread at a time; or a transaction on it."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows that a statement gives."""
+
+
+class Pages(Tables, Protocol):
+    """A connection that gives many rows in parts."""
+
+    def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
+        """The first rows by a column, `data` among their columns, as many as make a page."""
+
+
+def owner_columns(dialect: Dialect) -> str:
+    """What `owner_of` takes."""
+    return f"owners.epoch, owner_id, host, machine, pid, started, {dialect.until}"
+
+
+def owner_of(dialect: Dialect, row: tuple[Any, ...]) -> Owner | None:
+    """The owner that these columns hold, None where they are empty."""
+    epoch, owner_id, host, where, pid, started, until = row
+    if epoch is None:
+        return None
+    owner = Owner(epoch=epoch, owner_id=owner_id, host=host, machine=where, pid=pid, started=started)
+    return replace(owner, gone=dialect.is_over(until, where) or is_gone(owner))
+
+
+def find_owner(tables: Tables, epoch: int) -> Owner | None:
+    """The owner of an epoch, None when there is none."""
+    rows = tables.rows(f"SELECT {owner_columns(tables.dialect)} FROM owners WHERE epoch = ?", (epoch,))
+    return owner_of(tables.dialect, rows[0]) if rows else None
+
+
+def gone_owners(tables: Tables) -> list[int]:
+    """The epochs of the owners that are gone and have left a run that is not over."""
+    columns = owner_columns(tables.dialect)
+    rows = tables.rows(f"SELECT {columns} FROM owners WHERE epoch IN (SELECT epoch FROM runs WHERE {CLAIMED})")
+    owners = (owner_of(tables.dialect, row) for row in rows)
+    return [owner.epoch for owner in owners if owner is not None and owner.gone]

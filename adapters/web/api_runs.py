@@ -1,0 +1,352 @@
+"""Runs and their events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import anyio
+import msgspec
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from proctor.policies.diagram import draw_mermaid
+from proctor.policies.events.codec import encode_event
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
+
+from ..drawing import draw_svg
+from ..kit.values import printable_lines
+from ..operations.service import MissingError
+from ..operations.views import (
+    BudgetList,
+    BudgetView,
+    DecisionList,
+    DecisionView,
+    EventList,
+    LimitList,
+    Me,
+    Policies,
+    PolicyInForce,
+    RunLine,
+    RunList,
+    View,
+)
+from .auth import refused
+from .endpoints import operation
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+    from typing import Any
+
+    from starlette.types import Receive, Scope, Send
+
+    from proctor.supervisor.ports.stored_types import RunInfo
+    from proctor.supervisor.watch.subscriptions import Subscription
+
+    from ..evaluate.fold import Explained
+    from ..operations.service import Fold
+    from .endpoints import ApiRequest
+
+
+_OF_RUN = "/api/runs/{run_id}"
+
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+
+
+Label = Annotated[str, msgspec.Meta(pattern="^[^=]+=")]
+
+
+Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runs: `label` is NAME=VALUE, `q` is searched for in ids, prompt, agent and tenant, `since` and
+    `until` bound the start, `before` is the `next` of the previous page.
+    """
+
+    status: RunStatus | None = None
+    session: str | None = None
+    tenant: str | None = None
+    provider: str | None = None
+    label: Label | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    q: str = ""
+    before: str | None = None
+    limit: Limit = 50
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events: those with seq > `after`."""
+
+    after: Seq = 0
+    limit: Limit = 200
+
+
+def _line(run: RunInfo, **more: Any) -> RunLine:
+    shown = msgspec.convert(run, RunLine, from_attributes=True)
+    return msgspec.structs.replace(shown, prompt=str(run.spec.get("prompt", "")), **more)
+
+
+@operation("GET", "/api/runs", RunList, query=RunQuery)
+async def runs(request: ApiRequest) -> RunList:
+    """The runs of the store, newest first."""
+    query: RunQuery = request.query
+    name, _, value = (query.label or "").partition("=")
+    where = RunFilter(
+        status=frozenset([query.status] if query.status else ()),
+        tenant=query.tenant,
+        labels={name: value} if query.label else {},
+        provider=query.provider,
+        since=query.since,
+        until=query.until,
+    )
+    found, following = await request.records.runs(
+        where, session_id=query.session, words=query.q, before=query.before, limit=query.limit
+    )
+    waiting = Counter(held.run_id for held in await request.records.waiting())
+    return RunList(runs=tuple(_line(run, waiting=waiting[run.run_id]) for run in found), next=following)
+
+
+@operation("GET", _OF_RUN, RunLine)
+async def run(request: ApiRequest) -> RunLine:
+    """One run."""
+    found = await request.records.run(request.path["run_id"])
+    waiting = sum(held.run_id == found.run_id for held in await request.records.waiting())
+    last_seq = found.ended_seq or await request.records.store.last_seq(found.session_id)
+    return _line(found, waiting=waiting, last_seq=last_seq)
+
+
+@operation("GET", f"{_OF_RUN}/events", EventList, query=EventQuery)
+async def run_events(request: ApiRequest) -> EventList:
+    """The events of a run."""
+    run = await request.records.run(request.path["run_id"])
+    return await _events(request, run.session_id, run.run_id)
+
+
+@operation("GET", "/api/sessions/{session_id}/events", EventList, query=EventQuery)
+async def session_events(request: ApiRequest) -> EventList:
+    """The events of a session, of all its runs."""
+    return await _events(request, request.path["session_id"], None)
+
+
+async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> EventList:
+    query: EventQuery = request.query
+    found = await request.records.events(session_id, run_id=run_id, after=query.after, limit=query.limit)
+    following = found[-1].seq if len(found) == query.limit else None
+    return EventList(events=tuple(msgspec.to_builtins(found, enc_hook=str)), next=following)
+
+
+PING_S = 15
+
+
+MOST_STREAMS = 200
+"""That are open at once."""
+
+
+class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin: after the seq `after`, or after what the header `Last-Event-ID` says. `types` names the
+    wanted event types, separated by commas.
+    """
+
+    after: Seq = 0
+    types: str = ""
+
+
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin: after the cursor `after`, with `start` at the beginning, without it at the present; or
+    after what the header `Last-Event-ID` says. `tenant` selects one tenant, `types` event types, separated by
+    commas.
+    """
+
+    after: str = ""
+    tenant: str | None = None
+    types: str = ""
+
+
+_MEDIA = "text/event-stream"
+
+
+class Stream(View, frozen=True, kw_only=True):
+    """Server-sent events, each with `id` (its cursor), `event` (its type) and `data` (the event as JSON)."""
+
+
+@operation("GET", "/api/runs/{run_id}/stream", Stream, query=StreamQuery, media=_MEDIA)
+async def run_stream(request: ApiRequest) -> Any:
+    """The events of a run so far, then new ones; `end` after its end."""
+    run = await request.records.run(request.path["run_id"])
+    return _stream(request, request.records.subscribe(run_id=run.run_id, after=_cursor(request)))
+
+
+@operation("GET", "/api/stream", Stream, query=LogQuery, media=_MEDIA)
+async def stream(request: ApiRequest) -> Any:
+    """The events of all runs in any process, as they are stored."""
+    query: LogQuery = request.query
+    after = request.http.headers.get("last-event-id") or query.after
+    async with request.records.subscribe(tenant=query.tenant, after=after or 0) as events:
+        place = events.cursor  # one of another store is an error of the request
+    return _stream(request, request.records.subscribe(tenant=query.tenant, after=place))
+
+
+@operation("GET", "/api/changes", Stream, media=_MEDIA)
+async def changes(request: ApiRequest) -> Any:
+    """Sends `changed` whenever something was stored, so that a page can reload."""
+    return _streaming(request, _ticks(request))
+
+
+@operation("GET", "/api/sessions/{session_id}/stream", Stream, query=StreamQuery, media=_MEDIA)
+async def session_stream(request: ApiRequest) -> Any:
+    """The events of a session so far, then new ones."""
+    session_id = request.path["session_id"]
+    await request.records.events(session_id, run_id=None, after=0, limit=1)
+    return _stream(request, request.records.subscribe(session_id=session_id, after=_cursor(request)))
+
+
+def _cursor(request: ApiRequest) -> int:
+    given = request.http.headers.get("last-event-id")
+    if given is None:
+        return int(request.query.after)
+    if not (given.isascii() and given.isdigit() and len(given) < 16):
+        raise UsageError("`Last-Event-ID` is not a cursor of this stream")
+    return int(given)
+
+
+def _stream(request: ApiRequest, subscription: Subscription) -> Any:
+    types = frozenset(filter(None, request.query.types.split(",")))
+    return _streaming(request, _sent(subscription, types))
+
+
+def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -> Any:
+    state = request.http.app.state
+    if state.streams >= MOST_STREAMS:
+        return refused(503, "too_many", f"{MOST_STREAMS} streams are open already")
+
+    async def counted() -> AsyncIterator[ServerSentEvent]:
+        state.streams += 1
+        try:
+            yield ServerSentEvent(comment="open", sep="\n")
+            async with aclosing(messages):
+                async for message in messages:
+                    yield message
+        finally:
+            state.streams -= 1
+
+    return _Stream(counted(), state.closing)
+
+
+class _Stream(EventSourceResponse):
+    """Ends in order when the server does: whoever reads it connects again elsewhere, or later."""
+
+    def __init__(self, messages: AsyncIterator[ServerSentEvent], closing: anyio.Event | None) -> None:
+        super().__init__(messages, ping=PING_S, sep="\n")
+        self._closing = closing or anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end, tasks.cancel_scope)
+            await super().__call__(scope, receive, send)
+            tasks.cancel_scope.cancel()
+        if self._closing.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _end(self, scope: anyio.CancelScope) -> None:
+        await self._closing.wait()
+        scope.cancel()
+
+
+async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGenerator[ServerSentEvent]:
+    async with subscription as events:
+        async for event in events:
+            await anyio.lowlevel.checkpoint()  # a long past neither keeps others waiting nor outlasts its client
+            if not types or event.type in types:
+                data = encode_event(event).decode()
+                yield ServerSentEvent(data=data, id=str(events.cursor), event=event.type, sep="\n")
+    yield ServerSentEvent(data="{}", event="end", sep="\n")
+
+
+async def _ticks(request: ApiRequest) -> AsyncGenerator[ServerSentEvent]:
+    token = 0
+    while True:
+        seen, token = token, await request.records.store.wait(token, PING_S)
+        if token != seen:
+            yield ServerSentEvent(data="{}", event="changed", sep="\n")
+
+
+_OF_A_CALL = ("action", "tool_call_id", "tool_name", "tell_model", "steps", "violations")
+
+
+class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which decisions: those at events with seq > `after`."""
+
+    after: Seq = 0
+
+
+async def _fold(request: ApiRequest) -> Fold:
+    run = await request.records.run(request.path["run_id"])
+    fold = await request.records.folds.of(run)
+    if not fold.was.policies:
+        raise MissingError(f"no policy is stored with run `{run.run_id}`")
+    return fold
+
+
+@operation("GET", f"{_OF_RUN}/decisions", DecisionList, query=DecisionQuery)
+async def decisions(request: ApiRequest) -> DecisionList:
+    """The decisions of a run and their reasons, judged again by the policies stored with it."""
+    fold = await _fold(request)
+    found = tuple(_view(step) for step in fold.decisions if step.seq > request.query.after)
+    return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
+
+
+def _view(step: Explained) -> DecisionView:
+    place = {"seq": step.seq, "event": step.event, "violations": step.violations}
+    decided = {} if step.decision is None else {name: getattr(step.decision, name) for name in _OF_A_CALL}
+    return DecisionView(**{**place, **decided})
+
+
+@operation("GET", f"{_OF_RUN}/limits", LimitList)
+async def limits(request: ApiRequest) -> LimitList:
+    """What is used of a run's limits."""
+    fold = await _fold(request)
+    unpriced = fold.refold().monitor.metadata.get("unpriced", ())
+    return LimitList(limits=fold.limits(), unpriced=tuple(unpriced))
+
+
+@operation("GET", f"{_OF_RUN}/policies", Policies)
+async def policies(request: ApiRequest) -> Policies:
+    """The policies of a run, with their graph."""
+    fold = await _fold(request)
+    return await anyio.to_thread.run_sync(_drawn, fold)
+
+
+def _drawn(fold: Fold) -> Policies:
+    """The stack and its picture, marked with where the session stands."""
+    monitor = fold.refold().copy()
+    stack = monitor.state.program.policy
+    return Policies(
+        stack=stack.name,
+        policies=tuple(
+            PolicyInForce(name=str(each.get("name")), locked=bool(each.get("locked")), written=each)
+            for each in fold.was.policies
+        ),
+        mermaid=printable_lines(draw_mermaid(stack, monitor)),
+        svg=printable_lines(draw_svg(stack, monitor)),
+    )
+
+
+@operation("GET", "/api/me", Me)
+async def me(request: ApiRequest) -> Me:
+    """Who the token belongs to, and what it allows."""
+    import proctor
+
+    who = request.who
+    return Me(name=who.name, roles=who.roles, groups=who.groups, version=getattr(proctor, "__version__", ""))
+
+
+@operation("GET", "/api/budgets", BudgetList)
+async def budgets(request: ApiRequest) -> BudgetList:
+    """What is used and left of budgets that runs share."""
+    found = await request.records.store.budgets()
+    return BudgetList(budgets=msgspec.convert(found, tuple[BudgetView, ...], from_attributes=True))

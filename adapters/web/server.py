@@ -1,0 +1,210 @@
+"""The server on its socket, until it is ended."""
+
+from __future__ import annotations
+
+import mimetypes
+import ssl
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.log import failure, logger
+
+from ..kit.http_server import url_of
+from ..operations.service import WebRecords
+from . import api_control, api_runs
+from .api_control import StoreHealth
+from .auth import ASSETS, Guard, refused
+from .connections import HEADER_BYTES, BoundedServer
+from .endpoints import Operation, endpoint, openapi
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Collection
+    from typing import Any
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from proctor.supervisor.ports.store import Store
+
+    from ..operations.identities import AccessTokens
+    from .endpoints import Endpoint
+
+
+PAGE = files(__package__).joinpath("page")
+
+OPERATIONS = tuple(
+    found for file in (api_runs, api_control) for found in vars(file).values() if isinstance(found, Operation)
+)
+"""Everything the API can do."""
+
+
+def application(
+    store: Store, tokens: AccessTokens, origins: Collection[str], *, closing: anyio.Event | None = None
+) -> ASGIApp:
+    """The page and the API on a store.
+
+    Args:
+        store: holds the runs; whoever opened it closes it.
+        tokens: the valid ones.
+        origins: the URLs under which people reach this server.
+        closing: set to end the streams.
+    """
+    records = WebRecords(store)
+    described = msgspec.json.encode(openapi(OPERATIONS, _version()))
+
+    async def document(request: Request) -> Response:
+        return Response(described, media_type="application/json")
+
+    routes = [
+        Route("/", _page, methods=["GET"]),
+        Route(ASSETS + "{name}", _page, methods=["GET"]),
+        Route("/openapi.json", document, methods=["GET"]),
+        *(Route(path, _by_method(found), methods=list(found)) for path, found in _endpoints(records).items()),
+    ]
+    handlers: Any = {404: _unknown, 405: _unknown, Exception: _failed}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.state.streams = 0
+    app.state.health = StoreHealth(store)
+    app.state.closing = closing
+    return Guard(app, tokens, origins)
+
+
+def _endpoints(records: WebRecords) -> dict[str, dict[str, Endpoint]]:
+    """What answers, by path and method."""
+    found: dict[str, dict[str, Endpoint]] = {}
+    for operation in OPERATIONS:
+        found.setdefault(operation.path, {})[operation.method] = endpoint(operation, records)
+    return found
+
+
+def _by_method(found: dict[str, Endpoint]) -> Endpoint:
+    """One endpoint for all methods of a path, so that a request by another method learns which there are."""
+
+    async def answer(request: Request) -> Response:
+        return await found["GET" if request.method == "HEAD" else request.method](request)
+
+    return answer
+
+
+def _version() -> str:
+    import proctor
+
+    return str(getattr(proctor, "__version__", "0"))
+
+
+_FILES = {each.name: each.read_bytes() for each in PAGE.iterdir() if each.is_file()}
+"""The page's files by name: nothing else is ever read for a request."""
+
+
+async def _page(request: Request) -> Response:
+    name = request.path_params.get("name", "index.html")
+    data = _FILES.get(name)
+    if data is None:
+        return refused(404, "not_found", "there is no such file")
+    return Response(data, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
+
+
+async def _unknown(request: Request, error: Any) -> Response:
+    code = "not_found" if error.status_code == 404 else "bad_method"
+    answer = refused(error.status_code, code, "nothing is here; see /openapi.json")
+    answer.headers.update(error.headers or {})  # which methods there are
+    return answer
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """What went wrong is logged, with the path and nothing of the request else; the answer says no more."""
+    logger().error("web.failed", path=request.url.path, **failure(error))
+    return refused(500, "error", "this should not have happened; the server's log says more")
+
+
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """Files in PEM form with which the server speaks TLS: the certificate with its chain, and its private key."""
+
+    file: str
+    key: str
+
+    def check(self) -> None:
+        """Raises UsageError for files that are not a certificate and its key."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.file, self.key, _no_password)
+        except ssl.SSLError as error:
+            why = error.reason or str(error)
+            raise UsageError(f"`{self.file}` and `{self.key}` are not a certificate and its key: {why}") from None
+        except OSError as error:
+            raise UsageError(f"the certificate or its key cannot be read: {error.strerror}") from None
+
+
+def _no_password() -> str:
+    raise UsageError("the certificate's key is encrypted; `serve` asks for no password")
+
+
+def own_origins(listener: socket.socket, scheme: str = "http") -> tuple[str, ...]:
+    """The URLs under which this machine's browsers reach a loopback socket; for any other socket, its address."""
+    url = url_of(listener)
+    address, _, port = url.removeprefix("http://").rpartition(":")
+    names = _LOOPBACK_NAMES if address in _LOOPBACK_NAMES else (address,)
+    return tuple(f"{scheme}://{name}:{port}" for name in names)
+
+
+async def serve(
+    store: Store,
+    listener: socket.socket,
+    tokens: AccessTokens,
+    origins: Collection[str] = (),
+    *,
+    certificate: Certificate | None = None,
+    proxy: str | None = None,
+) -> None:
+    """Serve until cancelled; then finish open requests and end the streams, within a second.
+
+    Args:
+        store: holds the runs; whoever opened it closes it.
+        listener: a socket that already listens.
+        tokens: the valid ones.
+        origins: more URLs under which people reach this server, as behind a proxy.
+        certificate: for TLS; without one it speaks plain HTTP.
+        proxy: the address of a proxy that names the client in `X-Forwarded-For`.
+    """
+    closing = anyio.Event()
+    scheme = "http" if certificate is None else "https"
+    app = application(store, tokens, [*own_origins(listener, scheme), *origins], closing=closing)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        server_header=False,
+        proxy_headers=proxy is not None,
+        forwarded_allow_ips=proxy or [],
+        ssl_certfile=certificate.file if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
+    )
+    server = BoundedServer(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_told_to_end, server, closing)
+        tasks.start_soon(server.accept, listener)
+        with anyio.CancelScope(shield=True):  # it ends by being told, in order
+            await server.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
+
+
+async def _told_to_end(server: BoundedServer, closing: anyio.Event) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        closing.set()
+        server.should_exit = True

@@ -1,0 +1,309 @@
+"""The delivery of one event, with retries."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import hmac
+import os
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+import anyio
+import httpx
+import msgspec
+import tenacity
+
+from proctor.policies.events import EVENT_TYPES
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.log import logger
+from proctor.supervisor.watch.subscriptions import Subscriptions
+
+from ..kit.values import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+    from typing import Any, TypeAlias
+
+    from proctor.policies.events import Event
+    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.watch.subscriptions import Subscription
+
+
+MEDIA = "application/cloudevents+json"
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def message_id(event: Event) -> str:
+    """The id by which a receiver recognises an event it already has."""
+    return f"{event.session_id}.{event.seq}"
+
+
+def enveloped(event: Event, store_id: str) -> bytes:
+    """An event as a CloudEvent, version 1.0, in its structured form; `subject` is the run."""
+    envelope = {
+        "specversion": "1.0",
+        "id": message_id(event),
+        "source": f"/proctor/{store_id}",
+        "type": f"proctor.{event.type}",
+        "subject": event.run_id,
+        "time": event.at,
+        "sessionid": event.session_id,
+        "data": event,
+        "datacontenttype": "application/json",
+    }
+    return _encode({name: value for name, value in envelope.items() if value not in ("", None)})
+
+
+def signed(key: bytes, id: str, body: bytes, at: int) -> dict[str, str]:
+    """The headers of a message sent at a time, in seconds since the epoch."""
+    digest = hmac.digest(key, f"{id}.{at}.".encode() + body, "sha256")
+    return {
+        "content-type": MEDIA,
+        "webhook-id": id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }
+
+
+DEFAULT_TYPES = ("tool_approval_requested", "policy_violation", "run_completed", "run_failed", "run_cancelled")
+
+
+SHORTEST = 16
+
+
+_PREFIX = "whsec_"
+"""Before a secret in base64, as Standard Webhooks writes it."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A receiver. Times are in seconds.
+
+    A try takes at most `timeout_s`; the waits between tries double from `first_wait_s` to `longest_wait_s`. What
+    the receiver refuses (4xx) is tried `refusals` times, anything else until the event is `oldest_s` old.
+    """
+
+    url: str
+    key: bytes
+    types: frozenset[str] = frozenset(DEFAULT_TYPES)
+    timeout_s: float = 10
+    first_wait_s: float = 1
+    longest_wait_s: float = 60
+    refusals: int = 5
+    oldest_s: float = 24 * 3600
+
+
+def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Target:
+    """A receiver, from what people write. Raises UsageError if it makes no sense or would send secrets in clear
+    text.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        raise UsageError(f"`{url}` is not an address for a webhook; use https://HOST/PATH")
+    if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        raise UsageError(f"`{url}` would carry what agents do in clear text; use https://, or an address on loopback")
+    unknown = sorted(set(types) - set(EVENT_TYPES))
+    if unknown:
+        raise UsageError(f"there is no event type `{unknown[0]}`; docs: Events")
+    return Target(url=url, key=_key(secret), types=frozenset(types or DEFAULT_TYPES))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _key(secret: str | None) -> bytes:
+    if not secret:
+        raise UsageError("a webhook needs a secret that its receiver knows, in PROCTOR_WEBHOOK_SECRET")
+    if len(secret) < SHORTEST:
+        raise UsageError(f"the webhook's secret must have at least {SHORTEST} characters")
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise UsageError("the webhook's secret begins with `whsec_`, but what follows is not base64") from None
+
+
+Outcome: TypeAlias = Literal["sent", "skipped", "gone"]
+
+
+_LATER = (408, 425, 429)
+"""Refusals that mean: not now."""
+
+
+_GONE = 410
+
+
+class _AgainError(Exception):
+    """It did not arrive; `refused`: the receiver rejected it."""
+
+    def __init__(self, why: str, *, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused = refused
+
+
+class _GoneError(Exception):
+    """The receiver wants no more events at all."""
+
+
+class Courier:
+    """Delivers events to one receiver, one after another."""
+
+    def __init__(self, target: Target, store_id: str, client: httpx.AsyncClient, log: Any) -> None:
+        self._target = target
+        self._store_id = store_id
+        self._client = client
+        self._log = log
+
+    async def deliver(self, event: Event) -> Outcome:
+        """Send an event until it arrives or its bound is reached; a skipped event is logged."""
+        target = self._target
+        body = enveloped(event, self._store_id)
+        tries = tenacity.AsyncRetrying(
+            sleep=anyio.sleep,
+            wait=tenacity.wait_random_exponential(multiplier=target.first_wait_s, max=target.longest_wait_s),
+            retry=tenacity.retry_if_exception_type(_AgainError),
+            stop=lambda state: self._enough(state, event),
+            before_sleep=lambda state: self._note_retry(state, event),
+            reraise=True,
+        )
+        try:
+            await tries(self._once, event, body)
+        except _AgainError as error:
+            self._log.error("webhook.skipped", event_id=message_id(event), type=event.type, why=str(error))
+            return "skipped"
+        except _GoneError:
+            self._log.error("webhook.gone", why="the receiver answered 410: nothing more is sent to it")
+            return "gone"
+        return "sent"
+
+    async def _once(self, event: Event, body: bytes) -> None:
+        target, id = self._target, message_id(event)
+        if self._age_s(event) > target.oldest_s:
+            raise _AgainError("it is older than the receiver's limit")
+        headers = signed(target.key, id, body, round(datetime.now(UTC).timestamp()))
+        try:
+            with anyio.fail_after(target.timeout_s):
+                async with self._client.stream("POST", target.url, content=body, headers=headers) as response:
+                    status = response.status_code  # what else is answered is not read
+        except TimeoutError:
+            raise _AgainError(f"no answer within {target.timeout_s:g} s") from None
+        except httpx.HTTPError as error:
+            raise _AgainError(f"{type(error).__name__}: {error}") from None
+        if status == _GONE:
+            raise _GoneError
+        if not 200 <= status < 300:
+            raise _AgainError(f"status {status}", refused=400 <= status < 500 and status not in _LATER)
+
+    def _enough(self, state: tenacity.RetryCallState, event: Event) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        if isinstance(error, _AgainError) and error.refused:
+            return state.attempt_number >= self._target.refusals
+        return self._age_s(event) > self._target.oldest_s
+
+    def _note_retry(self, state: tenacity.RetryCallState, event: Event) -> None:
+        if state.attempt_number in (1, 10, 100):
+            error = state.outcome.exception() if state.outcome else None
+            self._log.warning(
+                "webhook.again", event_id=message_id(event), attempt=state.attempt_number, why=str(error)
+            )
+
+    def _age_s(self, event: Event) -> float:
+        return 0.0 if event.at is None else (datetime.now(UTC) - event.at).total_seconds()
+
+
+class CursorFile:
+    """A place in the store's log, written whole or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> str | None:
+        """The place; None if nothing was sent yet."""
+        try:
+            return self.path.read_text(encoding="ascii").strip() or None
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeError) as error:
+            raise UsageError(f"`{self.path}` cannot be read: {error}") from None
+
+    def write(self, cursor: str) -> None:
+        """Store a place."""
+        with whole_file(self.path) as file:
+            file.write(cursor.encode("ascii"))
+
+
+@contextmanager
+def cursor_of(store: Path, url: str) -> Iterator[CursorFile]:
+    """The cursor of a receiver of a store. Raises UsageError while another process sends to it."""
+    name = f"{store.name}.webhook-{sha256(url.encode()).hexdigest()[:12]}"
+    try:
+        lock = os.open(store.with_name(f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"the webhook's place cannot be kept beside `{store}`: {(error.strerror or '').lower()}"
+        ) from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"another process sends the events of `{store}` to `{urlsplit(url).netloc}`") from None
+        yield CursorFile(store.with_name(name))
+    finally:
+        os.close(lock)
+
+
+KEPT_EVERY = 1_000
+"""Events that are passed over without being sent, after which the place is kept all the same."""
+
+
+STORE_PAUSE_S = 1.0
+
+
+async def send(store: Store, target: Target, cursor: CursorFile) -> None:
+    """Send events until cancelled, or until the receiver wants no more.
+
+    Raises UsageError when the cursor is of another store.
+    """
+    log = logger(webhook=urlsplit(target.url).netloc)
+    subscriptions = Subscriptions(store)
+    after = cursor.read()
+    async with httpx.AsyncClient(follow_redirects=False, timeout=None, trust_env=False) as client:
+        while True:
+            try:
+                async with subscriptions.subscribe(after=after or 0) as events:
+                    place = str(events.cursor)
+                    cursor.write(place)
+                    courier = Courier(target, place.rpartition(".")[0], client, log)
+                    return await _send(events, target, cursor, courier)
+            except StoreError as error:
+                if error.kind == "closed":
+                    return
+                log.warning("webhook.store_unreadable", why=str(error))
+                await anyio.sleep(STORE_PAUSE_S)
+            after = cursor.read()
+
+
+async def _send(events: Subscription, target: Target, cursor: CursorFile, courier: Courier) -> None:
+    passed = 0
+    async for event in events:
+        if event.type in target.types:
+            if await courier.deliver(event) == "gone":
+                return
+            passed = KEPT_EVERY
+        passed += 1
+        if passed >= KEPT_EVERY:
+            cursor.write(str(events.cursor))
+            passed = 0

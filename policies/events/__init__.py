@@ -1,0 +1,97 @@
+"""The event stream of a session: what every adapter says and every rule judges.
+
+Every event is a frozen record tagged by `type`. Types not known here decode to `Unrecognized`: they are
+kept as they came, never dropped and never an error.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from .policy_events import USER_MESSAGES_FULL as USER_MESSAGES_FULL
+from .policy_events import ApprovalEvent as ApprovalEvent
+from .policy_events import BudgetReserved as BudgetReserved
+from .policy_events import BudgetWarned as BudgetWarned
+from .policy_events import ErrorEvent as ErrorEvent
+from .policy_events import ErrorOccurred as ErrorOccurred
+from .policy_events import ErrorRecovered as ErrorRecovered
+from .policy_events import NetJoined as NetJoined
+from .policy_events import NetLeft as NetLeft
+from .policy_events import PolicyViolated as PolicyViolated
+from .policy_events import RunCancelled as RunCancelled
+from .policy_events import RunCompleted as RunCompleted
+from .policy_events import RunFailed as RunFailed
+from .policy_events import ToolApprovalDenied as ToolApprovalDenied
+from .policy_events import ToolApprovalExpired as ToolApprovalExpired
+from .policy_events import ToolApprovalGranted as ToolApprovalGranted
+from .policy_events import ToolApprovalRequested as ToolApprovalRequested
+from .run_events import Event as Event
+from .run_events import MessageEvent as MessageEvent
+from .run_events import MessageReceived as MessageReceived
+from .run_events import MessageSent as MessageSent
+from .run_events import MessageStreamed as MessageStreamed
+from .run_events import RecordPruned as RecordPruned
+from .run_events import RunStarted as RunStarted
+from .run_events import Scope as Scope
+from .run_events import SessionCancelled as SessionCancelled
+from .run_events import SessionCompleted as SessionCompleted
+from .run_events import SessionCreated as SessionCreated
+from .run_events import SessionEvent as SessionEvent
+from .run_events import SessionFailed as SessionFailed
+from .run_events import SessionPaused as SessionPaused
+from .run_events import SessionResumed as SessionResumed
+from .run_events import SessionStarted as SessionStarted
+from .run_events import TokenUsageUpdated as TokenUsageUpdated
+from .run_events import ToolCallCompleted as ToolCallCompleted
+from .run_events import ToolCallDenied as ToolCallDenied
+from .run_events import ToolCallFailed as ToolCallFailed
+from .run_events import ToolCallRequested as ToolCallRequested
+from .run_events import ToolCallStarted as ToolCallStarted
+from .run_events import ToolEvent as ToolEvent
+from .run_events import ToolOutcome as ToolOutcome
+from .run_events import TurnCompleted as TurnCompleted
+from .run_events import TurnEvent as TurnEvent
+from .run_events import TurnStarted as TurnStarted
+
+
+class Unrecognized(Event, tag="unrecognized", frozen=True):
+    """An event of a type this version does not know; `raw` is the whole record as it came."""
+
+    raw: dict[str, Any] = {}
+
+    @property
+    def type(self) -> str:
+        return str(self.raw.get("type", "unrecognized"))
+
+
+TERMINAL = (RunCompleted, RunFailed, RunCancelled)
+"""Exactly one of these ends a run."""
+
+
+def _leaves(cls: type[Event]) -> list[type[Event]]:
+    subclasses = cls.__subclasses__()
+    return [leaf for sub in subclasses for leaf in _leaves(sub)] if subclasses else [cls]
+
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    str(cls.__struct_config__.tag): cls for cls in _leaves(Event) if cls is not Unrecognized
+}
+"""Every known type by its tag."""
+
+
+def at_ms(at: datetime) -> int:
+    """A moment as milliseconds since the epoch; one without a zone is read as UTC."""
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1000)
+
+
+ROOMS = (
+    "codec",
+    "policy_events",
+    "run_context",
+    "calls",
+    "run_events",
+)
+"""Top first: each imports only those below it."""

@@ -1,0 +1,260 @@
+"""Events of what becomes of it: violations, budgets, nets, approvals, errors, how runs end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from .run_events import Event
+
+
+class PolicyViolated(Event, tag="policy_violation", frozen=True):
+    """A rule or a limit was broken.
+
+    Attributes:
+        policy: The policy of the stack that the rule came from.
+        stack: The name of the whole stack.
+        rule: The rule's id.
+        kind: The rule's type, the limit's name, or `net`.
+        action: What the rule asks for: `warn`, `request_approval`, `deny` or `cancel`.
+        enforcement: How far it got: `prevented` (it never ran), `interrupted` (the run was ended because of it) or
+            `observed`.
+        details: What was expected and what happened, with amounts; conditions met and missed.
+        message: What happened, in words.
+        reason: The rule's own reason for telemetry; never shown to the model.
+        tool_call_id: The call that broke it, if one did.
+        tool_name: Its tool.
+        escalated: A `deny` became a `cancel`, since the agent could not refuse the call.
+        at_end: The end of the run settled it: something was still owed.
+    """
+
+    policy: str = ""
+    stack: str = ""
+    rule: str = ""
+    kind: str = ""
+    action: str = ""
+    enforcement: str = ""
+    details: dict[str, Any] = {}
+    message: str = ""
+    reason: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    escalated: bool = False
+    at_end: bool = False
+
+
+class BudgetWarned(Event, tag="budget_warning", frozen=True):
+    """A limit has passed the fraction that its `warn_at` names, once a limit and run; a budget that runs share, once
+    in its window, told by the run that took it past.
+
+    Attributes:
+        limit: The limit's name, or the budget's: `policy/name`.
+        used: How much is used: tokens, USD, milliseconds, calls or turns, as the limit counts.
+        max: The limit, in the same unit.
+        fraction: `used` divided by `max`.
+        key: Of a budget, whose it is: the values at its `per`.
+        resets_at: Of a budget, when its window starts again, UTC.
+    """
+
+    limit: str = ""
+    used: float = 0
+    max: float = 0
+    fraction: float = 0
+    key: str = ""
+    resets_at: datetime | None = None
+
+
+class BudgetReserved(Event, tag="budget_reserved", frozen=True):
+    """What the store answered to a run that wants its share of a budget: the first time, and when that changes.
+
+    Attributes:
+        budget: The budget: `policy/name`.
+        key: Whose it is: the values at its `per`; "" where it is one for all runs.
+        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        granted: Whether there was enough left.
+        asked_for: What the run wanted it for: to `start` (one that gets nothing does not), for a `call` that waits,
+            or for what comes after `usage`.
+        used: What all runs have used of it in this window: USD, tokens, calls or ms.
+        reserved: What is set aside for the runs that go on, this one included, in the same unit.
+        max: The budget, in the same unit.
+        resets_at: When its window starts again, UTC; null where that is not known ahead, or never.
+    """
+
+    budget: str = ""
+    key: str = ""
+    counts: str = ""
+    granted: bool = True
+    asked_for: str = ""
+    used: float = 0
+    reserved: float = 0
+    max: float = 0
+    resets_at: datetime | None = None
+
+
+class NetJoined(Event, tag="net_joined", frozen=True):
+    """A net joined the run while it went on, and judges it from here.
+
+    Attributes:
+        name: The net's name.
+        net: The net as it was given: one line of shorthand, or its places and transitions.
+        attached: Which callables were attached to it, `validate` and `on_result`; what they do is not on record.
+    """
+
+    name: str = ""
+    net: Any = ""
+    attached: tuple[str, ...] = ()
+
+
+class NetLeft(Event, tag="net_left", frozen=True):
+    """A net left the run, which goes on without it; what it knew is kept.
+
+    Attributes:
+        name: The net's name.
+    """
+
+    name: str = ""
+
+
+class ApprovalEvent(Event, frozen=True):
+    """About one request for a person's approval.
+
+    Attributes:
+        approval_id: The request's id, which an answer names.
+        tool_call_id: The call that waits.
+        tool_name: Its tool.
+        tool_input: Its arguments.
+        input_digest: The SHA-256 digest of the arguments, to which a grant is bound.
+        policy_name: The policy that asks.
+        violation_kind: The type of the rule that asks, or `net`.
+        by: Who answered, as the surface that took the answer says.
+        reason: Why it is asked; in an answer, what the person wrote.
+    """
+
+    approval_id: str
+    tool_call_id: str = ""
+    tool_name: str = ""
+    tool_input: dict[str, Any] = {}
+    input_digest: str | None = None
+    policy_name: str = ""
+    violation_kind: str = ""
+    by: str | None = None
+    reason: str | None = None
+
+
+class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen=True):
+    """A call waits for a person.
+
+    Attributes:
+        held: Whether it waits; false where the agent cannot be held, and the request is only a signal.
+        ran: The call had started when the request was made.
+        expires_at: When it expires, UTC.
+        violations: The findings that ask, as the approver is shown them.
+        approvers: Who may answer: names, and groups as `@name`; anybody if it is null.
+        started_by: Who started the run, where that person may not answer; "" where that is not known, and nobody may.
+        scope: The most that one yes may cover: `once`, `run` or `session`.
+    """
+
+    held: bool = True
+    ran: bool = False
+    expires_at: datetime | None = None
+    violations: tuple[dict[str, Any], ...] = ()
+    approvers: tuple[str, ...] | None = None
+    started_by: str | None = None
+    scope: str = "once"
+
+
+class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):
+    """A person said yes, to this call with these arguments; without a request before it where an earlier yes counts
+    for this call too.
+
+    Attributes:
+        scope: What the yes covers besides: nothing (`once`), or later calls of the `run` or the `session`.
+        covers: Of such a call, the rules that may ask, each with its key: `policy/rule` or `policy/rule=key`.
+        covered_by: The approval whose yes counts for this call too; null where the yes was to this call.
+        asking: Then, what would have asked: pairs of policy and rule.
+    """
+
+    scope: str = "once"
+    covers: tuple[str, ...] = ()
+    covered_by: str | None = None
+    asking: tuple[tuple[str, str], ...] = ()
+
+
+class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied", frozen=True):
+    """A person refused the call."""
+
+
+class ToolApprovalExpired(ApprovalEvent, tag="tool_approval_expired", frozen=True):
+    """Nobody answered in time, or nobody needs to any more.
+
+    Attributes:
+        withdrawn: The call or the run was over before anybody answered.
+    """
+
+    withdrawn: bool = False
+
+
+class ErrorEvent(Event, frozen=True):
+    """About something that went wrong and did not end the run by itself.
+
+    Attributes:
+        code: What kind of error it is, for programs: `bad_line`, `call_id_reused`, `rule_failed`, ...
+        message: What went wrong, in words.
+        provider_error: The provider's own record of it.
+    """
+
+    code: str = ""
+    message: str = ""
+    provider_error: Any = None
+
+
+USER_MESSAGES_FULL = "user_messages_full"
+"""The code of an `error_occurred`: what users write from here on is not in the record of this run."""
+
+
+class ErrorOccurred(ErrorEvent, tag="error_occurred", frozen=True):
+    """Something went wrong."""
+
+
+class ErrorRecovered(ErrorEvent, tag="error_recovered", frozen=True):
+    """What went wrong is over: a retry succeeded."""
+
+
+class RunCompleted(Event, tag="run_completed", frozen=True):
+    """The agent finished: one of the three terminal events.
+
+    Attributes:
+        output: What the run gives: text, or any JSON.
+        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
+    """
+
+    output: Any = None
+    usage: dict[str, Any] = {}
+
+
+class RunFailed(Event, tag="run_failed", frozen=True):
+    """The agent, its client, the store or a policy's code failed: one of the three terminal events.
+
+    Attributes:
+        error: What failed: `code`, `message`, and the provider's details.
+        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
+    """
+
+    error: Any = None
+    usage: dict[str, Any] = {}
+
+
+class RunCancelled(Event, tag="run_cancelled", frozen=True):
+    """A policy, a person or the program ended the run: one of the three terminal events.
+
+    Attributes:
+        reason: Why it was ended, in words; of a policy, which.
+        by: Who ordered it, as `proctor kill`, the page or the app has them; "" where it was a policy or the program.
+        evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
+        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
+    """
+
+    reason: str = ""
+    by: str = ""
+    evidence: dict[str, Any] = {}
+    usage: dict[str, Any] = {}

@@ -1,0 +1,281 @@
+"""Events of what goes on in a run: messages, responses, calls, usage."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+    """One fact reported by or about a session. An adapter leaves all of these but `event_id` to the supervisor.
+
+    Attributes:
+        run_id: The run it belongs to.
+        session_id: The session it belongs to.
+        seq: Its number within the session, from 1, without gaps; the store gives it.
+        at: When it happened, UTC.
+        provider: The name of the adapter.
+        event_id: An id that makes a repeated report recognisable: a second event with it is not stored.
+        omitted_chars: How many characters of what the agent reported are left out: an event carries about 4 MiB. What
+            is left is the beginning, of a value that is no text that of its JSON.
+    """
+
+    # gc=False: an event leads to plain JSON only, never back to itself, and a run keeps very many.
+    run_id: str = ""
+    session_id: str = ""
+    seq: int = 0
+    at: datetime | None = None
+    provider: str = ""
+    event_id: str = ""
+    omitted_chars: int = 0
+
+    @property
+    def type(self) -> str:
+        """The tag this event is written with."""
+        return str(self.__struct_config__.tag)
+
+
+Scope: TypeAlias = Literal["delta", "cumulative"]
+
+
+class RunStarted(Event, tag="run_started", frozen=True):
+    """A run began: its first event.
+
+    Attributes:
+        model: The model it uses, where that is known.
+        tools: The names of the tools that the agent offers, where they are known.
+        metadata: What the run was started with: its policies, its context, the adapter's level of `gate`, labels.
+    """
+
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class MessageEvent(Event, frozen=True):
+    """A message, whole.
+
+    Attributes:
+        role: Whose words they are: `user`, `assistant`, `system`.
+        content: Text, or the provider's list of content blocks.
+    """
+
+    role: str = "assistant"
+    content: Any = None
+
+
+class MessageSent(MessageEvent, tag="message_sent", frozen=True):
+    """A message went to the model: the prompt, or what a user wrote later."""
+
+    role: str = "user"
+
+
+class MessageReceived(MessageEvent, tag="message_received", frozen=True):
+    """The model said something."""
+
+
+class MessageStreamed(Event, tag="message_streamed", frozen=True):
+    """A piece of a message that is being written; the whole of it follows as `message_received`.
+
+    Attributes:
+        role: Whose words they are.
+        delta: The piece.
+    """
+
+    role: str = "assistant"
+    delta: str = ""
+
+
+class TurnEvent(Event, frozen=True):
+    """About one turn: a response of the model and the calls it asks for.
+
+    Attributes:
+        turn: Its number within the run, from 1.
+    """
+
+    turn: int = 0
+
+
+class TurnStarted(TurnEvent, tag="turn_started", frozen=True):
+    """A response of the model began."""
+
+
+class TurnCompleted(TurnEvent, tag="turn_completed", frozen=True):
+    """A response ended, and every call it asked for."""
+
+
+class ToolEvent(Event, frozen=True):
+    """About one tool call.
+
+    Attributes:
+        tool_call_id: The call's id.
+        tool_name: The tool, as the agent's client calls it.
+        tool_input: The arguments.
+        turn: The number of the model response that asked for it, from 1; 0 is the response going on now.
+        parent_tool_call_id: On a sub-agent's calls: the call that started the sub-agent.
+    """
+
+    tool_call_id: str
+    tool_name: str
+    tool_input: dict[str, Any] = {}
+    turn: int = 0
+    parent_tool_call_id: str | None = None
+
+
+class ToolCallRequested(ToolEvent, tag="tool_call_requested", frozen=True):
+    """The model asked for a call. Nothing has run."""
+
+
+class ToolCallStarted(ToolEvent, tag="tool_call_started", frozen=True):
+    """A call was permitted and runs, or ran without asking."""
+
+
+class ToolOutcome(Event, frozen=True):
+    """How a call ended.
+
+    Attributes:
+        tool_call_id: The call's id.
+        tool_name: The tool, as the agent's client calls it.
+    """
+
+    tool_call_id: str
+    tool_name: str = ""
+
+
+class ToolCallCompleted(ToolOutcome, tag="tool_call_completed", frozen=True):
+    """A call succeeded.
+
+    Attributes:
+        tool_output: What it returned: text, or any JSON.
+    """
+
+    tool_output: Any = None
+
+
+class ToolCallFailed(ToolOutcome, tag="tool_call_failed", frozen=True):
+    """A call ran and failed, or was cut off.
+
+    Attributes:
+        error: What went wrong: text, or any JSON.
+    """
+
+    error: Any = None
+
+
+class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
+    """A call was refused. It did not run.
+
+    Attributes:
+        decision: Why: `deny`, `cancel`, `approval_denied`, `approval_expired`, `input_unknown`, ...
+        tell_model: The text that the model got.
+    """
+
+    decision: str = "deny"
+    tell_model: str | None = None
+
+
+class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
+    """Tokens and money were used.
+
+    Providers report cached tokens in one of two shapes: among the input, or beside it. A report whose cached tokens
+    are more than its input can only have them beside it: they are added to the input. The same holds for reasoning
+    and output.
+
+    Attributes:
+        scope: `delta`: used since the last report; `cumulative`: used since the run began.
+        input_tokens: Tokens of input, those read from or written to the cache included.
+        output_tokens: Tokens of output, those of reasoning included.
+        cache_read_tokens: Tokens of input read from the cache.
+        cache_write_tokens: Tokens of input written to the cache.
+        reasoning_tokens: Tokens of output that were reasoning.
+        cost_usd: What it cost in USD, where the provider says so; prices are used otherwise.
+        model: The model that used them, where that is known.
+    """
+
+    scope: Scope = "delta"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        parts = self.cache_read_tokens, self.cache_write_tokens, self.reasoning_tokens
+        if not any(parts) or not all(type(count) is int and count >= 0 for count in parts):
+            return
+        cached, reasoning = parts[0] + parts[1], parts[2]
+        for name, part in (("input_tokens", cached), ("output_tokens", reasoning)):
+            whole = getattr(self, name)
+            if type(whole) is int and 0 <= whole < part:
+                msgspec.structs.force_setattr(self, name, whole + part)
+
+
+class SessionEvent(Event, frozen=True):
+    """About the session, not one run of it.
+
+    Attributes:
+        provider_session_id: The provider's own id of it, by which it is resumed.
+        metadata: What else the provider says of it.
+    """
+
+    provider_session_id: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+class SessionCreated(SessionEvent, tag="session_created", frozen=True):
+    """The session began in this store: its first event."""
+
+
+class SessionStarted(SessionEvent, tag="session_started", frozen=True):
+    """The provider opened the session, and says its own id of it."""
+
+
+class SessionPaused(SessionEvent, tag="session_paused", frozen=True):
+    """The session stands still until somebody goes on with it."""
+
+
+class SessionResumed(SessionEvent, tag="session_resumed", frozen=True):
+    """The session was taken up again."""
+
+
+class SessionCompleted(SessionEvent, tag="session_completed", frozen=True):
+    """The session is over."""
+
+
+class SessionFailed(SessionEvent, tag="session_failed", frozen=True):
+    """The session cannot go on."""
+
+
+class SessionCancelled(SessionEvent, tag="session_cancelled", frozen=True):
+    """The session was ended."""
+
+
+class RecordPruned(Event, tag="record_pruned", frozen=True):
+    """The record of the session before this event was removed for its age; nothing can be resumed from it.
+
+    Attributes:
+        first_seq: The first event that was removed.
+        last_seq: The last one: this event comes right after it, so no number is given twice.
+        events: How many events were removed.
+        runs: How many runs.
+        violations: How many violations were recorded in them.
+        head: The digest of the last record that was removed, in hex: whoever kept it knows that it ended so.
+        by: Who removed it.
+        reason: Why.
+    """
+
+    first_seq: int = 0
+    last_seq: int = 0
+    events: int = 0
+    runs: int = 0
+    violations: int = 0
+    head: str = ""
+    by: str = ""
+    reason: str = ""

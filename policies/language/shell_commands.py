@@ -1,0 +1,196 @@
+"""`runs`: which commands a command line would run, and whether a policy names them.
+
+Where a condition permits, every command must be named by its first words, as they stand. Where it refuses, one is
+enough: options before a later word are passed over, and what nobody can tell before the line runs is a match. An
+option that is named is meant in every spelling that the program has for it, at any place.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import UnjudgeableLineError
+from ..shell.program_options import Options, WrittenOptions, options_of, written
+from ..values.json_values import texts_in
+from .facts import Facts
+from .operators import Reading
+
+if TYPE_CHECKING:
+    from ..shell.programs import LinePart
+    from ..shell.words import Shell
+
+Words: TypeAlias = Sequence[str | None]
+"""The words of a command; None where only the shell knows one."""
+
+DYNAMIC = "dynamic"
+"""The word that names, where a condition permits, what is known only when it runs: `dynamic python -c`."""
+_UNREADABLE: tuple[str | None, ...] = (None, None)
+_REDEFINES = {"git": ("-c", "--config-env", "--exec-path")}
+"""Options that give a command's own words another meaning."""
+
+
+def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Facts], bool]:
+    """The test of one value: of a list nobody knows whether it is one command or several lines."""
+    commands = NamedCommands(named)
+
+    def holds(value: Any, facts: Facts) -> bool:
+        shell: Shell = "bash" if facts.directories.shell == "bash" else "sh"
+        if reading.permits:
+            return type(value) is str and commands.admit(value, shell)
+        lines = texts_in(value) if reading.loose or type(value) is str else []
+        if isinstance(value, list | tuple) and all(type(item) is str for item in value):
+            lines = [*lines, shlex.join(value)]
+        return not lines or any(commands.reach(line, shell) for line in lines)
+
+    return holds
+
+
+class NamedCommand:
+    """A command that a `runs` names: a name, other words in their order, and options."""
+
+    __slots__ = ("_options", "_words", "_written", "understood")
+
+    def __init__(self, text: str) -> None:
+        self._words: list[str | None] = [*text.split()]
+        name, *words = text.split()
+        self._options: Options = options_of(name, *words)
+        self._written: WrittenOptions = written(words, self._options)
+        self.understood: bool = all(option in self._options.first.values() for option, _ in self._written.options)
+        """Whether the table has every option that is named."""
+
+    @property
+    def name(self) -> str:
+        return self._words[0] or ""
+
+    @property
+    def options(self) -> bool:
+        """Whether options are named."""
+        return bool(self._written.options)
+
+    def admits(self, given: Words) -> bool:
+        """Whether a command is this one, as it stands, or with the same options spelled in another way."""
+        if given[0] is None:
+            return (
+                self.name == DYNAMIC
+                and given is not _UNREADABLE
+                and [*given[1:]][: len(self._words) - 1] == (self._words[1:])
+            )
+        if [*given[: len(self._words)]] == self._words:
+            return True
+        if not self.options or not self.understood or given[0] != self.name:
+            return False
+        understood: list[str] = []
+        for word in given[1:]:
+            if word is None:
+                return False
+            understood.append(word)
+            if written(understood, self._options) == self._written:
+                return True
+        return False
+
+    def may_be(self, given: Words) -> bool:
+        """Whether a command is this one, or nobody can tell."""
+        name = given[0]
+        if name is None:
+            return True
+        named = {name.casefold(), name.rpartition("/")[2].casefold()}  # some file systems take `RM` for `rm`
+        if self.name.casefold() not in named:
+            return False
+        if not _may_follow(given[1:], self._written.others, _REDEFINES.get(self.name, ())):
+            return False
+        if not self.options or None in given:
+            return True
+        found = written([word for word in given[1:] if word is not None], self._options).options
+        return all(any(_may_mean(option, wanted) for option in found) for wanted in self._written.options)
+
+
+def _may_mean(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
+    """Whether an option is the one that is wanted; a long one may be cut short."""
+    same = given[0] == wanted[0] or (re.match("--.", given[0]) is not None and wanted[0].startswith(given[0]))
+    return same and (wanted[1] is None or wanted[1] == given[1])
+
+
+class NamedCommands:
+    """The commands that a `runs` names, each by its first words."""
+
+    __slots__ = ("_named",)
+
+    def __init__(self, named: str | Sequence[str]) -> None:
+        self._named = [NamedCommand(text) for text in ([named] if isinstance(named, str) else named)]
+
+    def admit(self, line: str, shell: Shell = "bash") -> bool:
+        """Whether every command that a line would run is known and named."""
+        found = [given for given, among_words in commands_of(line, shell) if not among_words]
+        return bool(found) and all(any(named.admits(given) for named in self._named) for given in found)
+
+    def reach(self, line: str, shell: Shell = "bash") -> bool:
+        """Whether a line would run a command that is named, or nobody can tell."""
+        return any(
+            named.may_be(command)
+            for given, among_words in commands_of(line, shell)
+            for command in (_among(given) if among_words else (given,))
+            for named in self._named
+        )
+
+
+@lru_cache(maxsize=256)
+def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], ...]:
+    """The words of each command that a line would run; `redirect` stands for a file that it writes.
+
+    True with the words of a program that is not known: what it runs, if anything, is among them.
+    """
+    from ..shell.parser import parse_line
+
+    if not line.strip():
+        return ()
+    try:
+        parts = parse_line(line, shell)
+    except UnjudgeableLineError:
+        return ((_UNREADABLE, False),)
+    by_path = {(part.command, part.argv) for part in parts if "/" in part.name}
+    return tuple(
+        (_words(part), part.among_words)
+        for part in parts
+        if part.direction != "read"
+        and (part.name == DYNAMIC or "/" in part.name or (part.command, part.argv) not in by_path)
+    )
+
+
+def _words(part: LinePart) -> Words:
+    behind = (None if n in part.unknown else word for n, word in enumerate(part.argv))
+    if part.name == DYNAMIC and not part.among_words:
+        return (None, *behind)
+    return (part.name if part.name != DYNAMIC else part.argv[0], *list(behind)[1:])
+
+
+def _among(given: Words) -> Iterator[Words]:
+    """The commands that may be among a program's words: any of them, or what it holds behind a sign, begins one."""
+    for n, word in enumerate(given[1:], start=1):
+        for name in {word or "", *re.split("[=:,@+]", word or ""), (word or "").lstrip("-"), (word or "")[2:]}:
+            if name:
+                yield (name, *given[n + 1 :])
+
+
+def _may_follow(given: Words, wanted: Sequence[str], redefining: tuple[str, ...]) -> bool:
+    """Whether words follow in their order; options, and one word behind an option, may stand between."""
+    left = list(wanted)
+    may_be_argument = False
+    for word in given:
+        if not left:
+            return True
+        if word is None or (redefining and word.startswith(redefining)):
+            return True
+        if word == left[0]:
+            left.pop(0)
+            may_be_argument = False
+        elif word.startswith("-"):
+            may_be_argument = True
+        elif may_be_argument:
+            may_be_argument = False
+        else:
+            return False
+    return not left

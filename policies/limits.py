@@ -1,0 +1,237 @@
+"""Limits of a run, budgets that runs share, and durations as people write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from .rules.rule import ClauseRecord, RuleAction
+from .values import paths
+from .values.model_base import Amount, Name, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    from .values.model_base import Complaint
+
+
+PART = r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)"
+"""One amount of time; a duration is one or several of them, the larger first."""
+
+
+_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str) -> int | None:
+    """A duration in milliseconds; None for text that is not a duration."""
+    parts = re.findall(PART, text)
+    units = [unit for _, unit in parts]
+    if not re.fullmatch(rf"\s*(?:{PART}\s*)+", text):
+        return None
+    if units != sorted(set(units), key=_MS.__getitem__, reverse=True):
+        return None
+    return sum(round(float(amount) * _MS[unit]) for amount, unit in parts)
+
+
+Fraction: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
+
+
+COUNTED = {
+    "max_cost_usd": "cost_usd",
+    "max_total_tokens": "total_tokens",
+    "max_tool_calls": "tool_calls",
+    "max_duration_ms": "duration_ms",
+    "max_running": "running",
+}
+"""What each kind of budget counts."""
+
+
+WINDOWS = ("session", "day", "month")
+
+
+SHORTEST_MS = 60_000
+"""Of a rolling window."""
+
+
+class Budget(ClauseRecord, frozen=True):
+    """An amount that runs share, whichever process runs them: reserved before it is used, settled after.
+
+    Attributes:
+        name: The budget's name; with the name of its policy it is the same budget in every run.
+        max_cost_usd: USD. A budget has exactly one of these five.
+        max_total_tokens: Tokens of input and output together.
+        max_tool_calls: Calls that started.
+        max_duration_ms: Milliseconds that runs take; `max_duration: 10h` is the same with a unit.
+        max_running: Runs that go on at once.
+        per: Paths in the run's context, such as `$.tenant` or `$.labels.team`: one budget for each value; one for all
+            runs if not given.
+        key: In place of `per`: whose share it is, as `proctor budgets` shows it, whatever the run's context says. A
+            run passes its budgets on so.
+        window: When it starts anew: `session`, `day` or `month` (UTC), or over the last `24h`; never if not given.
+        reserve: What has to be free for a run to go on, in the budget's unit: that much is set aside for its next
+            response, or as much as the run's largest response used where that is more and left. If not given: as
+            much as the largest response used, or what is left.
+        warn_at: The fraction, or fractions, at which a warning is recorded, once in a window.
+        action: What a violation asks for; a budget of anything but calls that only inherits `deny` cancels.
+    """
+
+    name: Name
+    max_cost_usd: Amount | None = None
+    max_total_tokens: Amount | None = None
+    max_tool_calls: Amount | None = None
+    max_duration_ms: Amount | None = None
+    max_running: Amount | None = None
+    per: Name | Sequence[Name] = ()
+    key: Name | None = None
+    window: Name | None = None
+    reserve: Amount | None = None
+    warn_at: Fraction | Sequence[Fraction] | None = None
+
+    @property
+    def limit(self) -> str:
+        """Which of the amounts it gives."""
+        return next(name for name in COUNTED if getattr(self, name) is not None)
+
+    @property
+    def max(self) -> float:
+        """The amount."""
+        return float(getattr(self, self.limit))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What it is kept apart by."""
+        return (self.per,) if isinstance(self.per, str) else tuple(self.per)
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """Where it warns, in order."""
+        given = self.warn_at
+        return () if given is None else tuple(sorted(given)) if isinstance(given, Sequence) else (given,)
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        given = [name for name in COUNTED if getattr(self, name) is not None]
+        if len(given) != 1:
+            names = ", ".join(f"`{name}`" for name in COUNTED)
+            given_names = "gives none" if not given else f"gives {' and '.join(f'`{name}`' for name in given)}"
+            yield tuple(given[1:2]), f"a budget counts one thing, this one {given_names}; say one of {names}"
+        for n, path in enumerate(self.paths):
+            where = ("per",) if isinstance(self.per, str) else ("per", n)
+            yield from paths.problems(path, where)
+        if self.key is not None and self.paths:
+            yield ("key",), "a budget has a `key`, or one for each value of `per`, not both"
+        if self.key is not None and self.window == "session":
+            yield ("key",), "a budget of a session is known by its session, not by a `key`"
+        yield from self._window_problems(given)
+
+    def _window_problems(self, given: Sequence[str]) -> Iterator[Complaint]:
+        if self.window is not None and self.window not in WINDOWS:
+            length = duration_ms(self.window)
+            if length is None:
+                yield (
+                    ("window",),
+                    f"`{self.window}` is not a window; use `session`, `day`, `month`, or a time such as `24h`",
+                )
+            elif length < SHORTEST_MS:
+                yield ("window",), f"`{self.window}` is too short for a window; a rolling one has a minute at least"
+        if given == ["max_running"]:
+            if self.window not in (None, "session"):
+                yield ("window",), "`max_running` counts runs that are running now: it has no window of time"
+            if self.reserve is not None:
+                yield ("reserve",), "a run takes one place of `max_running`: there is nothing to reserve"
+        if given == ["max_tool_calls"] and self.reserve is not None:
+            yield ("reserve",), "a call takes one of `max_tool_calls`: there is nothing to reserve"
+        if len(given) == 1 and self.reserve is not None and self.reserve > self.max:
+            yield ("reserve",), "`reserve` is more than the whole budget: no run could start"
+
+
+class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget as it holds for one run: whose share of it the run draws on.
+
+    Attributes:
+        budget: Its policy and its name, `policy/name`.
+        key: Whose it is: the values at its `per`, as text; "" where it is one for all.
+        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        window: `day`, `month`, the length of a rolling window in ms as text, or "".
+        max: The whole amount, in the unit of what it counts.
+        reserve: What has to be free, where the policy says so.
+        warn_at: The fractions at which it warns.
+        action: What comes of a violation.
+    """
+
+    budget: str
+    key: str
+    counts: str
+    window: str
+    max: float
+    reserve: float | None = None
+    warn_at: tuple[float, ...] = ()
+    action: str = "cancel"
+
+
+class Limit(Record, frozen=True):
+    """A limit with more to say than its number.
+
+    Attributes:
+        max: The limit, in the unit that its name says; more than it is a violation.
+        scope: `run`, or `session`: counted over all runs of the session.
+        warn_at: The fraction of it at which a warning is recorded, once.
+        action: What a violation asks for; a limit other than `max_tool_calls` that only inherits `deny` cancels.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets when a call is refused.
+        description: For people.
+    """
+
+    max: Amount
+    scope: Literal["run", "session"] = "run"
+    warn_at: Annotated[float, Meta(gt=0, le=1)] | None = None
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+
+
+LimitValue: TypeAlias = Amount | Limit | None
+
+
+class Limits(Record, frozen=True):
+    """Hard caps: each is a number from 0, or a `Limit`, and is violated when more than it is used.
+
+    Attributes:
+        max_total_tokens: Tokens of input and output together.
+        max_input_tokens: Tokens of input, cached ones included.
+        max_output_tokens: Tokens of output.
+        max_cost_usd: USD.
+        max_duration_ms: Milliseconds from the start; `max_duration: 10m` is the same with a unit.
+        max_idle_ms: Milliseconds in which nothing happens, nothing runs and nobody is asked; `max_idle: 60s`.
+        max_tool_calls: Calls that started.
+        max_turns: Responses of the model.
+    """
+
+    max_total_tokens: LimitValue = None
+    max_input_tokens: LimitValue = None
+    max_output_tokens: LimitValue = None
+    max_cost_usd: LimitValue = None
+    max_duration_ms: LimitValue = None
+    max_idle_ms: LimitValue = None
+    max_tool_calls: LimitValue = None
+    max_turns: LimitValue = None
+
+    def given(self) -> Iterator[tuple[str, Limit]]:
+        """The limits that are set, each as a full record."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Limit):
+                yield name, value
+            elif value is not None:
+                yield name, Limit(max=value)
+
+
+DURATIONS = {"max_duration": "max_duration_ms", "max_idle": "max_idle_ms"}
+"""The limits that may be written with a unit, and what they are in milliseconds."""

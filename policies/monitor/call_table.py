@@ -1,0 +1,389 @@
+"""The state of one session: its calls, its place in the stream, and what each rule has to remember.
+
+All of it is plain data, so that a snapshot is the state written down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from ..events.calls import UNREADABLE, fingerprint, is_mark_of, mark
+from ..language.facts import NamingKind
+from ..language.selectors import VirtualName
+from ..rules.machine import JudgeCall
+from ..values.json_values import is_number, parsed_output, text_of
+from .budget_checker import BudgetState
+from .limit_checker import LimitState
+from .memory import EMPTY, Memory, UserWords
+from .program import CompiledRule, Visits
+from .usage import TokenMeter
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from ..events.run_context import RunContext, Usage
+    from ..language.conditions import OutputRef
+    from ..language.facts import CallNames, Directories
+    from ..rules.machine import Finding, JudgedCall, Spend
+    from .memory import Returned
+
+
+AskedRule: TypeAlias = tuple[JudgeCall, Any, int, CompiledRule]
+"""What is asked about a call: a rule's judge, the rule's state, and the slots the call meets."""
+
+
+class States(dict[int, Any]):
+    """The state of each rule by number, made when it is first asked for."""
+
+    __slots__ = ("rules",)
+
+    def __init__(self, rules: Mapping[int, CompiledRule]) -> None:
+        self.rules = rules
+
+    def __missing__(self, number: int) -> Any:
+        state = self[number] = self.rules[number].machine.fresh()
+        return state
+
+
+class Steps:
+    """What calls that concern the same rules do to one session: visits bound to the states of its rules.
+
+    A rule that is not among the session's rules any more is not told how a call ended. `new` until the session
+    has noted that the rules are exercised.
+    """
+
+    __slots__ = ("attempts", "new", "outcomes", "remembers", "rounds", "spends", "visits")
+
+    def __init__(
+        self, visits: Visits, states: Mapping[int, Any], rules: Mapping[int, CompiledRule], broken: Mapping[str, str]
+    ) -> None:
+        self.visits = visits
+        self.new = True
+        judges: list[AskedRule] = []
+        for rule, mask, judge in visits.judges:
+            if rule.id in broken:
+                judge = _refusing(broken[rule.id])
+            if judge is not None:
+                judges.append((judge, states[rule.number], mask, rule))
+        validators: list[AskedRule] = [
+            (validate, states[r.number], mask, r) for r, mask, validate in visits.validators if r.id not in broken
+        ]
+        self.rounds = (judges, validators) if validators else (judges,)
+        self.spends: list[tuple[Spend, Any, int, CompiledRule]] = [
+            (spend, states[rule.number], mask, rule) for rule, mask, spend in visits.spends if spend is not None
+        ]
+        self.attempts = [(states[rule.number], mask, rule) for rule, mask in visits.attempts]
+        self.outcomes = [(states[r.number], mask, r) for r, mask in visits.outcomes if r.number in rules]
+        self.remembers = visits.remembers
+
+
+def _refusing(why: str) -> JudgeCall:
+    def judge(state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        raise RuntimeError(why)
+
+    return judge
+
+
+NO_STEPS = Steps(Visits(()), {}, {}, {})
+
+
+FINISHED_KEPT = 65_536
+"""The most finished calls of a run that are remembered by id; an older id counts as a new call."""
+
+
+REQUESTED, HELD, LAPSED, ALLOWED, STARTED = "requested", "held", "lapsed", "allowed", "started"
+
+
+RUNNING = (STARTED, ALLOWED)
+"""Let through, and not over."""
+
+
+UNDECIDED = (REQUESTED, HELD, LAPSED)
+"""Asked for and not let through; `lapsed`: a person refused the approval, or nobody gave it in time."""
+
+
+DENIED = b"!"
+"""How the mark of a refused call begins."""
+
+
+NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
+"""The answers for a call that no asynchronous check was asked about."""
+
+
+RuleName: TypeAlias = tuple[str, str]
+"""A rule by its policy and its id."""
+
+
+class Grant(msgspec.Struct, frozen=True, gc=False):
+    """A person's agreement to one call: this tool with this input, against these rules; None: whichever asked."""
+
+    tool: str
+    digest: str
+    rules: tuple[RuleName, ...] | None = None
+
+    def covers(self, policy: str, rule: str) -> bool:
+        """Whether the person was shown that this rule asks."""
+        return self.rules is None or (policy, rule) in self.rules
+
+
+class CallInFlight(msgspec.Struct, gc=False):
+    """One call in flight, and what the rules may ask about it.
+
+    `steps` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
+    the id of the approval it waits for, `shown` are the rules that ask for it; `kept` is the mark of an input that a
+    snapshot could not hold.
+    """
+
+    # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
+    id: str
+    name: str
+    input: Any
+    turn: int
+    memory: Memory
+    status: str = REQUESTED
+    steps: Steps = NO_STEPS
+    kind: NamingKind = ""
+    approval: str = ""
+    shown: tuple[RuleName, ...] = ()
+    kept: bytes = b""
+    grant: Grant | None = None
+    answers: Mapping[str, Any] = NO_ANSWERS
+    named: dict[VirtualName, bool] | None = None
+    keys: dict[str, list[str]] | None = None
+    mapped: dict[Any, tuple[str, ...]] | None = None
+    loose: str | None = None
+
+    @property
+    def approved(self) -> bool:
+        """Whether a person agreed to this tool with this input."""
+        return self.grant is not None
+
+    @property
+    def observed(self) -> bool:
+        """Whether it is known because it already ran, and not because it was requested."""
+        return self.status == STARTED
+
+    def goes_by(self, virtual: VirtualName) -> bool:
+        """Whether the input gives the call this name."""
+        if self.named is None:
+            self.named = {}
+        fits = self.named.get(virtual)
+        if fits is None:
+            fits = self.named[virtual] = virtual.fits(self.input)
+        return fits
+
+    @property
+    def names(self) -> CallNames:
+        """What the call goes by."""
+        return self.memory.tools.names(self.kind)
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has used so far."""
+        return self.memory.meter.run
+
+    @property
+    def context(self) -> RunContext:
+        """Who runs what."""
+        return self.memory.context
+
+    @property
+    def directories(self) -> Directories:
+        """Where the run works."""
+        return self.memory.directories
+
+    def outputs(self, ref: OutputRef) -> Returned:
+        """What earlier successful calls returned."""
+        return self.memory.returned[ref]
+
+    def user_wrote(self, text: str) -> bool:
+        """Whether a user message contains the text, not inside a longer word or number."""
+        return self.memory.words.contain(text)
+
+    def user_said(self, pattern: str, latest: bool) -> bool:
+        """Whether a pattern was found in a user message, or in the last."""
+        words = self.memory.words
+        return pattern in (words.last if latest else words.ever)
+
+    def is_again(self, name: str, input: Any) -> bool:
+        """Whether this tool with this input is the same call; what cannot be read is another."""
+        if self.name != name:
+            return False
+        try:
+            return self.input is input or is_mark_of(self.kept or mark(name, self.input), name, input)
+        except UNREADABLE:
+            return False
+
+    def loose_fingerprint(self) -> str:
+        """The same text for the same tool and input, whatever its JSON types."""
+        if self.loose is None:
+            text = self.name.casefold() + "\0" + fingerprint(_loosened(self.input)).decode()
+            self.loose = hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
+        return self.loose
+
+
+def _loosened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _loosened(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_loosened(item) for item in value]
+    return text_of(value) if is_number(value) else value
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    """Where a session stands.
+
+    `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
+    it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
+    `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
+    `earlier` those of responses before. `clashing` are the ids of calls in flight under which another call was
+    refused, until that is recorded.
+    """
+
+    # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
+    run_id: str = ""
+    runs: int = 0
+    ended: str = ""
+    count: int = 0
+    turn: int = 0
+    turn_base: int = 0
+    turn_offset: int | None = None
+    asked: bool = False
+    begun: int = 0
+    finished: dict[str, bytes] = field(default_factory=dict)
+    earlier: dict[str, bytes] = field(default_factory=dict)
+    clashing: frozenset[str] = frozenset()
+    granted: dict[str, Grant] = field(default_factory=dict)
+    exercised: frozenset[str] = frozenset()
+    violated: frozenset[str] = frozenset()
+    broken: dict[str, str] = field(default_factory=dict)
+    meter: TokenMeter = field(default_factory=TokenMeter)
+    limits: LimitState = field(default_factory=LimitState)
+    budgets: BudgetState = field(default_factory=BudgetState)
+    words: UserWords = field(default_factory=UserWords)
+
+    def session_turn(self, turn: int) -> int:
+        """The session's number for a response that a run numbers `turn`; 0 is the response going on now."""
+        if turn > 0 and self.turn_offset is None:
+            self.turn_offset = self._offset(turn)
+        return self.turn_ahead(turn)
+
+    def turn_ahead(self, turn: int) -> int:
+        """The same, of a response that is only asked about: nothing is remembered of it."""
+        if turn <= 0:
+            return max(self.turn, self.turn_base + 1)
+        return turn + (self._offset(turn) if self.turn_offset is None else self.turn_offset)
+
+    def _offset(self, turn: int) -> int:
+        """Numbers count on through the session; a client that begins at 1 again is counted on from here."""
+        return self.turn_base if turn <= self.turn_base else 0
+
+    def new_run(self, run_id: str, model: str) -> None:
+        """A run begins: call ids, turns within the run and approvals start anew."""
+        self.run_id = run_id
+        self.runs += 1
+        self.ended = ""
+        self.turn_base = self.turn
+        self.turn_offset = None if self.runs > 1 else 0
+        self.begun = 0
+        self.finished, self.earlier, self.granted = {}, {}, {}
+        self.clashing = EMPTY
+        self.meter.new_run(model)
+        if self.budgets.open or self.budgets.shut:
+            self.budgets = BudgetState()
+
+    def finish(self, call: CallInFlight, *, denied: bool = False) -> None:
+        """A call is over; only its id and its mark stay."""
+        finished = self.finished
+        try:
+            call_mark = call.kept or mark(call.name, call.input)
+        except UNREADABLE:
+            call_mark = b""  # the same as no call
+        finished[call.id] = DENIED + call_mark if denied else call_mark
+        if len(finished) > FINISHED_KEPT:
+            self._forget(finished)
+
+    def begin_turn(self, turn: int) -> None:
+        """The stream has come to this response; calls that are over are of an earlier one."""
+        if turn <= self.begun:
+            return
+        self.begun = turn
+        if self.finished:
+            self.earlier |= self.finished
+            self.finished = {}
+            if len(self.earlier) > FINISHED_KEPT:
+                self._forget(self.earlier)
+
+    def _forget(self, calls: dict[str, bytes]) -> None:
+        # Many at a time: finding the first key of a dict steps over all that were deleted before it.
+        oldest = list(islice(calls, FINISHED_KEPT // 8))
+        for id in oldest:
+            del calls[id]
+
+
+_UNPARSED: Any = object()
+
+
+class ParsedOutput(msgspec.Struct, gc=False):
+    """What a tool returned, parsed when a rule first looks."""
+
+    raw: Any
+    _parsed: Any = _UNPARSED
+
+    @property
+    def value(self) -> Any:
+        """As paths see it."""
+        if self._parsed is _UNPARSED:
+            self._parsed = parsed_output(self.raw)
+        return self._parsed
+
+    @property
+    def text(self) -> str:
+        """As it came."""
+        return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()
+
+
+CallIdentity: TypeAlias = Literal["new", "asked", "changed", "running", "over", "denied", "clash"]
+"""What a call is to the calls of its run: `asked` for and undecided, `changed`: asked for with another input,
+`running`, `over`, or `denied` before; `clash`: the id is another call's.
+"""
+
+
+def check_id(id: object) -> None:
+    """Raises TypeError for a call's id that is not text."""
+    if type(id) is not str:
+        raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
+
+
+def identify(
+    session: Session, calls: Mapping[str, CallInFlight], id: str, name: str, input: object, turn: int
+) -> CallIdentity:
+    """What the call of that id, tool and input is, if it is of response `turn` (the session's number; 0: unknown).
+
+    Ids live within their run. A client that numbers the calls of each response anew gives ids that are new ones
+    from the response on that the stream has begun. Raises one of UNREADABLE.
+    """
+    call = calls.get(id)
+    if call is not None:
+        same = call.is_again(name, input)
+        if call.status in RUNNING:
+            return "running" if same else "clash"
+        if call.name != name:
+            return "clash"
+        return "asked" if same else "changed"
+    mark = session.finished.get(id)
+    if mark is None:
+        mark = session.earlier.get(id)
+        if mark is None or turn >= session.begun:
+            return "new"
+    if not is_mark_of(mark.removeprefix(DENIED), name, input):
+        return "clash"
+    return "denied" if mark.startswith(DENIED) else "over"

@@ -1,0 +1,284 @@
+"""The eight limits: what is used, what is exceeded, and the supervisor's next deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from ..events import (
+    Event,
+    RunStarted,
+    TokenUsageUpdated,
+    ToolCallRequested,
+    ToolCallStarted,
+    TurnCompleted,
+    TurnStarted,
+)
+from ..events.calls import LimitWarning
+from ..events.run_context import Usage
+from ..rules.machine import Finding
+from ..stack.merge import LimitEntry, figure
+from .usage import TokenMeter
+
+UNITS = {
+    "max_total_tokens": "tokens",
+    "max_input_tokens": "input tokens",
+    "max_output_tokens": "output tokens",
+    "max_cost_usd": "USD",
+    "max_duration_ms": "ms",
+    "max_idle_ms": "ms idle",
+    "max_tool_calls": "tool calls",
+    "max_turns": "turns",
+}
+"""The limits, and what each counts in."""
+
+
+USD_DIGITS = 10
+"""To how many digits costs are compared: a sum of floats is a little off, three times 0.1 more than 0.3."""
+
+
+class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is used of what is not tokens, for the run and (earlier runs) the session; times in ms.
+
+    `turns_over`: the last response that is known to have ended.
+    """
+
+    calls: int = 0
+    turns: int = 0
+    turns_over: int = 0
+    started_at: int | None = None
+    active_at: int | None = None
+    now: int | None = None
+    earlier_calls: int = 0
+    earlier_turns: int = 0
+    earlier_ms: int = 0
+    longest_idle: int = 0
+    exceeded: frozenset[int] = frozenset()
+    reported: frozenset[int] = frozenset()
+    warned: frozenset[int] = frozenset()
+
+    def acted(self, now: int, *, over: bool) -> None:
+        """Something happened at `now`; the first thing of a run starts its clock."""
+        self.active_at = now if self.active_at is None else max(now, self.active_at)
+        if self.started_at is None and not over:
+            self.started_at = now
+
+
+class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit that holds, and how much of it is used.
+
+    Attributes:
+        limit: The limit's name.
+        used: How much is used, in `unit`.
+        max: The limit, in `unit`.
+        unit: What both count in: tokens, USD, ms, calls, turns.
+        scope: Of the `run`, or of the `session`.
+        policy: The member of the stack that it comes from.
+        action: What a violation asks for.
+        warn_at: The fraction at which it warns, if it does.
+        exceeded: It was passed and has been acted upon.
+    """
+
+    limit: str
+    used: float
+    max: float
+    unit: str
+    scope: str
+    policy: str
+    action: str
+    warn_at: float | None = None
+    exceeded: bool = False
+
+
+class Exceeded(NamedTuple):
+    """A limit that is exceeded, by its number in the compiled policy."""
+
+    number: int
+    finding: Finding
+
+
+_Used: TypeAlias = Callable[[LimitState, TokenMeter], float]
+
+
+class LimitJudge:
+    """The limits of a compiled policy; immutable, the state is the session's.
+
+    Limits go by their number among `entries`: `clocks` are moved by time, `moved` says which others each type
+    of event moves, and `warns` have a `warn_at`.
+    """
+
+    def __init__(self, entries: Sequence[LimitEntry], *, reject_unpriced: bool) -> None:
+        self.entries = tuple(entries)
+        self.clocks = [n for n, e in enumerate(entries) if e.name in ("max_duration_ms", "max_idle_ms")]
+        self.has_clocks = bool(self.clocks)
+        self.has_idle = any(entry.name == "max_idle_ms" for entry in entries)
+        self.warns = [n for n, e in enumerate(entries) if e.limit.warn_at is not None]
+        costs = [n for n, e in enumerate(entries) if e.name == "max_cost_usd"]
+        self.needs_prices = bool(costs)
+        self._rejecting = costs if reject_unpriced else []
+        self._used = [_used_of(entry) for entry in entries]
+        self._most: list[float] = [e.limit.max for e in entries]
+        self._calls = [n for n, e in enumerate(entries) if e.name == "max_tool_calls"]
+        self._ahead = [n for n, e in enumerate(entries) if e.name in ("max_tool_calls", "max_turns")]
+        counted = [n for n, e in enumerate(entries) if e.name in _TOKENS]
+        ahead = (ToolCallRequested, ToolCallStarted, TurnStarted, TurnCompleted)
+        self.moved: dict[type[Event], Sequence[int]] = {
+            RunStarted: range(len(entries)),
+            TokenUsageUpdated: counted,
+            **dict.fromkeys(ahead, self._ahead),
+        }
+
+    def new_run(self, state: LimitState) -> None:
+        """A run begins, and its clock with it; what the earlier ones used stays for limits of the session."""
+        state.earlier_calls += state.calls
+        state.earlier_turns += state.turns
+        if state.started_at is not None and state.active_at is not None:
+            state.earlier_ms += state.active_at - state.started_at
+        state.calls = state.turns = state.turns_over = state.longest_idle = 0
+        state.started_at = state.active_at = state.now = None
+        state.exceeded = state.reported = frozenset()
+        state.warned = frozenset(n for n in state.warned if self.entries[n].limit.scope == "session")
+
+    def exceeded_now(self, state: LimitState, meter: TokenMeter, moved: Sequence[int]) -> list[Exceeded]:
+        """The limits among those moved that are exceeded and were not before; each is named once per run."""
+        found: list[Exceeded] = []
+        for number in moved:
+            used = self._used[number](state, meter)
+            rejected = bool(meter.unpriced) and number in self._rejecting
+            if (used > self._most[number] or rejected) and number not in state.exceeded:
+                state.exceeded |= {number}
+                if number not in state.reported:
+                    state.reported |= {number}
+                    found.append(Exceeded(number, self._finding(number, used, meter if rejected else None)))
+        return found
+
+    def judge(self, state: LimitState, meter: TokenMeter, turn: int) -> list[Exceeded]:
+        """The limits that refuse a call of this response (numbered within the run)."""
+        found: list[Exceeded] = []
+        if state.exceeded:
+            refusing = [number for number in state.exceeded if self.entries[number].action != "warn"]
+            found = [Exceeded(n, self._refusal(n, self._used[n](state, meter), meter)) for n in refusing]
+        for number in self._ahead:
+            would = self._used[number](state, meter)
+            would += 1 if number in self._calls else max(0, turn - state.turns)
+            if would <= self._most[number] or number in state.exceeded:
+                continue
+            if self.entries[number].action != "warn" or number not in state.reported:
+                found.append(Exceeded(number, self._finding(number, would)))
+        if len(found) > 1:
+            found.sort(key=lambda each: each.number)
+        return found
+
+    def _refusal(self, number: int, used: float, meter: TokenMeter) -> Finding:
+        """Why a limit refuses later calls: it is used up, or what was used has no price."""
+        rejected = bool(meter.unpriced) and number in self._rejecting and used <= self._most[number]
+        return self._finding(number, used, meter if rejected else None)
+
+    def closed(self, state: LimitState, meter: TokenMeter) -> bool:
+        """Whether every call to come would be refused: of this response, until it is over, and of the next."""
+        found = self.judge(state, meter, max(state.turns, state.turns_over + 1))
+        return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
+
+    def warnings(self, state: LimitState, meter: TokenMeter) -> Iterator[LimitWarning]:
+        """The limits that have passed their `warn_at`; each once over all that it counts."""
+        for number in self.warns:
+            entry = self.entries[number]
+            used = self._used[number](state, meter)
+            if number not in state.warned and used >= entry.limit.max * (entry.limit.warn_at or 1):
+                state.warned |= {number}
+                fraction = used / entry.limit.max if entry.limit.max else 1.0
+                yield LimitWarning(limit=entry.name, used=used, max=entry.limit.max, fraction=fraction)
+
+    def uses(self, state: LimitState, meter: TokenMeter) -> tuple[LimitUse, ...]:
+        """Every limit with what is used of it."""
+        return tuple(
+            LimitUse(
+                limit=entry.name,
+                used=self._used[number](state, meter),
+                max=entry.limit.max,
+                unit=UNITS[entry.name],
+                scope=entry.limit.scope,
+                policy=entry.policy,
+                action=entry.action,
+                warn_at=entry.limit.warn_at,
+                exceeded=number in state.exceeded,
+            )
+            for number, entry in enumerate(self.entries)
+        )
+
+    def deadline(self, state: LimitState, waiting: bool) -> int | None:
+        """When, in ms since the epoch, a clock will be exceeded if nothing happens until then.
+
+        `waiting`: a call runs or is held, so that idleness does not.
+        """
+        due: list[int] = []
+        for number in self.clocks:
+            entry = self.entries[number]
+            if number in state.exceeded:
+                continue
+            if entry.name == "max_duration_ms" and state.started_at is not None:
+                earlier = state.earlier_ms if entry.limit.scope == "session" else 0
+                due.append(state.started_at + int(entry.limit.max) - earlier + 1)
+            elif entry.name == "max_idle_ms" and state.active_at is not None and not waiting:
+                due.append(state.active_at + int(entry.limit.max) + 1)
+        return min(due, default=None)
+
+    def passed(self, state: LimitState, now: int, waiting: bool) -> None:
+        """The time is `now`; it never goes back. `waiting` holds for the time since the last activity."""
+        if state.now is None or now > state.now:
+            state.now = now
+        if not waiting and state.active_at is not None:
+            state.longest_idle = max(state.longest_idle, state.now - state.active_at)
+
+    def _finding(self, number: int, used: float, unpriced: TokenMeter | None = None) -> Finding:
+        entry = self.entries[number]
+        unit, of = UNITS[entry.name], "session" if entry.limit.scope == "session" else "run"
+        if unpriced is not None:
+            models = ", ".join(unpriced.unpriced)
+            return Finding(
+                expected=f"a price for every model, so that {figure(entry.limit.max)} USD can be enforced",
+                actual=f"there is no price for {models}",
+                details={"limit": entry.name, "max": entry.limit.max, "unpriced": list(unpriced.unpriced)},
+                suggestion="give its price under `prices`",
+            )
+        return Finding(
+            expected=f"at most {figure(entry.limit.max)} {unit} in one {of}",
+            actual=f"{figure(used)} {unit}",
+            details={"limit": entry.name, "used": used, "max": entry.limit.max, "scope": entry.limit.scope},
+            suggestion=f"raise `{entry.name}`, or split the work",
+        )
+
+
+def _used_of(entry: LimitEntry) -> _Used:
+    """How to read what is used of a limit, of the run or of the session."""
+    session = entry.limit.scope == "session"
+    if entry.name not in _TOKENS:
+        return (_OF_SESSION if session else _OF_RUN)[entry.name]
+    tokens = _TOKENS[entry.name]
+    return (lambda state, meter: tokens(meter.session)) if session else (lambda state, meter: tokens(meter.run))
+
+
+def _duration(state: LimitState, meter: TokenMeter) -> int:
+    return 0 if state.started_at is None or state.now is None else state.now - state.started_at
+
+
+_OF_RUN: dict[str, _Used] = {
+    "max_tool_calls": lambda state, meter: state.calls,
+    "max_turns": lambda state, meter: state.turns,
+    "max_duration_ms": _duration,
+    "max_idle_ms": lambda state, meter: state.longest_idle,
+}
+_OF_SESSION: dict[str, _Used] = {
+    "max_tool_calls": lambda state, meter: state.calls + state.earlier_calls,
+    "max_turns": lambda state, meter: state.turns + state.earlier_turns,
+    "max_duration_ms": lambda state, meter: _duration(state, meter) + state.earlier_ms,
+    "max_idle_ms": lambda state, meter: state.longest_idle,
+}
+_TOKENS: dict[str, Callable[[Usage], float]] = {
+    "max_total_tokens": lambda usage: usage.total_tokens,
+    "max_input_tokens": lambda usage: usage.input_tokens,
+    "max_output_tokens": lambda usage: usage.output_tokens,
+    "max_cost_usd": lambda usage: round(usage.cost_usd, USD_DIGITS),
+}

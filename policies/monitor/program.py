@@ -1,0 +1,361 @@
+"""A policy compiled: its rules as machines, indexed by the tools they name. Immutable, shared by runs.
+
+The stages, each on the whole policy: check, ids and actions, machines, index. The index is filled on the first
+sight of a tool's name and remembered, so an event visits only the rules that name its tool.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..errors import Action, PolicyError
+from ..language.conditions import OutputRef
+from ..language.facts import NO_TOOLS, NoCall, ToolTable
+from ..language.predicates import compile_when
+from ..language.selectors import Subject
+from ..policy import Approval, members_of
+from ..rules.machine import Machine
+from ..rules.net_shorthand import net_of
+from ..rules.per_key import Keyed
+from ..rules.petri_net import Net, NetMachine
+from ..rules.provenance import ProvenanceMachine
+from ..rules.python_check import CheckMachine
+from ..rules.rule import Rule
+from ..stack.clauses import clauses_of, net_name, scope_of
+from ..stack.merge import checked_stack, effective_action, effective_budgets, effective_limits, price_tables
+from ..values.globs import matcher
+from ..values.paths import compile_path
+from ..values.regexes import Regex
+from .budget_checker import BudgetJudge
+from .limit_checker import LimitJudge
+from .usage import PriceBook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import TypeAlias
+
+    from ..events.run_context import RunContext, Tool
+    from ..language.facts import CallNames, NamingKind
+    from ..language.selectors import NameScope
+    from ..policy import Allow, Deny, Policy
+    from ..rules.machine import Ahead
+    from ..rules.net_shorthand import NetLine
+    from ..rules.petri_net import Mappers, OnResults, Validators
+
+
+MET_KEPT = 256
+"""How many different answers are kept for the calls of one tool."""
+
+
+class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule, tool rule or net of the stack, compiled: `policy` is the member it came from."""
+
+    number: int
+    id: str
+    kind: str
+    policy: str
+    action: Action
+    machine: Machine
+    reason: str | None = None
+    tell_model: str | None = None
+    unpreventable: str | None = None
+    description: str | None = None
+    when: Any = None
+
+
+class Visit(msgspec.Struct, frozen=True):
+    """A rule that looks at calls of a tool: the slots they meet by name alone, and those to ask about."""
+
+    rule: CompiledRule
+    mask: int
+    asks: tuple[tuple[int, Callable[[Subject], bool]], ...]
+    maybe: int
+
+    def outlook(self, ahead: Ahead) -> tuple[int, int]:
+        """The slots that every call to come meets, and those that some call may, as things stand."""
+        sure, maybe = self.mask, self.maybe
+        for n, slot in enumerate(self.rule.machine.slots):
+            if slot.outputs and maybe & 1 << n:
+                every, some = slot.outlook(ahead.names, ahead)
+                sure, maybe = sure | every << n, maybe if some else maybe & ~(1 << n)
+        return sure, maybe
+
+    def mask_of(self, call: Subject) -> int:
+        """The slots that a call meets."""
+        mask = self.mask
+        for bit, ask in self.asks:
+            if ask(call):
+                mask |= bit
+        return mask
+
+
+def visit_of(rule: CompiledRule, names: CallNames) -> Visit:
+    """How a rule looks at calls that go by these names."""
+    sure, maybe = 0, 0
+    asks = []
+    for n, slot in enumerate(rule.machine.slots):
+        bound = slot.bind(names)
+        if bound is False:
+            continue
+        maybe |= 1 << n
+        if bound is True:
+            sure |= 1 << n
+        else:
+            asks.append((1 << n, bound))
+    return Visit(rule, sure, tuple(asks), maybe)
+
+
+Met: TypeAlias = tuple[CompiledRule, int]
+"""A rule that a call concerns, with the slots the call meets."""
+
+
+Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
+"""The references that a tool's outputs are remembered for, and how to read them."""
+
+
+class Visits:
+    """The rules that a call concerns, in the stack's order, and what each of them has to do.
+
+    `judges` and `spends` say how (None: nothing), `validators` what is asked last; `attempts` want to know that
+    the call is asked for, `outcomes` how it ends; `ordinals` are the numbers of those that depend on what comes
+    next; `exercised` are the ids of those that restrict it.
+    """
+
+    __slots__ = (
+        "attempts",
+        "exercised",
+        "judges",
+        "ordinals",
+        "outcomes",
+        "remembers",
+        "rules",
+        "spends",
+        "validators",
+    )
+
+    def __init__(self, rules: Sequence[Met], remembers: Remembers = ()) -> None:
+        self.rules = rules
+        self.remembers = remembers
+        self.judges = [(rule, mask, rule.machine.judging(mask)) for rule, mask in rules]
+        validating = ((rule, mask, rule.machine.validating()) for rule, mask in rules)
+        self.validators = [(rule, mask, validate) for rule, mask, validate in validating if validate is not None]
+        self.spends = [(rule, mask, rule.machine.spending(mask)) for rule, mask in rules]
+        self.attempts = [met for met in rules if met[1] & met[0].machine.attempts]
+        self.outcomes = [met for met in rules if met[1] & met[0].machine.outcomes]
+        self.ordinals = [rule.number for rule, _ in rules if rule.machine.ordinals]
+        self.exercised = frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts)
+
+    def with_due(self, due: Iterable[int], by_number: Mapping[int, CompiledRule]) -> Visits:
+        """These and the rules that are due whatever the call's name."""
+        named = {rule.number for rule, _ in self.rules}
+        more = [(by_number[number], 0) for number in due if number not in named and number in by_number]
+        return Visits(sorted([*self.rules, *more], key=lambda met: met[0].number), self.remembers)
+
+
+class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What calls of one tool concern: rules, and references that remember their outputs.
+
+    Where the name alone decides, `fixed` is the answer for every call; otherwise `met` keeps the answers by
+    the masks that calls had, in the order of `visits`.
+    """
+
+    visits: tuple[Visit, ...]
+    remembers: Remembers
+    fixed: Visits | None
+    met: dict[tuple[int, ...], Visits]
+
+    def concerned(self, call: Subject) -> Visits:
+        """The rules that a call concerns."""
+        if self.fixed is not None:
+            return self.fixed
+        masks = tuple([visit.mask_of(call) for visit in self.visits])
+        visits = self.met.get(masks)
+        if visits is None:
+            if len(self.met) >= MET_KEPT:
+                self.met.clear()
+            seen = zip(self.visits, masks, strict=True)
+            rules = [(visit.rule, mask) for visit, mask in seen if mask or visit.rule.machine.every_call]
+            visits = self.met[masks] = Visits(rules, self.remembers)
+        return visits
+
+
+TOOLS_REMEMBERED = 4_096
+"""How many tool names the index remembers; a model may invent any number."""
+
+
+class Program:
+    """A policy's rules as machines, indexed by the tools they name; shared by sessions, from any thread."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        rules: tuple[CompiledRule, ...],
+        limits: LimitJudge,
+        budgets: BudgetJudge,
+        tools: ToolTable = NO_TOOLS,
+    ) -> None:
+        self.policy = policy
+        self.name = policy.name
+        self.rules = rules
+        self.by_number = {rule.number: rule for rule in rules}
+        self._named = {(rule.policy, id): rule for rule in rules for id in (f"{rule.policy}/{rule.id}", rule.id)}
+        self.limits = limits
+        self.budgets = budgets
+        self.tools = tools
+        self.approval = policy.approval or Approval()
+        tables = price_tables(policy)
+        self.prices = PriceBook(tables) if limits.needs_prices or budgets.needs_prices or tables else None
+        self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
+        self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
+        refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
+        self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
+        self.has_ordinals = any(rule.machine.ordinals for rule in rules)
+        self._plans: dict[NamingKind, ToolPlan] = {}
+        self._variants: dict[frozenset[int], Program] = {}
+
+    def named(self, policy: str, id: str) -> CompiledRule | None:
+        """The rule of that policy with that id, as it is called here or as it is in another stack."""
+        return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
+
+    def plan(self, kind: NamingKind) -> ToolPlan:
+        """The rules that calls of this kind concern."""
+        plan = self._plans.get(kind)
+        if plan is None:
+            if len(self._plans) >= TOOLS_REMEMBERED:
+                self._plans.clear()
+            plan = self._plans[kind] = self._planned(kind)
+        return plan
+
+    def _planned(self, kind: NamingKind) -> ToolPlan:
+        if not isinstance(kind, str | tuple):
+            raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
+        names = self.tools.names(kind)
+        looked = [(rule, visit_of(rule, names)) for rule in self.rules]
+        looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
+        remembers = [(ref, path) for ref, (matches, path) in self.references.items() if names.any(matches)]
+        asks = any(visit.asks for _, visit in looked)
+        return ToolPlan(
+            visits=tuple(visit for _, visit in looked),
+            remembers=remembers,
+            fixed=None if asks else Visits([(rule, visit.mask) for rule, visit in looked], remembers),
+            met={},
+        )
+
+    def at(self, context: RunContext) -> Program:
+        """This policy without the rules whose `when` does not hold."""
+        if not any(rule.when is not None for rule in self.rules):
+            return self
+        document, facts = msgspec.to_builtins(context), NoCall(context)
+        absent = frozenset(
+            rule.number for rule in self.rules if rule.when is not None and not rule.when(document, facts)
+        )
+        if not absent:
+            return self
+        if absent not in self._variants:
+            kept = tuple(rule for rule in self.rules if rule.number not in absent)
+            self._variants[absent] = self._with(kept)
+        return self._variants[absent]
+
+    def with_net(self, net: str | NetLine | Net, **attached: Any) -> Program:
+        """This policy with one net more, as the last rule; with every member's names; a `map` line is refused."""
+        made = net_of(net)
+        _check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
+        if not isinstance(made, Net):
+            raise ValueError("a `map` line names tools and is not a net: add it to the policy")
+        scope = scope_of(members_of(self.policy))
+        action = effective_action(self.policy, made.action, self.policy)
+        number = 1 + max((rule.number for rule in self.rules), default=-1)
+        rule = _compiled(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
+        return self._with((*self.rules, rule))
+
+    def with_rule(self, rule: CompiledRule) -> Program:
+        """This policy with a rule put back in its place."""
+        return self._with(tuple(sorted((*self.rules, rule), key=lambda each: each.number)))
+
+    def without(self, number: int) -> Program:
+        """This policy without one of its rules."""
+        return self._with(tuple(r for r in self.rules if r.number != number))
+
+    def for_tools(self, tools: Iterable[Tool]) -> Program:
+        """This program on a client whose tools these are."""
+        return Program(self.policy, self.rules, self.limits, self.budgets, ToolTable(tools))
+
+    def _with(self, rules: tuple[CompiledRule, ...]) -> Program:
+        return Program(self.policy, rules, self.limits, self.budgets, self.tools)
+
+
+def program_of(
+    policy: Policy, tools: Iterable[Tool], validators: Validators, on_results: OnResults, mappers: Mappers
+) -> Program:
+    """The program of a policy or a merged stack. Raises PolicyError, naming every problem."""
+    stack = checked_stack(policy)
+    _check_attached(stack, [*validators.items(), *on_results.items(), *mappers.items()])
+    rules = tuple(_machines(stack, validators, on_results, mappers))
+    rejects = stack.unpriced == "reject"
+    limits = LimitJudge(effective_limits(stack), reject_unpriced=rejects)
+    budgets = BudgetJudge(effective_budgets(stack), reject_unpriced=rejects)
+    return Program(stack, rules, limits, budgets, ToolTable(tools))
+
+
+def _machines(
+    stack: Policy, validators: Validators, on_results: OnResults, mappers: Mappers
+) -> Iterator[CompiledRule]:
+    for number, clause in enumerate(clauses_of(stack)):
+        record = clause.record
+        if isinstance(record, Net):
+            hooks = validators.get(record.name), on_results.get(record.name), mappers.get(record.name)
+            machine: Machine = NetMachine(record, clause.scope, *hooks)
+        else:
+            machine = _machine_of(clause.id, record, clause.scope)
+        yield _compiled(number, clause.id, clause.policy, clause.action, record, machine)
+
+
+def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:
+    """Raise PolicyError where something is attached to a net that the policy does not hold, or cannot be called."""
+    nets = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
+    if unknown := sorted({name for name, _ in attached} - nets):
+        names = ", ".join(f"`{name}`" for name in unknown)
+        raise PolicyError(f"no net is called {names}, and a validator, result hook or mapper is attached to it")
+    _check_hooks(attached)
+
+
+def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
+    """Raise PolicyError for a validator, result hook or mapper, given with its net's name, that nobody could call."""
+    for name, hook in attached:
+        if not callable(hook) or inspect.iscoroutinefunction(hook):
+            kind = "an `async` function" if callable(hook) else f"a value of type `{type(hook).__name__}`"
+            raise PolicyError(f"the validator, result hook or mapper of `{name}` is {kind}, not a plain function")
+
+
+def _machine_of(id: str, clause: Rule | Allow | Deny, scope: NameScope) -> Machine:
+    machine = clause.compile(scope)
+    if isinstance(machine, CheckMachine):
+        machine.rule_id = id
+    return Keyed(machine, clause.key) if isinstance(clause, Rule) and clause.key is not None else machine
+
+
+def _compiled(
+    number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny | Net, machine: Machine
+) -> CompiledRule:
+    return CompiledRule(
+        number=number,
+        id=id,
+        kind=machine.kind,
+        policy=policy,
+        action=action,
+        machine=machine,
+        reason=clause.reason,
+        tell_model=clause.tell_model,
+        unpreventable=getattr(clause, "unpreventable", None),
+        description=clause.description,
+        when=compile_when(clause.when) if clause.when else None,
+    )
+
+
+def _asks_user(machine: Machine) -> bool:
+    inner = machine.inner if isinstance(machine, Keyed) else machine
+    return isinstance(inner, ProvenanceMachine) and inner.from_user

@@ -1,0 +1,264 @@
+"""Adding up token reports: deltas and cumulative ones, repeated ones, resumed threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..errors import EventError, wrong_type
+from ..events import TokenUsageUpdated
+from ..events.run_context import Usage
+from ..policy import Price
+from ..values.globs import matcher
+from ..values.json_values import is_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, TypeAlias
+
+    from ..stack.merge import PriceTables
+
+
+Pricer: TypeAlias = Callable[[TokenUsageUpdated], float]
+"""USD for the tokens of one report."""
+
+
+class PriceSource(NamedTuple):
+    """How a model's tokens are priced; `id` says by what."""
+
+    id: str
+    usd: Pricer
+
+
+class PriceBook:
+    """The prices that hold for one compiled policy; models match a table's names as globs, without case."""
+
+    def __init__(self, tables: PriceTables) -> None:
+        self._open = _Table(tables.open)
+        self._locked = [(_Table(table.prices), table.caps_cost) for table in tables.locked]
+        self._reject = tables.reject
+        self._sources: dict[str, PriceSource | None] = {}
+
+    def source(self, model: str) -> PriceSource | None:
+        """How this model is priced; None if its price is unknown."""
+        if model not in self._sources:
+            if len(self._sources) > 1000:  # a stream may name any number of models
+                self._sources.clear()
+            self._sources[model] = self._find(model)
+        return self._sources[model]
+
+    def _find(self, model: str) -> PriceSource | None:
+        found = []
+        for table, caps_cost in self._locked:
+            own = table.source(model)
+            counted = own or (_public_source(model) if caps_cost else None)
+            if counted is None and caps_cost and self._reject:
+                return None
+            found.append(counted)
+        sources = [source for source in (*found, self._open.source(model)) if source is not None]
+        return _dearest(dict.fromkeys(sources)) if sources else _public_source(model)
+
+
+class _Table:
+    """The prices of one policy, by names that are globs; the first that matches counts."""
+
+    def __init__(self, prices: Mapping[str, Price]) -> None:
+        self._rows = [(matcher([name]), _OfTable(name, price)) for name, price in prices.items()]
+
+    def source(self, model: str) -> PriceSource | None:
+        named = (row for matches, row in self._rows if matches(model))
+        return next((PriceSource(f"policy:{row.name}", row.usd) for row in named), None)
+
+
+class _OfTable(NamedTuple):
+    """A row of a table."""
+
+    name: str
+    price: Price
+
+    def usd(self, report: TokenUsageUpdated) -> float:
+        """What the tokens of a report cost."""
+        return _table_usd(self.price, report)
+
+
+def _dearest(sources: Iterable[PriceSource]) -> PriceSource:
+    """Of several prices for one model, for each report the one that makes it dearest."""
+    first, *others = sources
+    if not others:
+        return first
+    pricers = [first.usd, *(source.usd for source in others)]
+    id = f"dearest of {', '.join(source.id for source in (first, *others))}"
+    return PriceSource(id, lambda report: max(usd(report) for usd in pricers))
+
+
+def _table_usd(price: Price, report: TokenUsageUpdated) -> float:
+    """A report at a table's rates; cached and reasoning tokens are part of input and output."""
+
+    def rate(given: float | None, default: float) -> float:
+        return default if given is None else given
+
+    plain_input = max(0, report.input_tokens - report.cache_read_tokens - report.cache_write_tokens)
+    plain_output = max(0, report.output_tokens - report.reasoning_tokens)
+    usd = (
+        plain_input * price.input_usd_per_mtok
+        + report.cache_read_tokens * rate(price.cache_read_usd_per_mtok, price.input_usd_per_mtok)
+        + report.cache_write_tokens * rate(price.cache_write_usd_per_mtok, price.input_usd_per_mtok)
+        + plain_output * price.output_usd_per_mtok
+        + report.reasoning_tokens * rate(price.reasoning_usd_per_mtok, price.output_usd_per_mtok)
+    )
+    return usd / 1_000_000
+
+
+@lru_cache(maxsize=256)
+def _public_source(model: str) -> PriceSource | None:
+    try:
+        import genai_prices
+    except ImportError:
+        return None
+
+    def usage(report: TokenUsageUpdated) -> Any:
+        return genai_prices.Usage(
+            input_tokens=report.input_tokens,
+            output_tokens=report.output_tokens,
+            cache_read_tokens=report.cache_read_tokens,
+            cache_write_tokens=report.cache_write_tokens,
+        )
+
+    try:
+        found = genai_prices.calc_price(usage(TokenUsageUpdated(input_tokens=1)), model_ref=model)
+    except LookupError:
+        return None
+
+    def usd(report: TokenUsageUpdated) -> float:
+        return float(genai_prices.calc_price(usage(report), model_ref=model).total_price)
+
+    return PriceSource(f"genai-prices:{found.provider.id}/{found.model.id}", usd)
+
+
+REPORTS_KEPT = 1_024
+"""How many event ids of reports are remembered, so that the same report twice counts once."""
+
+
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Totals of the run and of the session; `model` is the run's, for reports that name none.
+
+    `reported` is what the thread's cumulative figure is known to be: the last cumulative report, plus the
+    deltas since; `paid` is how much of it of each kind that has a price of its own. `fresh` until the run's first
+    cumulative report, which may go on from the thread's figure or start anew.
+    """
+
+    model: str = ""
+    run: Usage = msgspec.field(default_factory=Usage)
+    session: Usage = msgspec.field(default_factory=Usage)
+    reported: Usage = msgspec.field(default_factory=Usage)
+    paid: tuple[int, ...] = (0, 0, 0, 0, 0)
+    fresh: bool = True
+    seen: list[str] = []
+    unpriced: list[str] = []
+    priced_by: list[str] = []
+
+    def new_run(self, model: str) -> None:
+        """A run begins: its totals are zero, the thread's figure stays as the baseline."""
+        self.model = model
+        self.run = Usage()
+        self.fresh = True
+        self.unpriced = []
+
+    def add(self, event: TokenUsageUpdated, prices: PriceBook | None) -> None:
+        """Count one report. `prices` is None where nobody asks what it costs.
+
+        Raises EventError for one that cannot be true, naming the field.
+        """
+        _check(event)
+        if event.event_id:
+            if event.event_id in self.seen:
+                return
+            self.seen.append(event.event_id)
+            del self.seen[:-REPORTS_KEPT]
+        delta = self._delta(event)
+        cost = self._cost(event, self._unpaid(event), prices)
+        for name in _COUNTS:
+            grown = delta[name]
+            for usage in (self.run, self.session, self.reported):
+                setattr(usage, name, getattr(usage, name) + grown)
+        for usage in (self.run, self.session, self.reported):
+            usage.cost_usd += cost
+
+    def _delta(self, event: TokenUsageUpdated) -> dict[str, int]:
+        if event.scope == "delta":
+            return {name: getattr(event, name) for name in _COUNTS}
+        if self.fresh:
+            self.fresh = False
+            total = event.input_tokens + event.output_tokens
+            if total < self.reported.total_tokens - self.run.total_tokens:
+                # Lower than the thread was: this client counts each run from zero.
+                self.reported = msgspec.structs.replace(self.run)
+                self.paid = _kinds(self.run)
+        return {name: max(0, getattr(event, name) - getattr(self.reported, name)) for name in _COUNTS}
+
+    def _cost(self, event: TokenUsageUpdated, unpaid: tuple[int, ...], prices: PriceBook | None) -> float:
+        if event.cost_usd is not None:
+            stated = event.cost_usd if event.scope == "delta" else event.cost_usd - self.reported.cost_usd
+            return max(0.0, stated)
+        if prices is None or not any(unpaid):
+            return 0.0
+        model = event.model or self.model
+        source = prices.source(model)
+        if source is None:
+            if (model or "unknown") not in self.unpriced:
+                self.unpriced.append(model or "unknown")
+            return 0.0
+        if source.id not in self.priced_by:
+            self.priced_by.append(source.id)
+        input, read, written, output, reasoning = unpaid
+        return source.usd(
+            TokenUsageUpdated(
+                input_tokens=input + read + written,
+                cache_read_tokens=read,
+                cache_write_tokens=written,
+                output_tokens=output + reasoning,
+                reasoning_tokens=reasoning,
+            )
+        )
+
+    def _unpaid(self, event: TokenUsageUpdated) -> tuple[int, ...]:
+        """What a report adds of each kind of token that has a price of its own.
+
+        Each kind by itself, so that a report whose parts contradict its sums or an earlier report is never priced
+        below what it says.
+        """
+        now = _kinds(event)
+        if event.scope == "delta":
+            self.paid = tuple(map(sum, zip(self.paid, now, strict=True)))
+            return now
+        paid, self.paid = self.paid, tuple(map(max, self.paid, now))
+        return tuple(after - before for after, before in zip(self.paid, paid, strict=True))
+
+
+def _kinds(usage: TokenUsageUpdated | Usage) -> tuple[int, ...]:
+    """Input that was not cached, read from the cache, written to it; output, and of it reasoning."""
+    read, written, reasoning = usage.cache_read_tokens, usage.cache_write_tokens, usage.reasoning_tokens
+    plain = max(0, usage.input_tokens - read - written), max(0, usage.output_tokens - reasoning)
+    return plain[0], read, written, plain[1], reasoning
+
+
+def _check(event: TokenUsageUpdated) -> None:
+    for name in _COUNTS:
+        count = getattr(event, name)
+        if type(count) is not int:
+            raise EventError(f"`{event.type}` event: `{name}`: {wrong_type('a whole number', count)}")
+        if count < 0:
+            raise EventError(f"`{event.type}` event: `{name}` is {count}, below zero")
+    cost = event.cost_usd
+    if cost is not None and not is_number(cost):
+        raise EventError(f"`{event.type}` event: `cost_usd`: {wrong_type('an amount in USD', cost)}")
+    if cost is not None and cost < 0:
+        raise EventError(f"`{event.type}` event: `cost_usd` is {cost}, below zero")
+    if event.scope not in ("delta", "cumulative"):
+        raise EventError(f"`{event.type}` event: `scope` is neither `delta` nor `cumulative`")

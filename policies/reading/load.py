@@ -1,0 +1,272 @@
+"""Policy text, bytes and mappings to policies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from ..errors import PolicyError, Problem, read_each, wrong_type
+from ..language.selectors import NameScope, person_problems, selector_problems
+from ..policy import Policy, members_of
+from ..rules import RULES
+from ..rules.net_shorthand import line_problems
+from .convert import Converter, place_of
+from .dialects import is_contract, policies_of_tests, policy_of_contracts, rewritten
+from .schema import did_you_mean
+from .sources import SUFFIXES, read_source
+from .tree import MAX_TEXT, ListNode, MapNode, ProblemReport, Unreadable, describe, join, record_node, set_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from ..values.model_base import Complaint
+    from .tree import Node
+
+
+_NAMED = (
+    ("id", ("tool_rules", "rules"), ("id",)),
+    ("name", ("nets",), ("name", "line")),
+    ("name", ("budgets",), ("name",)),
+)
+"""What names the parts of a policy, where they stand, and under which keys."""
+
+
+def check_whole(node: MapNode, report: ProblemReport) -> None:
+    """Report what is wrong between the parts of a policy, whatever is wrong within them."""
+    for where, message in _complaints(node):
+        span, path = place_of(node, where)
+        report.add(message, span, path)
+    _check_ids(node, report)
+
+
+def _complaints(node: MapNode) -> Iterator[Complaint]:
+    aliases = node.entries.get("aliases")
+    scope = NameScope(_names(aliases)) if isinstance(aliases, MapNode) else NameScope()
+    for alias, tools in aliases.entries.items() if isinstance(aliases, MapNode) else ():
+        yield from person_problems(alias, ("aliases", alias))
+        if isinstance(tools, ListNode):
+            names = [name for name in map(_text, tools.items) if name]
+            if len(names) == len(tools.items):
+                yield from selector_problems(names, ("aliases", alias))
+    if circle := scope.circle():
+        yield ("aliases",), f"aliases go round in a circle: {' -> '.join(circle)}"
+        scope = NameScope()
+    nets = node.entries.get("nets")
+    for n, net in enumerate(nets.items if isinstance(nets, ListNode) else ()):
+        if (line := _text(net)) is not None:
+            yield from line_problems(line, ("nets", n), scope)
+        elif isinstance(net, MapNode) and (line := _text(net.entries.get("line"))) and not [*line_problems(line)]:
+            yield from line_problems(line, ("nets", n, "line"), scope)
+
+
+def _names(aliases: MapNode) -> dict[str, list[str]]:
+    """The aliases as far as they are lists of names."""
+    listed = {alias: tools.items for alias, tools in aliases.entries.items() if isinstance(tools, ListNode)}
+    return {alias: [name for item in items if (name := _text(item))] for alias, items in listed.items()}
+
+
+def _text(node: Node | None) -> str | None:
+    value = getattr(node, "value", None)
+    return value if isinstance(value, str) else None
+
+
+def _check_ids(node: MapNode, report: ProblemReport) -> None:
+    """Report ids that two rules of one policy share, and names that two nets or budgets do, naming both places."""
+    for what, parts, keys in _NAMED:
+        seen: dict[str, str] = {}
+        for rule in (rule for part in parts for rule in getattr(node.entries.get(part), "items", ())):
+            named = _named(rule, keys)
+            if named is None or (id := _text(named)) is None:
+                continue
+            if id in seen:
+                report.add(f"the {what} `{id}` is taken by {seen[id]}", named.span, named.path)
+            else:
+                line = f" on line {named.span.line}" if named.span.line else ""
+                seen[id] = f"`{rule.path}`{line}"
+
+
+def _named(rule: Node, keys: tuple[str, ...]) -> Node | None:
+    if isinstance(rule, MapNode):
+        return next((rule.entries[key] for key in keys if key in rule.entries), None)
+    return rule if "line" in keys else None
+
+
+_SOUND: WeakValueDictionary[int, Policy] = WeakValueDictionary()
+"""The very records that were checked and are sound, for as long as they live, so that none is checked twice."""
+
+
+def parse_policies(
+    source: str | bytes | dict[str, Any], *, file: str = "", format: str | None = None
+) -> list[Policy]:
+    """Read policies from text or from a mapping.
+
+    Args:
+        source: one policy, or a list of them under `policies:`; YAML may hold several documents.
+        file: the name that problems are reported under; its stem names a policy that states no name.
+        format: `yaml`, `json` or `toml`; None reads JSON where it is JSON, else YAML.
+
+    Raises:
+        PolicyError: the text is wrong; every problem is listed.
+    """
+    return read_document(source, file=file, format=format).policies
+
+
+class Document(NamedTuple):
+    """The policies of one text; `contracts` says that it is written as contracts and nothing else."""
+
+    policies: list[Policy]
+    contracts: bool
+
+
+def read_document(source: object, *, file: str, format: str | None) -> Document:
+    """Read a text or a mapping; see `parse_policies`."""
+    roots, report = read_source(source, ProblemReport(file), file, format)
+    policies = policies_of(roots, report)
+    report.raise_if_any()
+    for policy in policies:
+        _SOUND[id(policy)] = policy
+    return Document(policies, all(map(is_contract, roots)))
+
+
+def policies_of(roots: Sequence[MapNode], report: ProblemReport) -> list[Policy]:
+    """The policies that a text's documents, or parts of one, spell; what is wrong goes to the report."""
+    return [_policy(node, report) for node in policy_nodes(roots, report)]
+
+
+def check_policy(policy: Policy) -> None:
+    """Check a policy made in Python as strictly as one that is read; a stack by its members, each once.
+
+    Raises:
+        PolicyError: it is not a policy, or something in it is wrong.
+    """
+    if not isinstance(policy, Policy):
+        raise PolicyError(wrong_type("a policy", policy))
+    report = ProblemReport()
+    unknown = [member for member in members_of(policy) if _SOUND.get(id(member)) is not member]
+    for member in unknown:
+        try:
+            node = record_node(member)
+        except Unreadable as error:
+            raise PolicyError(error.message) from None
+        set_paths(node)
+        _policy(node, report, only_records=True)
+    report.raise_if_any()
+    for member in unknown:
+        _SOUND[id(member)] = member
+
+
+def policy_nodes(roots: Sequence[MapNode], report: ProblemReport) -> list[MapNode]:
+    """The policies of a text's documents, each in the standard spelling; its contracts are one policy."""
+    contracts = [root for root in roots if is_contract(root)]
+    found: list[MapNode] = []
+    for root in roots:
+        if not is_contract(root):
+            found += _nodes_of(root, report)
+        elif root is contracts[0]:
+            found.append(policy_of_contracts(contracts, report))
+    return found
+
+
+def _nodes_of(root: MapNode, report: ProblemReport) -> list[MapNode]:
+    """The policies of one document."""
+    if "tests" in root.entries:
+        return [rewritten(test, report) for test in policies_of_tests(root, report)]
+    if "policies" not in root.entries:
+        return [rewritten(root, report)]
+    for key in root.entries:
+        if key != "policies":
+            hint = did_you_mean(key, ("policies",)) or "write it in each policy of the list"
+            message = f"unknown key `{key}` beside `policies`"
+            report.add(message, root.key_span(key), join(root.path, key), hint)
+    listed = root.entries["policies"]
+    found: list[MapNode] = []
+    if not isinstance(listed, ListNode) or not listed.items:
+        report.add(f"expected a list of policies, got {_empty(listed)}", listed.span, listed.path)
+        return []
+    for item in listed.items:
+        if isinstance(item, MapNode):
+            found.append(rewritten(item, report))
+        else:
+            report.add(f"a policy is a mapping, not {describe(item)}", item.span, item.path)
+    return found
+
+
+def _empty(node: Node) -> str:
+    return "an empty one" if isinstance(node, ListNode) else describe(node)
+
+
+def _policy(node: MapNode, report: ProblemReport, *, only_records: bool = False) -> Policy:
+    policy: Policy = Converter(report, RULES, only_records=only_records).record(Policy, node)
+    check_whole(node, report)
+    return policy
+
+
+def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
+    """Read the policies of a file, or of every policy file of a directory, in name order.
+
+    A file's suffix tells its format: `.yaml`, `.yml`, `.json`, `.toml`, else YAML. The files of a directory that
+    are contracts are one policy, named after the directory.
+
+    Raises:
+        PolicyError: something cannot be read, or is wrong; every problem of every file is listed.
+    """
+    try:
+        folder = Path(os.fspath(path))
+        if not folder.is_dir():
+            return _read(folder).policies
+        return _together(folder, read_each(_read, policy_files(folder)))
+    except (OSError, TypeError, ValueError) as error:
+        if isinstance(error, PolicyError):
+            raise
+        raise PolicyError([_unreadable(path, error)]) from None
+
+
+def policy_files(folder: Path) -> list[Path]:
+    """The policy files of a directory, in name order.
+
+    Raises:
+        PolicyError: there is none.
+    """
+    files = sorted(each for each in folder.iterdir() if _is_policy_file(each))
+    if not files:
+        suffixes = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
+        message = "no policy file is in the directory"
+        raise PolicyError([Problem(message=message, file=str(folder), suggestion=f"their names end in {suffixes}")])
+    return files
+
+
+def _is_policy_file(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+
+
+def _read(path: Path) -> Document:
+    try:
+        with path.open("rb") as file:
+            data = file.read(4 * MAX_TEXT + 1)  # what is longer is refused by its length
+    except (OSError, ValueError) as error:
+        raise PolicyError([_unreadable(path, error)]) from None
+    return read_document(data, file=str(path), format=SUFFIXES.get(path.suffix.lower()))
+
+
+def _unreadable(path: object, error: Exception) -> Problem:
+    reason = getattr(error, "strerror", None) or str(error)
+    return Problem(message=f"cannot read the file: {reason.lower()}", file=str(path))
+
+
+def _together(folder: Path, documents: Sequence[Document]) -> list[Policy]:
+    """The policies of a directory; those that are contracts are one, where the first of them stands."""
+    rules = tuple(rule for each in documents if each.contracts for policy in each.policies for rule in policy.rules)
+    found: list[Policy] = []
+    for document in documents:
+        if not document.contracts:
+            found += document.policies
+        elif rules:
+            name = folder.resolve().name or "contracts"
+            found.append(msgspec.structs.replace(document.policies[0], name=name, rules=rules))
+            rules = ()
+    return found

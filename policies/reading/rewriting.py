@@ -1,0 +1,226 @@
+"""What the rewriters of other spellings share: new nodes that stand where the old ones stood."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from ..limits import DURATIONS, duration_ms
+from .schema import did_you_mean, snake_case
+from .tree import ListNode, MapNode, Scalar, describe, join
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, TypeGuard
+
+    from .tree import Node, ProblemReport
+
+
+_SPECIAL = re.compile(r"[*?\[\]]")
+
+
+_NEIGHBOUR_KEYS = {"tell_llm": "tell_model"}
+
+
+RULE_KEYS = ("action", "reason", "tell_model", "description", "when", "unpreventable")
+"""What a rewritten clause may carry besides its own keys."""
+
+
+def scalar(value: Any, at: Node) -> Scalar:
+    """A new scalar in the place of another node."""
+    return Scalar(value, at.span, at.path)
+
+
+def listing(items: list[Node], at: Node) -> ListNode:
+    """A new list in the place of another node."""
+    return ListNode(items, at.span, at.path)
+
+
+def mapping(entries: Mapping[str, Node], at: Node) -> MapNode:
+    """A new mapping in the place of another node; each key stands where its value does."""
+    return MapNode(dict(entries), {key: value.span for key, value in entries.items()}, at.span, at.path)
+
+
+def replaced(node: MapNode, entries: Mapping[str, Node], without: Iterable[str] = ()) -> MapNode:
+    """A copy of a mapping with other entries, and without some."""
+    kept = {key: value for key, value in node.entries.items() if key not in without}
+    return MapNode({**kept, **entries}, node.key_spans, node.span, node.path, node.record)
+
+
+def snake_keys(node: MapNode, report: ProblemReport) -> MapNode:
+    """A mapping of a neighbouring format with its keys in the spelling of the language."""
+    entries: dict[str, Node] = {}
+    spans = {}
+    for key, value in node.entries.items():
+        plain = snake_case(key)
+        plain = _NEIGHBOUR_KEYS.get(plain, plain)
+        if plain in entries:
+            report.add(f"`{key}` and `{plain}` mean the same", node.key_span(key), join(node.path, key))
+        entries[plain], spans[plain] = value, node.key_span(key)
+    return MapNode(entries, spans, node.span, node.path, node.record)
+
+
+def clauses(node: Node, what: str, report: ProblemReport) -> list[MapNode]:
+    """The mappings a list of clauses holds; anything else in it is reported."""
+    if not isinstance(node, ListNode):
+        report.add(f"expected a list of {what}, got {describe(node)}", node.span, node.path)
+        return []
+    found = []
+    for item in node.items:
+        if isinstance(item, MapNode):
+            found.append(snake_keys(item, report))
+        else:
+            report.add(f"expected a mapping, got {describe(item)}", item.span, item.path)
+    return found
+
+
+def expect_keys(node: MapNode, allowed: Iterable[str], report: ProblemReport) -> None:
+    """Report the keys of a clause that are not known there."""
+    names = list(allowed)
+    for key in node.entries:
+        if key not in names:
+            hint = did_you_mean(key, names) or f"known here: {', '.join(names)}"
+            report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
+
+
+def required(node: MapNode, key: str, report: ProblemReport) -> Node | None:
+    """The value at a key that must be there."""
+    if key not in node.entries:
+        report.add(f"`{key}` is missing", node.span, node.path)
+    return node.entries.get(key)
+
+
+def carried(node: MapNode) -> dict[str, Node]:
+    """The entries of a clause that every rule may carry."""
+    return {key: value for key, value in node.entries.items() if key in RULE_KEYS}
+
+
+def rule(type: str, entries: Mapping[str, Node], at: Node) -> MapNode:
+    """A rule in the place of the clause it is made from."""
+    return mapping({"type": scalar(type, at), **entries}, at)
+
+
+def stem(report: ProblemReport) -> str:
+    """What the file is called, without its suffix; "" if the text is of no file."""
+    name = PurePath(report.file).stem
+    return "" if name in ("", "-", "<stdin>") or not name.strip() else name
+
+
+def own_name(root: MapNode, report: ProblemReport, otherwise: str) -> Node:
+    """The name of a policy that states none: its file's, else that of what it is about."""
+    if name := stem(report):
+        return scalar(name, root)
+    named = root.entries.get("name", root.entries.get("tool"))
+    return named if isinstance(named, Scalar) and isinstance(named.value, str) else scalar(otherwise, root)
+
+
+def prefix_glob(prefix: str) -> str:
+    """The glob for every name that begins with a text; its own `*`, `?` and brackets are meant literally."""
+    return _SPECIAL.sub(lambda match: f"[{match[0]}]", prefix) + "*"
+
+
+def is_net(root: MapNode) -> bool:
+    """Whether a whole document is one net."""
+    return bool({"places", "transitions"} & root.entries.keys()) and "nets" not in root.entries
+
+
+def with_plain_nets(root: MapNode, report: ProblemReport) -> MapNode:
+    """A policy whose nets have the keys of this language; the node itself if they do.
+
+    A net in the other spelling refuses a call and lets the run go on, unless it or its policy says otherwise.
+    """
+    nets = root.entries.get("nets")
+    if not isinstance(nets, ListNode) or not any(_is_foreign(net) for net in nets.items):
+        return root
+    blocks = "on_violation" not in root.entries
+    lines = {net.value for net in nets.items if isinstance(net, Scalar)}
+    items: list[Node] = []
+    for net in nets.items:
+        if not isinstance(net, MapNode) or not _is_foreign(net):
+            items.append(net)
+            continue
+        plain = snake_keys(net, report)
+        for line in _map_lines(plain.entries.get("tool_mapper"), report):
+            if line.value not in lines:
+                lines.add(line.value)
+                items.append(line)
+        action: dict[str, Node] = {"action": scalar("deny", net)} if blocks and "action" not in plain.entries else {}
+        items.append(replaced(plain, action, without=("tool_mapper",)))
+    return replaced(root, {"nets": listing(items, nets)})
+
+
+def _is_foreign(net: Node) -> bool:
+    return isinstance(net, MapNode) and any(key != snake_case(key) or key == "tool_mapper" for key in net.entries)
+
+
+def _map_lines(node: Node | None, report: ProblemReport) -> list[Scalar]:
+    """The `map` lines under `toolMapper`; anything else there is reported."""
+    listed = node.items if isinstance(node, ListNode) else [] if node is None else [node]
+    found = []
+    for item in listed:
+        if isinstance(item, Scalar) and isinstance(item.value, str) and item.value.lower().split()[:1] == ["map"]:
+            found.append(item)
+        else:
+            hint = 'write `map bash.command "git push" as git-push`'
+            report.add(f"expected a `map` line, got {describe(item)}", item.span, item.path, hint)
+    return found
+
+
+_OF_BUDGETS = {"max_duration": "max_duration_ms"}
+
+
+_HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
+
+
+def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
+    """A policy whose limits and budgets of time are in milliseconds; the node itself if they are."""
+    limits, budgets = root.entries.get("limits"), root.entries.get("budgets")
+    changed: dict[str, Node] = {}
+    if _has_durations(limits, DURATIONS):
+        changed["limits"] = _plain(limits, DURATIONS, report)
+    if isinstance(budgets, ListNode) and any(_has_durations(item, _OF_BUDGETS) for item in budgets.items):
+        items = [
+            _plain(item, _OF_BUDGETS, report) if _has_durations(item, _OF_BUDGETS) else item for item in budgets.items
+        ]
+        changed["budgets"] = listing(items, budgets)
+    return replaced(root, changed) if changed else root
+
+
+def as_written(message: str, node: MapNode) -> str:
+    """A complaint about a mapping with the names of its limits as its author wrote them."""
+    for written, plain in DURATIONS.items():
+        if written in node.key_spans and plain in node.entries:
+            message = message.replace(f"`{plain}`", f"`{written}`")
+    return message
+
+
+def _has_durations(node: Node | None, durations: Mapping[str, str]) -> TypeGuard[MapNode]:
+    return isinstance(node, MapNode) and bool(durations.keys() & node.entries.keys())
+
+
+def _plain(limits: MapNode, durations: Mapping[str, str], report: ProblemReport) -> MapNode:
+    """A mapping of limits, each under its name in milliseconds."""
+    entries: dict[str, Node] = {}
+    spans = dict(limits.key_spans)
+    for key, value in limits.entries.items():
+        plain = durations.get(key, key)
+        if plain != key and plain in limits.entries:
+            message = f"`{key}` and `{plain}` are the same limit"
+            report.add(message, limits.key_span(key), join(limits.path, key), "give one of them")
+            continue
+        entries[plain], spans[plain] = value if plain == key else _in_ms(value, report), limits.key_span(key)
+    return MapNode(entries, spans, limits.span, limits.path, limits.record)
+
+
+def _in_ms(node: Node, report: ProblemReport) -> Node:
+    """A duration, or a limit whose `max` is one, in milliseconds; anything else is reported and counts as None."""
+    if isinstance(node, MapNode) and "max" in node.entries:
+        return replaced(node, {"max": _in_ms(node.entries["max"], report)})
+    if isinstance(node, MapNode) or (isinstance(node, Scalar) and node.value is None):
+        return node
+    text = node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+    length = duration_ms(text)
+    if length is None:
+        report.add(f"expected a duration with its unit, got {describe(node)}", node.span, node.path, _HINT)
+    return scalar(length or 0, node)

@@ -1,0 +1,261 @@
+"""`count` and its other spelling `max_calls`: how often a tool may or must be called."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from ..language.selectors import NameScope, Selector
+from ..values.model_base import Complaint, Natural, Positive
+from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, counted, listed, slots_of
+from .machine import RuleState as NoState
+from .rule import LARGEST, Cap, Note, Of, Owed, Roles, Rule, names, owes_nothing, restricts_tool, times
+
+BEHIND = 32
+"""How many responses a sub-agent's call may be behind, which counts in the response that asked for it; past them a
+rule with `within_turns` refuses.
+"""
+
+
+class Count(Rule, tag="count", frozen=True):
+    """At most `max`, at least `min`, or exactly `exact` calls.
+
+    Attributes:
+        tool: The calls that are counted.
+        max: The most calls that may be made.
+        min: The fewest calls, by the end of the run.
+        exact: The exact number of calls; overrides the other two.
+        of: Which calls count: those that `started`, that `completed`, or that were `attempted`.
+        within_turns: With `max`: count over this many of the latest responses.
+    """
+
+    tool: Selector
+    max: Natural | None = None
+    min: Natural | None = None
+    exact: Natural | None = None
+    of: Of = "started"
+    within_turns: Positive | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        if self.max is None and self.min is None and self.exact is None:
+            yield (), "a `count` rule needs `max`, `min` or `exact`"
+        if self.exact is None and None not in (self.min, self.max) and (self.min or 0) > (self.max or 0):
+            yield ("min",), f"`min` {self.min} is more than `max` {self.max}"
+        if self.within_turns is not None and self.max is None:
+            yield ("within_turns",), "`within_turns` goes with `max`"
+
+    roles = restricts_tool
+
+    def words(self) -> str:
+        """The rule in words."""
+        given = [(word, n) for word, n in self._figures() if n is not None]
+        parts = [*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"]
+        return f"{names(self.tool)} {' and '.join(parts)}"
+
+    def _figures(self) -> tuple[tuple[str, int | None], ...]:
+        return (("exactly", self.exact), ("at least", self.min), ("at most", self.max))
+
+    @property
+    def _most(self) -> int | None:
+        return self.max if self.exact is None else self.exact
+
+    @property
+    def _least(self) -> int:
+        return (self.min if self.exact is None else self.exact) or 0
+
+    def owes(self) -> Owed | None:
+        """So many calls, unless no value of the key need ever come, or a refused attempt will do."""
+        if not self._least or self.key is not None or self.of == "attempted":
+            return None
+        return Owed(self.tool, self._least, self.of)
+
+    def caps(self) -> Iterator[Cap]:
+        """Its maximum."""
+        if self._most is not None:
+            yield Cap((self.tool,), self._most, self.of, self.within_turns)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Its figures, as far as they are small and hold for all values of the key together."""
+        if self._most == 0:
+            return (Count(tool=self.tool, max=0),)
+        capped = self._most is not None and self._most <= LARGEST and self.within_turns is None
+        most = self._most if capped and self.key is None else None
+        owed = self.owes()
+        least = min(owed.least, LARGEST) if owed is not None else None
+        of: Of = "completed" if self.of == "completed" else "started"
+        return (Count(tool=self.tool, max=most, min=least, of=of),) if most is not None or least is not None else ()
+
+    def drawing(self) -> tuple[Note, ...]:
+        """A note in the tool's node."""
+        return tuple(Note(self.tool, f"{word} {n}") for word, n in self._figures() if n is not None)
+
+
+class MaxCalls(Rule, tag="max_calls", frozen=True):
+    """`count` with `max`.
+
+    Attributes:
+        tool: The calls that are counted.
+        max: The most calls that may be made.
+    """
+
+    tool: Selector
+    max: Natural
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return self._as_count().compile(scope)
+
+    def _as_count(self) -> Count:
+        return Count(tool=self.tool, max=self.max, key=self.key)
+
+    def roles(self) -> Roles:
+        """As `count`."""
+        return self._as_count().roles()
+
+    def words(self) -> str:
+        """As `count`."""
+        return self._as_count().words()
+
+    owes = owes_nothing
+
+    def caps(self) -> Iterator[Cap]:
+        """As `count`."""
+        return self._as_count().caps()
+
+    def outline(self) -> tuple[Rule, ...]:
+        """As `count`."""
+        return self._as_count().outline()
+
+    def drawing(self) -> tuple[Note, ...]:
+        """As `count`."""
+        return self._as_count().drawing()
+
+
+class CountState(NoState):
+    """Calls counted in all, attempts, and calls per response while `within_turns` may look back at it; `forgotten` is
+    the last response that is not counted any more.
+    """
+
+    total: int = 0
+    attempts: int = 0
+    turns: dict[int, int] = {}
+    forgotten: int = 0
+
+
+class CountMachine(Machine, judges=Count):
+    """Counts what starts; `completed` takes a call in flight for completed until it fails."""
+
+    state_type = CountState
+    restricts = 1
+
+    def __init__(self, rule: Count, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.max = rule.exact if rule.exact is not None else rule.max
+        self.min = rule.exact if rule.exact is not None else rule.min
+        self.of = rule.of
+        self.within = rule.within_turns
+        self.outcomes = 1 if rule.of == "completed" else 0
+        self.attempts = 1 if rule.of == "attempted" else 0
+        self._counts_all = self.within is None and not self.attempts
+        self._most = 0 if self.max is None else self.max
+
+    @property
+    def refuses_none(self) -> bool:
+        """Without a maximum."""
+        return self.max is None
+
+    def judging(self, mask: int) -> JudgeCall | None:
+        """Without a maximum no call is refused."""
+        if self.max is None:
+            return None
+        return self._judge_total if self._counts_all else self.judge
+
+    def _judge_total(self, state: CountState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """`judge` where every started call counts and no window looks back."""
+        return None if state.total < self._most else self.judge(state, call, mask, now)
+
+    def _used(self, state: CountState, turn: int) -> int:
+        if self.within is not None:
+            return sum(n for seen, n in state.turns.items() if seen > turn - self.within)
+        return state.attempts if self.attempts else state.total
+
+    def judge(self, state: CountState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that would exceed the maximum."""
+        if self.max is None:
+            return None
+        # An attempt is counted when it is asked for, so the one being judged is in the figure already.
+        if self.within is not None and 0 < state.forgotten > call.turn - self.within:
+            return Finding(
+                expected=f"a call of the last {self.within + BEHIND} responses",
+                actual=f"what came before response {call.turn} is forgotten",
+                details={"max": self.max, "turn": call.turn},
+                cause="step",
+            )
+        number = self._used(state, call.turn) + (not self.attempts)
+        if number <= self.max:
+            return None
+        tools = listed(self.slots[0].names)
+        window = f" in {self.within} responses" if self.within else ""
+        return Finding(
+            expected=f"at most {counted(self.max, f'{self.of} call')} of {tools}{window}",
+            actual=f"`{call.name}` would be call number {number}",
+            details={"max": self.max, "used": number - 1, "of": self.of},
+            suggestion=f"stop after {self.max}, or raise `max`",
+            cause="budget" if self.within is None else "step",
+        )
+
+    def requested(self, state: CountState, call: JudgedCall, mask: int) -> None:
+        """One attempt more."""
+        if self.attempts:
+            state.attempts += 1
+            self._add(state, call.turn, 1)
+
+    def spending(self, mask: int) -> Spend | None:
+        """Where no window looks back, only the total grows."""
+        return self._one_more if self._counts_all else self.started
+
+    def _one_more(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
+        state.total += 1
+
+    def started(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
+        """One call more."""
+        state.total += 1
+        if self.within is not None and not self.attempts:
+            self._add(state, call.turn, 1)
+
+    def failed(self, state: CountState, call: JudgedCall, mask: int) -> Finding | None:
+        """A call that failed did not complete."""
+        if self.of == "completed":
+            state.total -= 1
+            self._add(state, call.turn, -1)
+        return None
+
+    def _add(self, state: CountState, turn: int, n: int) -> None:
+        if self.within is None:
+            return
+        if n > 0 or turn in state.turns:
+            state.turns[turn] = state.turns.get(turn, 0) + n
+        for old in [seen for seen in state.turns if seen <= turn - self.within - BEHIND]:
+            del state.turns[old]
+            state.forgotten = max(state.forgotten, old)
+
+    def seen_from(self, state: CountState, now: int) -> Hashable:
+        """The total up to where it makes no difference; the rule's outline counts no attempts and has no window."""
+        return min(state.total, max(self.max or 0, self.min or 0))
+
+    def settle(self, state: CountState) -> Finding | None:
+        """Violated if there were too few; `exact` also if there were others than so many."""
+        count = state.attempts if self.of == "attempted" else state.total
+        if self.min is None or count >= self.min:
+            return None
+        return Finding(
+            expected=f"at least {counted(self.min, 'call')} of {listed(self.slots[0].names)}",
+            actual=f"{counted(count, 'call')} of {listed(self.slots[0].names)}",
+            details={"min": self.min, "used": count},
+            suggestion=f"{self.min - count} more before the end",
+        )
+
+    def closed(self, state: CountState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """One more would exceed the maximum."""
+        return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

@@ -1,0 +1,200 @@
+"""`key`: one independent instance of a rule per value, as a wrapper around its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from ..language.conditions import OutputRef
+from ..values import paths
+from ..values.json_values import given_texts
+from .machine import BOUND, Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn
+
+KEY_SHOWN = 200
+"""How much of a key a violation tells."""
+_SHARED = [""]
+"""The key of calls without a value."""
+
+
+class KeyedState(RuleState):
+    """The instance of each value, and how many calls each has seen where their order matters."""
+
+    rows: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+
+
+class Keyed(Machine):
+    """Hands each call to the instances of its values; past the bound a new value is refused."""
+
+    state_type = KeyedState
+
+    def __init__(self, machine: Machine, key: str) -> None:
+        self.inner = machine
+        self.kind = machine.kind
+        self.slots = machine.slots
+        self.phrases = machine.phrases
+        self.restricts = machine.restricts
+        self.restricts_all = machine.restricts_all
+        self.always_exercised = machine.always_exercised
+        self.ordinals = machine.ordinals
+        self.outcomes = machine.outcomes
+        self.attempts = machine.attempts
+        self._counts_denials = type(machine).denied is not Machine.denied
+        # An instance counts its own calls, whatever their names.
+        self.every_call = machine.every_call or machine.ordinals
+        self._key = key
+        self._values_at = paths.compile_path(key, loose=True)
+
+    def judging(self, mask: int) -> JudgeCall | None:
+        """Judges even where an instance refuses nothing: the instance itself may be one too many."""
+        inner = self.inner.judging(mask)
+        if inner is None:
+            return self._judge_room if mask else None
+        path, read, ordinals, untouched = self._key, self._read, self.ordinals, self.inner.fresh()
+
+        def judge(state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+            rows, keys = state.rows, call.keys
+            for key in keys[path] if keys and path in keys else read(call):
+                row = rows.get(key)
+                if row is None:
+                    if mask and len(rows) >= BOUND:
+                        return self._one_too_many(key)
+                    row = untouched
+                if finding := inner(row, call, mask, state.counts.get(key, 0) if ordinals else 0):
+                    return _told_of(finding, self._keys(call))
+            return None
+
+        return judge
+
+    def spending(self, mask: int) -> Spend | None:
+        """An instance whose calls follow each other counts each of them."""
+        if self.ordinals:
+            return self.started
+        inner = self.inner.spending(mask)
+        if inner is None:
+            return None
+        path, read = self._key, self._read
+
+        def spend(state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
+            rows, keys = state.rows, call.keys
+            for key in keys[path] if keys and path in keys else read(call):
+                row = rows.get(key)
+                inner(self._row(state, key) if row is None else row, call, mask, 0)
+
+        return spend
+
+    @property
+    def outputs(self) -> tuple[OutputRef, ...]:
+        """What the rule wants remembered of earlier calls' outputs."""
+        return self.inner.outputs
+
+    def load(self, data: Any) -> KeyedState:
+        """A state from its stored form. Raises msgspec.ValidationError."""
+        state = msgspec.convert(data, KeyedState, str_keys=True)
+        state.rows = {key: self.inner.load(row) for key, row in state.rows.items()}
+        return state
+
+    def _keys(self, call: JudgedCall) -> list[str]:
+        keys = call.keys
+        return keys[self._key] if keys and self._key in keys else self._read(call)
+
+    def _read(self, call: JudgedCall) -> list[str]:
+        """The values at `key`, read once for all rules with the same key."""
+        values = self._values_at(call.input)
+        if len(values) == 1 and type(values[0]) is str and values[0]:
+            keys = values
+        else:
+            keys = list(dict.fromkeys(given_texts(values))) or _SHARED
+        if call.keys is None:
+            call.keys = {}
+        call.keys[self._key] = keys
+        return keys
+
+    def _row(self, state: KeyedState, key: str) -> Any:
+        row = state.rows.get(key)
+        if row is None:
+            row = self.inner.fresh()
+            if len(state.rows) < BOUND:
+                state.rows[key] = row
+        return row
+
+    def judge(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse what an instance refuses."""
+        judge = self.judging(mask)
+        return None if judge is None else judge(state, call, mask, now)
+
+    def _judge_room(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse only what would need one instance too many."""
+        if len(state.rows) >= BOUND:
+            for key in self._keys(call):
+                if key not in state.rows:
+                    return self._one_too_many(key)
+        return None
+
+    def _one_too_many(self, key: str) -> Finding:
+        return Finding(
+            expected=f"at most {BOUND:,} different values at `{self._key}`",
+            actual=f"`{key[:80]}` is one more",
+            details={"keys": [key[:KEY_SHOWN]]},
+            cause="input",
+        )
+
+    def requested(self, state: KeyedState, call: JudgedCall, mask: int) -> None:
+        """Tell the instances."""
+        for key in self._keys(call):
+            self.inner.requested(self._row(state, key), call, mask)
+
+    def started(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
+        """Tell the instances, and count for each."""
+        for key in self._keys(call):
+            if key not in state.rows and not mask:
+                continue  # an instance begins with the first call that the rule names
+            self.inner.started(self._row(state, key), call, mask, state.counts.get(key, 0))
+            if self.ordinals and key in state.rows:
+                state.counts[key] = state.counts.get(key, 0) + 1
+
+    def completed(self, state: KeyedState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """Tell the instances."""
+        for key in self._keys(call):
+            self.inner.completed(self._row(state, key), call, mask, output)
+
+    def failed(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
+        """Tell the instances; the first finding stands for all."""
+        findings = [self.inner.failed(self._row(state, key), call, mask) for key in self._keys(call)]
+        return next(filter(None, findings), None)
+
+    def denied(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
+        """Tell the instances; the first finding stands for all. Where denials say nothing, none begins."""
+        if not self._counts_denials:
+            return None
+        findings = [self.inner.denied(self._row(state, key), call, mask) for key in self._keys(call)]
+        return next(filter(None, findings), None)
+
+    def settle(self, state: KeyedState) -> Finding | None:
+        """What an instance still owes."""
+        return next(filter(None, map(self.inner.settle, state.rows.values())), None)
+
+    def closed(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Every instance refuses the tool, and so would a new one."""
+        if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, ahead):
+            return False
+        return all(
+            self.inner.closed(row, sure, maybe, state.counts.get(key, 0), ahead) for key, row in state.rows.items()
+        )
+
+    def seen_from(self, state: KeyedState, now: int) -> Hashable:
+        """Where the instances stand, whatever their values."""
+        return frozenset(self.inner.seen_from(row, state.counts.get(key, 0)) for key, row in state.rows.items())
+
+    def describe(self, state: KeyedState) -> str:
+        """The instances in words."""
+        shown = [f"{key or 'no value'}: {self.inner.describe(row)}" for key, row in list(state.rows.items())[:5]]
+        more = f"; {len(state.rows) - 5} more" if len(state.rows) > 5 else ""
+        return "; ".join(shown) + more or "no instance yet"
+
+
+def _told_of(finding: Finding, keys: list[str]) -> Finding:
+    """What an instance found, and for which values of the call."""
+    return msgspec.structs.replace(finding, details={**finding.details, "keys": [key[:KEY_SHOWN] for key in keys]})

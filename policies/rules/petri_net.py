@@ -1,0 +1,553 @@
+"""A Petri net as a rule: a call is let through where a transition that covers it is enabled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..errors import wrong_type
+from ..language.facts import CallNames
+from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
+from ..values.foreign_code import isolated
+from ..values.model_base import Name, Natural, Positive, Record, circle
+from .machine import EVERY_SLOT, Finding, JudgedCall, Machine, RuleState, ToolReturn
+from .refusal import CheckAnswer, refusal
+from .rule import LARGEST, Cap, Roles, Statement, owes_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Iterator
+    from typing import TypeAlias
+
+    from ..errors import RefusalCause
+    from ..language.selectors import Bound, Subject, VirtualName
+    from ..values.model_base import Complaint, Where
+    from .machine import Ahead, JudgeCall
+
+
+MAX_SILENT = 10_000
+"""How many transitions without tools may fire by themselves at once; a net past it refuses."""
+
+
+class Transition(Record, frozen=True):
+    """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion.
+
+    Attributes:
+        name: Its name within the net.
+        type: `auto` fires at the call, `manual` asks a person first.
+        inputs: The places it takes a token from; named twice, two.
+        outputs: The places it gives a token to.
+        tools: The calls it covers; without any it fires by itself as soon as it is enabled.
+        deferred: Its outputs are given when the call succeeds, not when it starts.
+    """
+
+    name: Name
+    type: Literal["auto", "manual"] = "auto"
+    inputs: tuple[Name, ...] = ()
+    outputs: tuple[Name, ...] = ()
+    tools: tuple[Name | ToolWhere, ...] = ()
+    deferred: bool = False
+
+    def enabled(self, marking: Mapping[str, int]) -> bool:
+        """Whether the places that it takes from hold enough tokens."""
+        return all(marking.get(place, 0) >= tokens for place, tokens in Counter(self.inputs).items())
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        if self.tools:
+            yield from selector_problems(self.tools, ("tools",))
+        else:
+            if self.type == "manual":
+                yield ("type",), "a manual transition names the tools it asks about"
+            if self.deferred:
+                yield ("deferred",), "a deferred transition names the tools it waits for"
+
+
+class Net(Statement, frozen=True):
+    """A Petri net over tools; a token that a place has no `capacity` for is dropped.
+
+    Attributes:
+        name: The net's name, which is its rule id.
+        places: The places.
+        initial_marking: Tokens at the start, by place; 0 if not given.
+        capacity: The most tokens a place may hold; more are dropped.
+        transitions: The transitions.
+        terminal_places: Places that a token must have reached by the end.
+        free_tools: Tools that are not the net's business.
+    """
+
+    name: Name
+    places: tuple[Name, ...]
+    initial_marking: dict[str, Natural] = {}
+    capacity: dict[str, Positive] = {}
+    transitions: tuple[Transition, ...] = ()
+    terminal_places: tuple[Name, ...] = ()
+    free_tools: tuple[Name | ToolWhere, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types: places that do not exist, names used twice, silent cycles."""
+        yield from super().problems()
+        yield from _repeated(self.places, "place", ("places",))
+        yield from _repeated([t.name for t in self.transitions], "transition", ("transitions",))
+        places = set(self.places)
+        missing = ((where, place) for where, place in self._places_named() if place not in places)
+        yield from ((where, f"net `{self.name}` has no place `{place}`") for where, place in missing)
+        if self.free_tools:
+            yield from selector_problems(self.free_tools, ("free_tools",))
+        if any(not t.tools for t in self.transitions):
+            large = (place for place, tokens in self.initial_marking.items() if tokens >= MAX_SILENT)
+            yield from (
+                (
+                    ("initial_marking", place),
+                    f"a net with transitions without tools starts with less than {MAX_SILENT:,} tokens",
+                )
+                for place in large
+            )
+        if cycle := silent_cycle(self.transitions):
+            yield ("transitions",), f"transitions without tools go round in a circle: {' -> '.join(cycle)}"
+
+    def roles(self) -> Roles:
+        """Transitions restrict their tools; those that put tokens somewhere take them as evidence."""
+        named = [t for t in self.transitions if t.tools]
+        free = (self.free_tools,) if self.free_tools else ()
+        return Roles(tuple(t.tools for t in named), tuple(t.tools for t in named if t.outputs), free)
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"net `{self.name}`"
+
+    owes = owes_nothing
+
+    def caps(self) -> Iterator[Cap]:
+        """Tools of one transition only, each firing of which takes tokens that nothing gives back."""
+        named = [t for t in self.transitions if t.tools]
+        given = {place for t in self.transitions for place in t.outputs}
+        if len(named) != 1 or self.free_tools or named[0].deferred:
+            return
+        for place in sorted(set(named[0].inputs) - given):
+            yield Cap((named[0].tools,), self.initial_marking.get(place, 0) // named[0].inputs.count(place))
+
+    @property
+    def followable(self) -> bool:
+        """Whether nothing is lost by looking only at calls that end before the next one comes."""
+        return all(t.tools for t in self.transitions) or not any(t.deferred for t in self.transitions)
+
+    def _places_named(self) -> Iterator[tuple[Where, str]]:
+        """Every place that is spoken of, and where."""
+        for field in ("initial_marking", "capacity"):
+            yield from (((field, place), place) for place in getattr(self, field))
+        yield from ((("terminal_places", n), place) for n, place in enumerate(self.terminal_places))
+        for n, transition in enumerate(self.transitions):
+            for side in ("inputs", "outputs"):
+                yield from ((("transitions", n, side, m), p) for m, p in enumerate(getattr(transition, side)))
+
+
+def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) -> Iterator[Complaint]:
+    seen: set[str] = set()
+    for n, name in enumerate(names):
+        if name in seen:
+            yield (*where, n), f"{what} `{name}` is named twice"
+        seen.add(name)
+
+
+def silent_cycle(transitions: tuple[Transition, ...]) -> tuple[str, ...]:
+    """A circle of transitions without tools, each feeding the next, by name; empty if there is none."""
+    silent = [t for t in transitions if not t.tools]
+    takers: dict[str, list[str]] = {}
+    for transition in silent:
+        for place in transition.inputs:
+            takers.setdefault(place, []).append(transition.name)
+    feeds = {t.name: [name for place in t.outputs for name in takers.get(place, ())] for t in silent}
+    feeds |= {t.name: [*feeds[t.name], t.name] for t in silent if not t.inputs}
+    return circle(feeds)
+
+
+Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], CheckAnswer]
+"""False, a text that says why, or a `Refuse` blocks the call; `state.meta` is the validator's to keep."""
+
+
+OnResult: TypeAlias = Callable[[JudgedCall, Transition, ToolReturn, "NetState"], None]
+"""Told of each deferred transition's success; it may keep something in `state.meta`."""
+
+
+Mapper: TypeAlias = Callable[[JudgedCall], str | Collection[str] | None]
+"""Gives the name or the names by which a call goes too for a net; None for none."""
+
+
+Validators: TypeAlias = Mapping[str, Validator]
+
+
+OnResults: TypeAlias = Mapping[str, OnResult]
+
+
+Mappers: TypeAlias = Mapping[str, Mapper]
+"""By the net's name."""
+
+
+Stance: TypeAlias = Literal["free", "abstain", "gated", "blocked"]
+"""What a net answers to a call."""
+
+
+Tell: TypeAlias = Callable[[Transition], None]
+
+
+class NetState(RuleState):
+    """How a net stands in one session.
+
+    Attributes:
+        marking: Tokens by place.
+        waiting: The deferred transitions that wait for a call's success, by the call's id.
+        meta: What validators keep: theirs alone.
+        overrun: More transitions were to fire by themselves at once than are followed; the net refuses from then on.
+    """
+
+    marking: dict[str, int] = {}
+    waiting: dict[str, list[int]] = {}
+    meta: dict[str, Any] = {}
+    overrun: bool = False
+
+
+class _View(NamedTuple):
+    """A net under one name of a call: masks that say whether the name is free, whether transitions name it, and which
+    of them admit it.
+    """
+
+    free: int
+    named: int
+    admits: tuple[int, ...]
+
+
+class _MappedSlot(Slot):
+    """The calls that go for a net by a name of its mapper's, and that it names so."""
+
+    def __init__(self, scope: NameScope, meets: Callable[[Any], bool]) -> None:
+        super().__init__((), scope, permits=False)
+        self._meets = meets
+
+    def bind(self, names: CallNames) -> Bound:
+        """Only the call tells."""
+        return self._meets
+
+
+class NetMachine(Machine):
+    """Judges on the marking; every transition that covers a name of the call and is enabled lets it through.
+
+    A call with several names must be acceptable under each, and fires a transition once.
+    """
+
+    kind = "net"
+    state_type = NetState
+
+    def __init__(
+        self,
+        net: Net,
+        scope: NameScope,
+        validate: Validator | None = None,
+        on_result: OnResult | None = None,
+        mapper: Mapper | None = None,
+    ) -> None:
+        self.net = net
+        self.validate = validate
+        self.on_result = on_result
+        self.mapper = mapper
+        self._slots: list[Slot] = []
+        self._needs = [tuple(Counter(t.inputs).items()) for t in net.transitions]
+        self._silent = [n for n, t in enumerate(net.transitions) if not t.tools]
+        # The first declared fires, autos before manuals.
+        self._order = sorted(range(len(net.transitions)), key=lambda n: net.transitions[n].type == "manual")
+        self._by_name = [self._view(scope, own=True), self._view(scope, acts=True)]
+        virtual = [self._view(scope, virtual_names=(name,)) for name in scope.virtual_names]
+        self._views = [*self._by_name, *virtual]
+        self.slots = tuple(self._slots)
+        self.restricts = sum(view.named for view in self._views)
+        if mapper is not None:
+            self._slots = []
+            self._mapped = self._view(scope, own=True)
+            self.restricts |= 1 << len(self.slots)
+            self.slots = (*self.slots, _MappedSlot(scope, self._named_by_mapper))
+        self.outcomes = EVERY_SLOT if any(t.deferred for t in net.transitions) else 0
+
+    def _view(
+        self, scope: NameScope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
+    ) -> _View:
+        def slot(selector: Any, permits: bool) -> int:
+            if not selector:
+                return 0
+            made = Slot(selector, scope, permits=permits, own=own, acts=acts, virtual_names=virtual_names)
+            self._slots.append(made)
+            return 1 << (len(self._slots) - 1)
+
+        free = slot(self.net.free_tools, permits=True)
+        named = sum(slot(t.tools, permits=False) for t in self.net.transitions)
+        admits = tuple(slot(t.tools, permits=True) for t in self.net.transitions)
+        return _View(free, named, admits)
+
+    def _looks(self, call: JudgedCall | None, mask: int) -> Iterator[tuple[_View, int]]:
+        """The net under each name of a call, with the slots that the call meets under it.
+
+        What the mapper raises comes out.
+        """
+        for view in self._views:
+            yield view, mask
+        if call is not None and self.mapper is not None:
+            for name in self._mapped_names(call, self.mapper):
+                bound = ((1 << n, slot.bind(CallNames((name,)))) for n, slot in enumerate(self._slots))
+                yield self._mapped, sum(bit for bit, met in bound if met is True or (met and met(call)))
+
+    def _mapped_names(self, call: JudgedCall, mapper: Mapper) -> Collection[str]:
+        if call.mapped is None:
+            call.mapped = {}
+        if self not in call.mapped:
+            given = isolated(mapper, call)
+            names = () if given is None else (given,) if isinstance(given, str) else given
+            if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(n, str) for n in names):
+                raise TypeError(
+                    wrong_type(f"a name, or a list of names, from the mapper of `{self.net.name}`", given)
+                )
+            call.mapped[self] = tuple(dict.fromkeys(names))
+        return call.mapped[self]
+
+    def _named_by_mapper(self, call: Subject) -> bool:
+        """Whether the net has to judge a call for what its mapper says, or that it raises."""
+        judged: Any = call
+        try:
+            return any(mask & view.named for view, mask in self._looks(judged, 0))
+        except Exception:
+            return True
+
+    def resolve(self, state: NetState, call: JudgedCall, mask: int) -> Stance:
+        """What the net answers to a call as it stands; validators are not asked."""
+        try:
+            looks = list(self._looks(call, mask))
+            firing = self.firing(state.marking, mask, call)
+        except Exception:
+            return "blocked"
+        named = any(met & view.named for view, met in looks)
+        if firing is None or (named and state.overrun):
+            return "blocked"
+        if firing:
+            return "gated"
+        return "free" if any(met & view.free for view, met in looks) else "abstain"
+
+    def fresh(self) -> NetState:
+        """The initial marking, with what fires by itself fired."""
+        return self.begin()[0]
+
+    def begin(self) -> tuple[NetState, list[int]]:
+        """The state of a session that has just begun, and the transitions that have fired by themselves."""
+        state = NetState(marking={p: n for p, n in self.net.initial_marking.items() if n})
+        return state, self._advance(state)
+
+    def judge(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that a name blocks; ask a person about the one that a manual transition covers."""
+        if state.overrun:
+            return Finding(
+                expected=f"at most {MAX_SILENT:,} transitions that fire by themselves at once",
+                actual=f"net `{self.net.name}` had more to fire, and refuses from then on",
+                details={"net": self.net.name},
+                suggestion="give places a `capacity`",
+                cause="step",
+            )
+        firing = self.firing(state.marking, mask, call)
+        if firing is None:
+            return self._blocked(state, call, mask)
+        manual = [self.net.transitions[n].name for n in firing if self.net.transitions[n].type == "manual"]
+        if manual:
+            return Finding(
+                expected=f"a person's approval before `{call.name}`",
+                actual=f"transition `{manual[0]}` of net `{self.net.name}` asks a person to approve `{call.name}`",
+                details={"net": self.net.name, "transition": manual[0]},
+                action="request_approval",
+            )
+        return None
+
+    def _why(self, marking: Mapping[str, int], mask: int, call: JudgedCall) -> RefusalCause:
+        """What a blocked call lacks: a token that another call may give, that is used up, or that never was."""
+        given = {place for transition in self.net.transitions for place in transition.outputs}
+        looks = self._looks(call, mask)
+        covering = [n for view, met in looks for n, admits in enumerate(view.admits) if met & admits]
+        lacking = [
+            {place for place in self.net.transitions[n].inputs if not marking.get(place)} - given
+            for n in covering
+            if not self._enabled(marking, n)
+        ]
+        if not lacking:
+            return "input"
+        if not all(lacking):
+            return "step"
+        had = any(self.net.initial_marking.get(place) for places in lacking for place in places)
+        return "budget" if had else "tool"
+
+    def _blocked(self, state: NetState, call: JudgedCall, mask: int) -> Finding:
+        marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
+        return Finding(
+            expected=f"an enabled transition for `{call.name}`",
+            actual=f"net `{self.net.name}` does not let `{call.name}` through as it stands ({marking})",
+            details={"net": self.net.name, "marking": dict(state.marking)},
+            suggestion="call first what puts tokens where its transition takes them",
+            cause=self._why(state.marking, mask, call),
+        )
+
+    def validating(self) -> JudgeCall | None:
+        """What asks the validator about each transition that the call fires, unless a person is asked first."""
+        return self._validated if self.validate is not None else None
+
+    def _validated(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        assert self.validate is not None
+        transitions = [self.net.transitions[n] for n in self.firing(state.marking, mask, call) or ()]
+        if any(t.type == "manual" for t in transitions) and not call.approved:
+            return None
+        for transition in transitions:
+            answer = isolated(self.validate, call, transition, state)
+            found = refusal(
+                answer,
+                expected=f"transition `{transition.name}` to be valid",
+                otherwise="the validator refused",
+                details={"net": self.net.name},
+            )
+            if found is not None:
+                return found
+        return None
+
+    def firing(self, marking: Mapping[str, int], mask: int, call: JudgedCall | None = None) -> list[int] | None:
+        """The transitions a call fires, or None if a name of it is blocked; without `call` no mapper is asked."""
+        firing: list[int] = []
+        left = dict(marking)
+        for view, met in self._looks(call, mask):
+            if met & view.free or not met & view.named:
+                continue
+            admits = view.admits
+            if firing and any(met & admits[n] for n in firing):
+                continue
+            for n in self._order:
+                if met & admits[n] and self._enabled(left, n):
+                    self._take(left, n)
+                    firing.append(n)
+                    break
+            else:
+                return None
+        return firing
+
+    def _enabled(self, marking: Mapping[str, int], n: int) -> bool:
+        return all(marking.get(place, 0) >= tokens for place, tokens in self._needs[n])
+
+    def _take(self, marking: dict[str, int], n: int) -> None:
+        for place in self.net.transitions[n].inputs:
+            marking[place] -= 1
+            if not marking[place]:
+                del marking[place]
+
+    def _give(self, marking: dict[str, int], places: tuple[str, ...]) -> None:
+        for place in places:
+            tokens = marking.get(place, 0) + 1
+            marking[place] = min(tokens, self.net.capacity.get(place, tokens))
+
+    def _advance(self, state: NetState) -> list[int]:
+        """Fire what names no tool while exactly one such transition is enabled; the reader refuses circles."""
+        fired: list[int] = []
+        while self._silent and not state.overrun:
+            enabled = [n for n in self._silent if self._enabled(state.marking, n)]
+            if len(enabled) != 1:
+                break
+            self._take(state.marking, enabled[0])
+            self._give(state.marking, self.net.transitions[enabled[0]].outputs)
+            fired.append(enabled[0])
+            state.overrun = len(fired) >= MAX_SILENT
+        return fired
+
+    def fire(self, state: NetState, id: str, firing: list[int]) -> list[int]:
+        """A call starts and fires: deferred transitions take their inputs now and give their outputs on completion.
+
+        Returns the transitions that fire, those by themselves too.
+        """
+        # A call of an earlier run may have had the same id: what waited for that waits for ever.
+        state.waiting.pop(id, None)
+        for n in firing:
+            self._take(state.marking, n)
+            if self.net.transitions[n].deferred:
+                state.waiting.setdefault(id, []).append(n)
+            else:
+                self._give(state.marking, self.net.transitions[n].outputs)
+        return [*firing, *self._advance(state)]
+
+    def finish(self, state: NetState, id: str, *, failed: bool, tell: Tell | None = None) -> list[int]:
+        """A call ends: what it deferred gives its outputs, or puts its inputs back.
+
+        Returns the transitions that fire by themselves then.
+        """
+        for n in state.waiting.pop(id, ()):
+            transition = self.net.transitions[n]
+            self._give(state.marking, transition.inputs if failed else transition.outputs)
+            if tell is not None:
+                tell(transition)
+        return self._advance(state)
+
+    def started(self, state: NetState, call: JudgedCall, mask: int, now: int) -> None:
+        """Fire."""
+        self.fire(state, call.id, self.firing(state.marking, mask, call) or [])
+
+    def completed(self, state: NetState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """Give the outputs of what was deferred."""
+        on_result = self.on_result
+        tell = None if on_result is None else lambda transition: isolated(on_result, call, transition, output, state)
+        self.finish(state, call.id, failed=False, tell=tell)
+
+    def failed(self, state: NetState, call: JudgedCall, mask: int) -> Finding | None:
+        """Put back the inputs of what was deferred."""
+        self.finish(state, call.id, failed=True)
+        return None
+
+    def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The tool's own name, or its portable one, is blocked whatever the input."""
+        if state.overrun and sure & self.restricts:
+            return True
+        return any(self._closed(state, sure, maybe, view) for view in self._by_name)
+
+    def _closed(self, state: NetState, sure: int, maybe: int, view: _View) -> bool:
+        if maybe & view.free or not sure & view.named:
+            return False
+        return not any(maybe & view.admits[n] and self._enabled(state.marking, n) for n in self._order)
+
+    def seen_from(self, state: NetState, now: int) -> Hashable:
+        """The tokens of each place as far as they are few, and the transitions that calls in flight hold back."""
+        marking = tuple(min(state.marking.get(place, 0), LARGEST) for place in self.net.places)
+        return (state.overrun, marking, tuple(sorted(n for waiting in state.waiting.values() for n in waiting)))
+
+    def ended(self, state: NetState) -> bool:
+        """Whether a terminal place holds a token: the net has run to its end."""
+        return any(state.marking.get(place) for place in self.net.terminal_places)
+
+    def describe(self, state: NetState) -> str:
+        """The marking in words."""
+        tokens = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
+        return tokens + (f"; {len(state.waiting)} calls in flight" if state.waiting else "")
+
+
+def net_status(net: Net, marking: Mapping[str, int]) -> str:
+    """The marking of a net, and which tools it lets through now; tools it does not name are not its business."""
+    tokens = ", ".join(f"{place}: {marking[place]}" for place in net.places if marking.get(place))
+    now = [t for t in net.transitions if t.tools and t.enabled(marking)]
+    names = {name for transition in now for name in _tools(transition)}
+    later = [t for t in net.transitions if t.tools and not set(_tools(t)) <= names]
+    parts = [f"{net.name}: {tokens or 'no token'}"]
+    if now:
+        parts.append(f"now: {_tool_names(now)}")
+    if later:
+        parts.append(f"not now: {_tool_names(later)}")
+    if any(marking.get(place) for place in net.terminal_places):
+        parts.append("it has run to its end")
+    return "; ".join(parts)
+
+
+def _tools(transition: Transition) -> tuple[str, ...]:
+    return NameScope().patterns(*transition.tools)
+
+
+def _tool_names(transitions: Iterable[Transition]) -> str:
+    """Tools, each once, with who has to agree."""
+    shown = (
+        f"{tool} (a person is asked)" if transition.type == "manual" else tool
+        for transition in transitions
+        for tool in _tools(transition)
+    )
+    return ", ".join(dict.fromkeys(shown))

@@ -1,0 +1,212 @@
+"""`before` and `immediately_before`: a call that needs another one ahead of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from ..language.selectors import HUMAN, Selector, is_person
+from .machine import Finding, Machine, listed, slots_of
+from .machine import RuleState as NoState
+from .rule import Fact, Link, Roles, Rule, items_of, names, owes_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ..language.selectors import NameScope
+    from .machine import Ahead, JudgedCall, ToolReturn
+
+
+PERSON = "a person's approval"
+
+
+def asks_person(selector: Selector) -> bool:
+    """Whether a person's approval will do."""
+    return any(map(is_person, items_of(selector)))
+
+
+def calls_in(selector: Selector) -> Selector:
+    """A selector without the person: the calls that will do; it may name none."""
+    return tuple(item for item in items_of(selector) if not is_person(item)) if asks_person(selector) else selector
+
+
+def approval_of(call: JudgedCall, also: str = "") -> Finding:
+    """Ask for the approval; `also` says what else would do."""
+    return Finding(
+        expected=f"{PERSON}{f' or {also}' if also else ''} before `{call.name}`",
+        actual=f"`{call.name}` needs a person's approval",
+        details={"first": HUMAN},
+        action="request_approval",
+    )
+
+
+FIRST, THEN = 1, 2
+
+
+class Before(Rule, tag="before", frozen=True):
+    """`then` only after `first`; once satisfied, always satisfied.
+
+    Attributes:
+        first: The calls that must have come; `human-approval` is a person's approval of the very call.
+        then: The calls that need it.
+        first_must: What the first must have done: `completed`, or only `started`.
+    """
+
+    first: Selector
+    then: Selector
+    first_must: Literal["started", "completed"] = "completed"
+
+    person = "first"
+
+    def roles(self) -> Roles:
+        """`first` is evidence for `then`."""
+        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"{names(self.first)} before {names(self.then)}"
+
+    owes = owes_nothing
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The same rule, for all values of the key together."""
+        return (self if self.key is None else msgspec.structs.replace(self, key=None),)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """An arrow from `first` to `then`."""
+        return (Link("before", _drawn(self.first), self.then),)
+
+
+class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
+    """`then` only right after `first`, no other counted call between.
+
+    Attributes:
+        first: The calls that must come right before; `human-approval` as in `before`.
+        then: The calls that need it.
+    """
+
+    first: Selector
+    then: Selector
+
+    person = "first"
+
+    def roles(self) -> Roles:
+        """`first` is evidence for `then`."""
+        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"{names(self.first)} right before {names(self.then)}"
+
+    owes = owes_nothing
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The rule itself; with a key, calls of other values may stand between."""
+        return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """An arrow from `first` to `then`."""
+        return (Link("right before", _drawn(self.first), self.then),)
+
+
+def _drawn(first: Selector) -> tuple[Selector | Fact, ...]:
+    """What a picture shows before the tool."""
+    calls = (calls_in(first),) if calls_in(first) else ()
+    return (*calls, Fact(PERSON)) if asks_person(first) else calls
+
+
+class BeforeState(NoState):
+    """Whether `first` has come."""
+
+    satisfied: bool = False
+
+
+class BeforeMachine(Machine, judges=Before):
+    """Looks only whether `first` has come; a list in `first` is satisfied by any of its tools."""
+
+    state_type = BeforeState
+    restricts = THEN
+
+    def __init__(self, rule: Before, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
+        self._asks = asks_person(rule.first)
+        self.on_start = rule.first_must == "started"
+        self.outcomes, self.starts = (0, FIRST) if self.on_start else (FIRST, 0)
+
+    def judge(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse `then` while `first` has not come."""
+        if state.satisfied:
+            return None
+        names = listed(self.slots[0].names)
+        if self._asks:
+            return approval_of(call, names)
+        how = "called" if self.on_start else "completed"
+        return Finding(
+            expected=f"{names} before `{call.name}`",
+            actual=f"`{call.name}` was requested, but {names} never {how}",
+            details={"first": list(self.slots[0].names)},
+            suggestion=f"call {names} before `{call.name}`",
+            cause="step",
+        )
+
+    def started(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> None:
+        """`first` has come."""
+        state.satisfied = True
+
+    def completed(self, state: BeforeState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """`first` has come and succeeded."""
+        state.satisfied = True
+
+    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """`first` has not come."""
+        return bool(sure & THEN) and not state.satisfied and not self._asks
+
+
+class AdjacentState(NoState):
+    """The ordinal of the last call of `first`; 0 before there was one."""
+
+    last_first: int = 0
+
+
+class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
+    """Compares the ordinal of the last `first` with the call now."""
+
+    state_type = AdjacentState
+    restricts = THEN
+    ordinals = True
+
+    def __init__(self, rule: ImmediatelyBefore, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
+        self._asks = asks_person(rule.first)
+
+    def seen_from(self, state: AdjacentState, now: int) -> Hashable:
+        """Whether the last call was `first`."""
+        return self._ready(state, now)
+
+    def _ready(self, state: AdjacentState, now: int) -> bool:
+        return now > 0 and state.last_first == now
+
+    def judge(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse `then` unless the previous call is `first`."""
+        if self._ready(state, now):
+            return None
+        names = listed(self.slots[0].names)
+        if self._asks:
+            return approval_of(call, names)
+        return Finding(
+            expected=f"{names} right before `{call.name}`",
+            actual="another call came last" if now else "no call came before",
+            details={"first": list(self.slots[0].names)},
+            suggestion=f"call {names} and then `{call.name}`, with nothing between",
+            cause="step",
+        )
+
+    def started(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> None:
+        """Remember where `first` stands."""
+        if mask & FIRST:
+            state.last_first = now + 1
+
+    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The last call is not `first`."""
+        return bool(sure & THEN) and not self._ready(state, now) and not self._asks

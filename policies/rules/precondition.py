@@ -1,0 +1,208 @@
+"""`precondition`: what must have happened before a call, to the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from msgspec import UNSET
+
+from ..language.conditions import OutputRef
+from ..language.selectors import NameScope, Selector
+from ..values.model_base import Complaint
+from .machine import Ahead, Finding, JudgedCall, Machine, RuleState, ToolReturn, slots_of
+from .precedence import PERSON, Before, approval_of
+from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
+from .rule import Fact, Link, Roles, Rule, items_of, names, owes_nothing
+
+TOOL = 1
+
+
+def _priors(requires: Iterable[Requirement]) -> Iterator[Selector]:
+    """The selectors of every `prior`, those in `any_of` too."""
+    for requirement in requires:
+        yield from (source for source in requirement.sources() if not isinstance(source, Fact))
+
+
+class Precondition(Rule, tag="precondition", frozen=True):
+    """`tool` only where every requirement holds.
+
+    Attributes:
+        tool: The calls that need it.
+        requires: The requirements; all of them must hold.
+    """
+
+    tool: Selector
+    requires: tuple[Requirement, ...]
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        if not self.requires:
+            yield ("requires",), "requires nothing: list at least one requirement"
+
+    def roles(self) -> Roles:
+        """Every `prior` is evidence for the tool."""
+        return Roles(restricts=(self.tool,), evidence=tuple(_priors(self.requires)))
+
+    def unjudged(self) -> tuple[Selector, ...]:
+        """None: a `prior` is asked about for a call."""
+        return ()
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
+
+    owes = owes_nothing
+
+    def inputs(self) -> Iterator[tuple[Selector, str]]:
+        """What its calls are bound by, and its key."""
+        yield from super().inputs()
+        for requirement in self.requires:
+            for same in requirement.same:
+                yield self.tool, same.path
+                if requirement.prior is not UNSET and not same.of_output:
+                    yield requirement.prior, same.prior_path or same.path
+
+    def outline(self) -> tuple[Rule, ...]:
+        """For each requirement that only calls can meet, that one of them came; the values are taken to fit."""
+        found = []
+        for requirement in self.requires:
+            if not requirement.free:
+                priors = [item for prior in _priors([requirement]) for item in items_of(prior)]
+                first = tuple(without_references(item) for item in priors)
+                found.append(Before(first=first, then=self.tool, first_must=requirement.weakest))
+        return tuple(found)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """For each requirement, from what it asks for to the tool."""
+        return tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires)
+
+
+Serves: TypeAlias = Callable[[PriorTest, PriorEvidence, Any], bool]
+"""Whether the evidence of a `prior` meets it, for a call or for some call ahead."""
+
+
+class PreconditionState(RuleState):
+    """The evidence kept for each `prior`, by its number in the rule."""
+
+    priors: dict[int, PriorEvidence] = {}
+
+
+class PreconditionMachine(Machine, judges=Precondition):
+    """Keeps evidence as it comes, indexed by what it can be bound to, and looks it up."""
+
+    state_type = PreconditionState
+    restricts = TOOL
+
+    def __init__(self, rule: Precondition, scope: NameScope) -> None:
+        self.requires = rule.requires
+        self.slots = slots_of(scope, (rule.tool, False))
+        self._priors: dict[int, PriorTest] = {}
+        self.phrases = tuple(self._prepare(rule.requires, scope))
+        self.outcomes = self._asks_for("completed")
+        self.starts = self._asks_for("started")
+
+    def _asks_for(self, must: str) -> int:
+        """The slots of the calls that are evidence once they have got so far."""
+        return sum(prior.mask for prior in self._priors.values() if prior.must == must)
+
+    def _prepare(self, requires: tuple[Requirement, ...], scope: NameScope) -> Iterator[str]:
+        for requirement in requires:
+            if requirement.prior is not UNSET:
+                test = PriorTest(requirement, scope, first_slot=len(self.slots))
+                self.slots += test.slots
+                self._priors[id(requirement)] = test
+                test.number = len(self._priors) - 1
+            elif requirement.any_of is not UNSET:
+                yield from self._prepare(requirement.any_of, scope)
+            elif requirement.user_said is not UNSET:
+                yield requirement.user_said
+
+    @property
+    def outputs(self) -> tuple[OutputRef, ...]:
+        """What the rule wants remembered of earlier calls' outputs."""
+        return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
+
+    def judge(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call for which a requirement fails, or ask a person where nothing but their approval lacks."""
+        for requirement in self.requires:
+            if not self._holds(requirement, state, call, PriorTest.met):
+                wanted = self._words(requirement)
+                lacks = f", which requires: {wanted}" if requirement.description else f" without {wanted}"
+                return Finding(
+                    expected=f"{wanted} before `{call.name}`",
+                    actual=f"`{call.name}` was requested{lacks}",
+                    details={"requires": wanted, **self._missed(requirement, state, call)},
+                    suggestion=f"first: {wanted}",
+                    cause="step",
+                )
+        if all(self._holds(each, state, call, PriorTest.met, approved=False) for each in self.requires):
+            return None
+        return approval_of(call)
+
+    def _missed(self, requirement: Requirement, state: PreconditionState, call: JudgedCall) -> dict[str, Any]:
+        """Which conditions the last call that could serve missed, and for which value."""
+        test = self._priors.get(id(requirement))
+        evidence = state.priors.get(test.number) if test is not None else None
+        missed = test.missed(evidence, call) if test is not None and evidence is not None else []
+        return {"conditions": missed} if missed else {}
+
+    def _holds(
+        self,
+        requirement: Requirement,
+        state: PreconditionState,
+        facts: JudgedCall | Ahead,
+        serves: Serves,
+        *,
+        approved: bool = True,
+    ) -> bool:
+        if requirement.any_of is not UNSET:
+            return any(self._holds(inner, state, facts, serves, approved=approved) for inner in requirement.any_of)
+        if approved and requirement.asks_person:
+            return True
+        if requirement.turns_gte is not UNSET:
+            return facts.turn - 1 >= requirement.turns_gte
+        if requirement.user_said is not UNSET:
+            return facts.user_said(requirement.user_said, requirement.in_ == "latest")
+        test = self._priors[id(requirement)]
+        evidence = state.priors.get(test.number)
+        return evidence is not None and serves(test, evidence, facts)
+
+    def started(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> None:
+        """Keep evidence of calls that only have to have started."""
+        self._note(state, call, mask, None)
+
+    def completed(self, state: PreconditionState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """Keep evidence of calls that succeeded."""
+        self._note(state, call, mask, output)
+
+    def _note(self, state: PreconditionState, call: JudgedCall, mask: int, output: ToolReturn | None) -> None:
+        for test in self._priors.values():
+            if mask & test.mask and (test.must == "completed") == (output is not None):
+                evidence = state.priors.setdefault(test.number, PriorEvidence())
+                test.note(evidence, call, mask, output)
+
+    def seen_from(self, state: PreconditionState, now: int) -> Hashable:
+        """Which evidence there is."""
+        return frozenset(
+            (number, item.mask, item.good) for number, kept in state.priors.items() for item in kept.items.values()
+        )
+
+    def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Some requirement holds for no input."""
+        return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
+
+    def _words(self, requirement: Requirement) -> str:
+        if requirement.description:
+            return requirement.description
+        if requirement.any_of is not UNSET:
+            return " or ".join(self._words(inner) for inner in requirement.any_of)
+        if requirement.turns_gte is not UNSET:
+            return f"{requirement.turns_gte} model responses"
+        if requirement.user_said is not UNSET:
+            return f"a user message that matches `{requirement.user_said}`"
+        calls = self._priors[id(requirement)].words()
+        if not requirement.asks_person:
+            return calls
+        return f"{calls} or {PERSON}" if self._priors[id(requirement)].slots else PERSON

@@ -1,0 +1,401 @@
+"""The evidence behind a `prior` requirement: which earlier calls there were, and what they were about."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from ..language.conditions import Condition, has_references
+from ..language.predicates import compile_conditions, explained
+from ..language.selectors import HUMAN, Selector, Slot, ToolWhere, selector_problems
+from ..values import paths, regexes
+from ..values.json_values import given_texts, unkeepable
+from ..values.model_base import Natural, Record, aliased, also_of
+from ..values.regexes import VIEW, Regex
+from .machine import BOUND, listed
+from .precedence import PERSON, asks_person, calls_in
+from .rule import Fact, items_of, names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ..language.conditions import OutputRef
+    from ..language.facts import Facts
+    from ..language.selectors import NameScope
+    from ..values.model_base import Complaint
+    from .machine import Ahead, JudgedCall, ToolReturn
+
+
+PER_KEY = 32
+"""How many earlier calls about the same thing are kept, the latest ones."""
+
+
+COMBINATIONS = 4_096
+"""How many combinations of values one call may be bound by; one with more is refused, and nothing is known of the
+latest call after an earlier one with more.
+"""
+
+
+class EvidenceItem(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One earlier call: which items of `prior` it met, whether its output meets what is known beforehand,
+    and, where the judged call must be looked at too, its input (`also` by portable names) and output. `keys` counts
+    where it is filed, `missed` says what its output did not meet.
+    """
+
+    mask: int
+    good: bool = True
+    missed: list[dict[str, Any]] = []
+    keys: int = 0
+    input: Any = None
+    also: dict[str, list[Any]] = {}
+    output: Any = None
+
+
+class PriorEvidence(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Earlier calls by number, in the order they count, and the numbers by what they are about.
+
+    `lost`: a call could not be filed under all that it is about, so nobody knows which one is the latest.
+    """
+
+    lost: bool = False
+    last: int = 0
+    items: dict[int, EvidenceItem] = {}
+    about: dict[str, list[int]] = {}
+
+
+class PriorTest:
+    """One `prior` requirement compiled; its slots are the items of its selector, from `first_slot` on."""
+
+    number = 0
+
+    def __init__(self, requirement: Requirement, scope: NameScope, first_slot: int) -> None:
+        prior = requirement.prior
+        assert prior is not UNSET
+        items = items_of(calls_in(prior))
+        self.must = requirement.must
+        self.pick = requirement.pick
+        self.same = requirement.same
+        self.slots = tuple(Slot(without_references(item), scope, permits=True) for item in items)
+        self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
+        wheres = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
+        self._now = _Fitness(wheres, requirement.output, scope, ahead=False)
+        self._ahead = _Fitness(wheres, requirement.output, scope, ahead=True)
+        self._output = self._now.output
+        self._conditions, self._expand = requirement.output, scope.expand
+        self._keeps_input = any(wheres.values())
+        self._values = [_binding(same) for same in requirement.same]
+
+    @property
+    def outputs(self) -> tuple[OutputRef, ...]:
+        """What it wants remembered of earlier calls' outputs."""
+        later = [ref for compiled in self._now.later.values() if compiled for ref in compiled.outputs]
+        return (*later, *(self._output.outputs if self._output else ()))
+
+    def note(self, evidence: PriorEvidence, call: JudgedCall, mask: int, output: ToolReturn | None) -> None:
+        """Keep an earlier call."""
+        item = EvidenceItem(mask=mask & self.mask)
+        if self._output is not None and output is not None:
+            if self._output.dynamic:
+                item.output = output.value
+            else:
+                item.good = self._output.holds(output.value, call)
+                if not item.good and self.pick == "latest":
+                    item.missed = self._failing(output.value, call)
+        if self.pick == "any" and not item.good:
+            return
+        about = [earlier(call.input, output) for _, earlier in self._values]
+        keys = None if None in about else _keys([values for values in about if values is not None])
+        if keys is None or (self._keeps_input and unkeepable(call.input)):
+            evidence.lost = True
+            return
+        if self._keeps_input:
+            item.input, item.also = call.input, dict(also_of(call.input))
+        evidence.last += 1
+        for key in keys:
+            self._file(evidence, key, evidence.last, item)
+
+    def _file(self, evidence: PriorEvidence, key: str, number: int, item: EvidenceItem) -> None:
+        if key not in evidence.about and len(evidence.about) >= BOUND:
+            return
+        numbers = evidence.about.setdefault(key, [])
+        numbers.append(number)
+        item.keys += 1
+        evidence.items[number] = item
+        if len(numbers) > PER_KEY:
+            oldest = evidence.items[dropped := numbers.pop(0)]
+            oldest.keys -= 1
+            if not oldest.keys:
+                del evidence.items[dropped]
+
+    def met(self, evidence: PriorEvidence, call: JudgedCall) -> bool:
+        """Whether an earlier call serves the judged one."""
+        return any(self._now.good(item, call) for item in self._bound(evidence, call))
+
+    def missed(self, evidence: PriorEvidence, call: JudgedCall) -> list[dict[str, Any]]:
+        """The conditions that the last call bound to the judged one missed, with the values that missed them."""
+        bound = self._bound(evidence, call)[-1:]
+        if self._output is not None and self._output.dynamic:
+            return [found for item in bound for found in self._failing(item.output, call)]
+        return [found for item in bound for found in item.missed]
+
+    def _failing(self, output: Any, call: Facts) -> list[dict[str, Any]]:
+        found = explained(self._conditions, output, call, permits=True, loose=False, expand=self._expand)
+        return [each for each in found if not each["holds"]]
+
+    def _bound(self, evidence: PriorEvidence, call: JudgedCall) -> list[EvidenceItem]:
+        """The earlier calls that the judged one is bound to, of which one must have returned what is required."""
+        keys = _keys([now(call.input) for now, _ in self._values])
+        if not keys or self._unsure(evidence):
+            return []
+        bound = [evidence.about.get(key, []) for key in keys]
+        numbers = [n for n in bound[0] if all(n in others for others in bound[1:])]
+        serving = [evidence.items[n] for n in sorted(numbers) if self._now.fits(evidence.items[n], call)]
+        return serving[-1:] if self.pick == "latest" else serving
+
+    def _unsure(self, evidence: PriorEvidence) -> bool:
+        """Whether the latest call may be one that was lost: past a bound the rule refuses."""
+        return evidence.lost and self.pick == "latest"
+
+    def meetable(self, evidence: PriorEvidence, ahead: Ahead) -> bool:
+        """Whether some input would be served."""
+        if self._unsure(evidence):
+            return False
+        serves = self._ahead.serves
+        if self.pick == "any" or self._keeps_input:
+            return any(serves(item, ahead) for item in evidence.items.values())
+        if any(serves(evidence.items[numbers[-1]], ahead) for numbers in evidence.about.values()):
+            return True
+        shared = [(n, item) for n, item in evidence.items.items() if item.keys > 1]
+        return any(serves(item, ahead) and self._latest(evidence, n) for n, item in shared)
+
+    def _latest(self, evidence: PriorEvidence, number: int) -> bool:
+        """Whether a call is the last one about all that it is about, so that an input that names all of it is bound
+        to no later one.
+        """
+        shared = [numbers for numbers in evidence.about.values() if number in numbers]
+        return not any(all(later in numbers for numbers in shared) for later in shared[0] if later > number)
+
+    def words(self) -> str:
+        """The requirement as a text says it."""
+        names = " or ".join(f"`{name}`" for slot in self.slots for name in slot.names)
+        about = f" for the same {listed([same.path for same in self.same])}" if self.same else ""
+        returned = " that returned what is required" if self._output else ""
+        return f"a {self.must} call of {names}{about}{returned}"
+
+
+class _Fitness:
+    """Whether an earlier call fits the judged one, and returned what it should; `ahead`: could for some input."""
+
+    def __init__(
+        self,
+        wheres: Mapping[int, Sequence[Condition]],
+        output: Sequence[Condition],
+        scope: NameScope,
+        *,
+        ahead: bool,
+    ) -> None:
+        compiled = partial(compile_conditions, permits=True, ahead=ahead, expand=scope.expand)
+        self.later = {bit: compiled(where, loose=True) if where else None for bit, where in wheres.items()}
+        self.output = compiled(output, loose=False) if output else None
+
+    def fits(self, item: EvidenceItem, call: Facts) -> bool:
+        for bit, later in self.later.items():
+            if item.mask & bit and (later is None or later.holds(aliased(item.input, item.also), call)):
+                return True
+        return False
+
+    def good(self, item: EvidenceItem, call: Facts) -> bool:
+        if self.output is not None and self.output.dynamic:
+            return self.output.holds(item.output, call)
+        return item.good
+
+    def serves(self, item: EvidenceItem, call: Facts) -> bool:
+        return self.fits(item, call) and self.good(item, call)
+
+
+def without_references(item: str | ToolWhere) -> str | ToolWhere:
+    """An item of a selector without the conditions that depend on the judged call."""
+    if isinstance(item, str):
+        return item
+    return ToolWhere(tool=item.tool, where=tuple(c for c in item.where if not has_references([c])))
+
+
+def _unsettled(item: str | ToolWhere) -> tuple[Condition, ...]:
+    return () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
+
+
+def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, ToolReturn | None], list[str] | None]]:
+    """How to read what the judged call is about, and what an earlier call was about; None where that is too much."""
+    now = _reader(same.path, loose=True)
+    if same.prior_output_regex is not None:
+        regex = Regex(same.prior_output_regex)
+        return now, lambda input, output: [] if output is None else _all_captured(regex, output)
+    if same.prior_output_path is not None:
+        returned = _reader(same.prior_output_path, loose=False)
+        return now, lambda input, output: [] if output is None else returned(output.value)
+    earlier = _reader(same.prior_path or same.path, loose=True)
+    return now, lambda input, output: earlier(input)
+
+
+def _reader(path: str, *, loose: bool) -> Callable[[Any], list[str]]:
+    values = paths.compile_path(path, loose=loose)
+    return lambda value: list(given_texts(values(value)))
+
+
+def _all_captured(regex: Regex, output: ToolReturn) -> list[str] | None:
+    """The values that a pattern yields of an output; None if there are more than are looked at."""
+    try:
+        found = [value for value in itertools.islice(regex.values([output.text], VIEW), BOUND + 1) if value]
+    except ValueError:
+        return None
+    return found if len(found) <= BOUND else None
+
+
+def _keys(values: list[list[str]]) -> list[str] | None:
+    """The combinations a call is about, one text each; none if a path has no value. None if there are too many."""
+    values = [list(dict.fromkeys(found)) for found in values]
+    count = 1
+    for found in values:
+        count *= len(found)
+    if count > COMBINATIONS:
+        return None
+    return [_joined(combination) for combination in itertools.product(*values)]
+
+
+def _joined(combination: tuple[str, ...]) -> str:
+    return combination[0] if len(combination) == 1 else json.dumps(combination)
+
+
+class Same(Record, frozen=True):
+    """Binds the judged call to one earlier call: its values at `path` are among that call's values.
+
+    Attributes:
+        path: Where the value is in the judged call's input.
+        prior_path: Where it is in the earlier call's input; `path` if nothing of the three is given.
+        prior_output_path: Where it is in the earlier call's output.
+        prior_output_regex: A regular expression whose captures in that output are the values.
+    """
+
+    path: str
+    prior_path: str | None = None
+    prior_output_path: str | None = None
+    prior_output_regex: str | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        given = [n for n in ("prior_path", "prior_output_path", "prior_output_regex") if getattr(self, n) is not None]
+        if len(given) > 1:
+            yield (given[1],), f"`{given[0]}` and `{given[1]}` exclude each other"
+        for name in ("path", "prior_path", "prior_output_path"):
+            if (path := getattr(self, name)) is not None:
+                yield from paths.problems(path, (name,))
+        if self.prior_output_regex is not None:
+            yield from regexes.problems(self.prior_output_regex, ("prior_output_regex",))
+
+    @property
+    def of_output(self) -> bool:
+        """Whether the earlier call's values are in what it returned."""
+        return self.prior_output_path is not None or self.prior_output_regex is not None
+
+
+class Requirement(Record, frozen=True):
+    """One requirement: `prior`, `turns_gte`, `user_said` or `any_of`.
+
+    Attributes:
+        prior: An earlier call; `human-approval` is a person's approval of the very call.
+        must: What it must have done: `completed`, or only `started`.
+        same: Bind it to the judged call: values that both have.
+        output: Conditions on what it returned.
+        pick: Which earlier call counts where several match: the `latest`, or `any`.
+        turns_gte: The fewest responses of the model before the call.
+        user_said: A regular expression that a message of the user matches.
+        in_: Which message of the user: `any`, or the `latest`.
+        any_of: One of these requirements is enough.
+        description: For people: what is required, in words.
+    """
+
+    prior: Selector | UnsetType = UNSET
+    must: Literal["completed", "started"] = "completed"
+    same: tuple[Same, ...] = ()
+    output: tuple[Condition, ...] = ()
+    pick: Literal["latest", "any"] = "latest"
+    turns_gte: Natural | UnsetType = UNSET
+    user_said: str | UnsetType = UNSET
+    in_: Literal["any", "latest"] = field(default="any", name="in")
+    any_of: tuple[Requirement, ...] | UnsetType = UNSET
+    description: str | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        kinds = ("prior", "turns_gte", "user_said", "any_of")
+        given = [name for name in kinds if getattr(self, name) is not UNSET]
+        if len(given) != 1:
+            yield (), f"a requirement has one of {listed(kinds)}, this has {listed(given) or 'none'}"
+        if self.prior is not UNSET:
+            yield from selector_problems(self.prior, ("prior",), person=True)
+            if self.asks_person and (self.same or self.output):
+                yield (), f"`same` and `output` are of calls; `{HUMAN}` is none: list both under `any_of`"
+        elif self.same or self.output:
+            yield (), "`same` and `output` go with `prior`"
+        if self.must == "started" and (self.output or any(same.of_output for same in self.same)):
+            yield ("must",), "a call that only started has no output yet: `must: completed`"
+        if self.user_said is not UNSET:
+            yield from regexes.problems(self.user_said, ("user_said",))
+        if self.any_of is not UNSET and not self.any_of:
+            yield ("any_of",), "`any_of` lists no requirement"
+
+    def words(self) -> str:
+        """What it asks for, in a few words."""
+        if self.any_of is not UNSET:
+            return " or ".join(inner.words() for inner in self.any_of)
+        if self.turns_gte is not UNSET:
+            return f"{self.turns_gte} responses"
+        return "a user message" if self.prior is UNSET else names(self.prior)
+
+    @property
+    def asks_person(self) -> bool:
+        """Whether a person's approval meets it."""
+        return self.prior is not UNSET and asks_person(self.prior)
+
+    @property
+    def free(self) -> bool:
+        """Whether it can be met without an earlier call."""
+        return (
+            self.prior is UNSET or self.asks_person
+            if self.any_of is UNSET
+            else any(inner.free for inner in self.any_of)
+        )
+
+    @property
+    def weakest(self) -> Literal["completed", "started"]:
+        """How far a call that meets it must have got at least."""
+        if self.any_of is UNSET:
+            return self.must
+        return "started" if any(inner.weakest == "started" for inner in self.any_of) else "completed"
+
+    @property
+    def link_word(self) -> str:
+        """The word of a picture between what it asks for and the tool."""
+        inner = (self,) if self.any_of is UNSET else self.any_of
+        same = ", of the same" if any(each.same for each in inner) else ""
+        return ("needs one of" if len(inner) > 1 else "needs") + same
+
+    def sources(self) -> Iterator[Selector | Fact]:
+        """What it asks for: calls, or a fact."""
+        if self.any_of is not UNSET:
+            for inner in self.any_of:
+                yield from inner.sources()
+        elif self.turns_gte is not UNSET:
+            yield Fact(f"{self.turns_gte} responses")
+        elif self.prior is not UNSET:
+            if calls := calls_in(self.prior):
+                yield calls
+            if self.asks_person:
+                yield Fact(PERSON)
+        else:
+            yield Fact(f"user said /{self.user_said}/")

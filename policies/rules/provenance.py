@@ -1,0 +1,159 @@
+"""`provenance`: a value that must come from the user, or from what a tool returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from msgspec import field
+
+from ..language.selectors import NameScope, Selector, selector_problems
+from ..values import paths, regexes
+from ..values.json_values import given_texts, scalars_in, text_of
+from ..values.model_base import Complaint, Record
+from .machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, captured, listed, slots_of
+from .rule import Fact, Link, Roles, Rule, names, owes_nothing, undecided
+
+TOOL = 1
+
+
+class Source(Record, frozen=True):
+    """A tool whose successful output supplies values: at `path`, or as captures of `regex`.
+
+    Attributes:
+        tool: The calls whose output is looked at.
+        path: Where the values are in the output; anywhere if not given.
+        regex: A regular expression whose captures are the values.
+    """
+
+    tool: Selector
+    path: str | None = None
+    regex: str | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from selector_problems(self.tool, ("tool",))
+        if (self.path is None) == (self.regex is None):
+            yield (), "a source has a `path` or a `regex`"
+        if self.path is not None:
+            yield from paths.problems(self.path, ("path",))
+        if self.regex is not None:
+            yield from regexes.problems(self.regex, ("regex",))
+
+
+class Provenance(Rule, tag="provenance", frozen=True):
+    """Every value at `path` must have been in a user message or in a listed tool's output.
+
+    Attributes:
+        tool: The calls whose values are looked at.
+        path: Where the values are in the input.
+        from_: Who may have supplied them: `user_message`, or tools whose successful output has them.
+        extract: A regular expression that finds the values in the text at `path`.
+        except_: Values that need no source.
+    """
+
+    tool: Selector
+    path: str
+    from_: tuple[Literal["user_message"] | Source, ...] = field(name="from")
+    extract: str | None = None
+    except_: tuple[Any, ...] = field(default=(), name="except")
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from paths.problems(self.path, ("path",))
+        if not self.from_:
+            yield ("from",), "lists no source: `user_message`, or `{tool: ..., path: ...}`"
+        if self.extract is not None:
+            yield from regexes.problems(self.extract, ("extract",))
+
+    def roles(self) -> Roles:
+        """The sources are evidence for the tool."""
+        return Roles(restricts=(self.tool,), evidence=tuple(s.tool for s in self.from_ if isinstance(s, Source)))
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"`{self.path}` of {names(self.tool)} from known sources"
+
+    owes = owes_nothing
+
+    def inputs(self) -> Iterator[tuple[Selector, str]]:
+        """The value it follows, and its key."""
+        yield from super().inputs()
+        yield self.tool, self.path
+
+    outline = undecided  # a call without the value needs no source
+
+    def drawing(self) -> tuple[Link, ...]:
+        """An arrow from the sources to the tool."""
+        sources = tuple(s.tool if isinstance(s, Source) else Fact("user message") for s in self.from_)
+        return (Link(f"supplies {self.path}", sources, self.tool),)
+
+
+class ProvenanceState(RuleState):
+    """The values that tools supplied."""
+
+    supplied: set[str] = set()
+
+
+class ProvenanceMachine(Machine, judges=Provenance):
+    """Remembers what sources supply; user messages are the monitor's to remember."""
+
+    state_type = ProvenanceState
+    restricts = TOOL
+
+    def __init__(self, rule: Provenance, scope: NameScope) -> None:
+        sources = [source for source in rule.from_ if isinstance(source, Source)]
+        self.slots = slots_of(scope, (rule.tool, False), *((source.tool, True) for source in sources))
+        self.from_user = len(sources) < len(rule.from_)
+        self.outcomes = sum(TOOL << (n + 1) for n in range(len(sources)))
+        self._path = rule.path
+        self._values_at = paths.compile_path(rule.path, loose=True)
+        self._extract = regexes.Regex(rule.extract).values if rule.extract is not None else None
+        self._supplied_by = [_supplies(source) for source in sources]
+        self._names = [
+            *(["a user message"] if self.from_user else []),
+            *(listed(s.names) for s in self.slots[1:]),
+        ]
+        self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
+
+    def judge(self, state: ProvenanceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse a value that nobody supplied."""
+        for value in self._inputs(call.input):
+            if value in self._except or value in state.supplied:
+                continue
+            if not (self.from_user and call.user_wrote(value)):
+                sources = " or ".join(self._names)
+                return Finding(
+                    expected=f"`{self._path}` from {sources}",
+                    actual=f"`{value[:80]}` did not come from {sources}",
+                    details={"path": self._path, "value": value[:200]},
+                    suggestion=f"use a value from {sources}",
+                    cause="input",
+                )
+        return None
+
+    def _inputs(self, input: Any) -> Iterator[str]:
+        values = given_texts(self._values_at(input))
+        return values if self._extract is None else filter(None, self._extract(values))
+
+    def completed(self, state: ProvenanceState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """Remember what the sources supplied; past the bound nothing more, so that unknown values refuse."""
+        for n, supplied_by in enumerate(self._supplied_by):
+            if mask & (TOOL << (n + 1)):
+                for value in supplied_by(output):
+                    if len(state.supplied) >= BOUND:
+                        return
+                    state.supplied.add(value)
+
+    def describe(self, state: ProvenanceState) -> str:
+        """The state in words."""
+        return f"{len(state.supplied)} values supplied by tools"
+
+
+def _supplies(source: Source) -> Callable[[ToolReturn], Iterator[str]]:
+    if source.regex is not None:
+        regex = regexes.Regex(source.regex)
+        return lambda output: captured(regex, output)
+    values_at = paths.compile_path(source.path or "$", loose=False)
+    return lambda output: given_texts(values_at(output.value))

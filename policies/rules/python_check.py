@@ -1,0 +1,224 @@
+"""`check`: a rule written in Python. Not part of policy files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from inspect import Parameter
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from ..events.calls import ToolCall
+from ..events.run_context import RunContext, Usage
+from ..language.selectors import Selector
+from ..values.foreign_code import isolated
+from .machine import BOUND, Finding, Machine, RuleState, counted, slots_of
+from .refusal import CheckAnswer, refusal
+from .rule import Rule, drawn_in_words, names, owes_nothing, restricts_tool, undecided
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    from ..language.selectors import NameScope
+    from ..values.model_base import Complaint
+    from .machine import JudgedCall, ToolReturn
+
+
+class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One earlier call of the session and what became of it; `output` is what it returned, as JSON.
+
+    Attributes:
+        id: The call's id.
+        name: Its tool.
+        input: Its arguments.
+        turn: The number of the model response that asked for it, from 1.
+        status: What became of it.
+        output: What it returned, where it completed.
+    """
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    turn: int
+    status: Literal["running", "completed", "failed", "denied"] = "running"
+    output: Any = None
+
+
+class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The session as it stands when a call is judged.
+
+    Attributes:
+        calls: The session's calls so far, oldest first, the judged one not among them.
+        usage: What the run has used: tokens and USD.
+        run: Who runs what.
+        turn: The number of the model response that asks, from 1, counted through the session.
+    """
+
+    calls: tuple[PastCall, ...]
+    usage: Usage
+    run: RunContext
+    turn: int
+
+
+TOOL, ANY = 1, 2
+
+
+CheckFunction: TypeAlias = (
+    Callable[[ToolCall], CheckAnswer | Awaitable[CheckAnswer]]
+    | Callable[[ToolCall, CheckContext], CheckAnswer | Awaitable[CheckAnswer]]
+)
+
+
+class Check(Rule, tag="check", frozen=True):
+    """Asks a callable about each call of `tool`, with its context if it takes two arguments; one that raises denies.
+
+    An `async def` runs outside the monitor: its answers are handed to `propose(call, checks={id: answer})`.
+
+    Attributes:
+        check: The callable; see "Rules in Python".
+        tool: The calls it is asked about.
+        narrows: Takes the name of a tool and the context; False: no call of it could pass, so it need not be shown.
+    """
+
+    check: CheckFunction
+    tool: Selector = "*"
+    narrows: Callable[[str, CheckContext], bool] | None = None
+
+    keyless = "it keeps no state"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        if callable(self.check) and _takes(self.check) is None:
+            yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
+        if inspect.iscoroutinefunction(self.narrows):
+            yield ("narrows",), "is asked at once: write it without `async`"
+
+    roles = restricts_tool
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"{names(self.tool)} as a function says"
+
+    owes = owes_nothing
+    outline = undecided  # nobody knows what the callable will say
+    drawing = drawn_in_words
+
+
+def _takes(check: Callable[..., Any]) -> int | None:
+    """How many arguments a check is given, 1 or 2; None if it can be given neither."""
+    try:
+        signature = inspect.signature(check)
+    except (TypeError, ValueError):  # written in C
+        return 1
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    places = [p for p in signature.parameters.values() if p.kind in kinds]
+    wants = sum(p.default is p.empty for p in places) > 1 or [p.name for p in places[1:2]] == ["context"]
+    number = 2 if wants else 1
+    try:
+        signature.bind(*range(number))
+    except TypeError:
+        return None
+    return number
+
+
+def _context(state: CheckState, call: JudgedCall) -> CheckContext:
+    usage = msgspec.structs.replace(call.usage)
+    return CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
+
+
+class CheckState(RuleState):
+    """The session's calls, for a check that is told of them."""
+
+    calls: list[PastCall] = []
+
+
+class CheckMachine(Machine, judges=Check):
+    """A callable as a rule; `rule_id` is set by the compiler."""
+
+    state_type = CheckState
+    restricts = TOOL
+    rule_id = ""
+
+    def __init__(self, rule: Check, scope: NameScope) -> None:
+        self.check: Callable[..., Any] = rule.check
+        self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
+        self.narrows = rule.narrows
+        self._takes_context = _takes(rule.check) == 2
+        self._remembers = self._takes_context or rule.narrows is not None
+        self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._remembers else []))
+        self.outcomes = ANY if self._remembers else 0
+        self.starts = -1 if self._remembers else 0
+
+    def bound_check(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
+        """What answers for a call: of the call alone, its context bound."""
+        if not self._takes_context:
+            return self.check
+        context = _context(state, call)
+        return lambda tool_call: self.check(tool_call, context)
+
+    def closed(self, state: CheckState, sure: int, maybe: int, now: int, ahead: Any) -> bool:
+        """Whether `narrows` says that no call of the tool could pass; one that raises says nothing."""
+        if self.narrows is None or not sure & TOOL:
+            return False
+        try:
+            return isolated(self.narrows, ahead.name, _context(state, ahead)) is False
+        except Exception:
+            return False  # a tool that could still be called stays in sight, and the gate judges its calls
+
+    def judge(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse what the callable refuses."""
+        if len(state.calls) >= BOUND:
+            return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
+        if not self.is_async:
+            proposed = ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)
+            return self._finding(isolated(self.bound_check(state, call), proposed))
+        if call.observed and self.rule_id not in call.answers:
+            return None
+        answer = call.answers.get(self.rule_id, "the check was not asked")
+        if isinstance(answer, BaseException):
+            raise answer
+        return self._finding(answer)
+
+    def _finding(self, answer: Any) -> Finding | None:
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise TypeError("the check returned something to be awaited: write it with `async def`")
+        return refusal(answer, expected="the check to agree", otherwise="the check refused")
+
+    def started(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> None:
+        """Remember the call."""
+        self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))
+
+    def completed(self, state: CheckState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """Remember what it returned."""
+        self._ended(state, call, "completed", output.value)
+
+    def failed(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
+        """Remember that it failed."""
+        self._ended(state, call, "failed")
+        return None
+
+    def denied(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
+        """Remember that it never ran."""
+        past = PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn, status="denied")
+        self._note(state, past)
+        return None
+
+    def _note(self, state: CheckState, call: PastCall) -> None:
+        if len(state.calls) < BOUND:
+            state.calls.append(call)
+
+    def _ended(self, state: CheckState, call: JudgedCall, status: str, output: Any = None) -> None:
+        for n in reversed(range(len(state.calls))):
+            past = state.calls[n]
+            if past.id == call.id and past.status == "running":
+                state.calls[n] = msgspec.structs.replace(past, status=status, output=output)
+                return
+
+    def describe(self, state: CheckState) -> str:
+        """How many calls it knows of."""
+        return counted(len(state.calls), "call") if self._remembers else ""

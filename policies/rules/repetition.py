@@ -1,0 +1,285 @@
+"""`loop` and `max_parallel`: an agent that repeats itself or crowds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from ..language.selectors import Selector
+from ..values.model_base import Natural, Positive
+from .count import Count
+from .machine import BOUND, Finding, Machine, counted, slots_of
+from .machine import RuleState as NoState
+from .rule import Roles, Rule, drawn_in_words, names, owes_nothing, restricts_tool, times, undecided
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+    from typing import TypeAlias
+
+    from ..language.selectors import NameScope
+    from ..values.model_base import Complaint
+    from .machine import Ahead, JudgedCall, ToolReturn
+
+
+Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
+
+
+_TURNS_KEPT = 64
+"""How many responses have their calls counted; past them `max_parallel` refuses."""
+
+
+class Loop(Rule, tag="loop", frozen=True):
+    """The same call `threshold` times among the last `window` calls.
+
+    Attributes:
+        window: How many of the last calls are looked at.
+        threshold: How many equal ones are too many.
+        tool: The calls that are compared.
+    """
+
+    window: Window
+    threshold: Positive
+    tool: Selector = "*"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        if self.threshold > self.window:
+            yield (
+                ("threshold",),
+                f"`threshold` {self.threshold} can never be reached in a window of {self.window}",
+            )
+
+    roles = restricts_tool
+
+    def words(self) -> str:
+        """The rule in words."""
+        return (
+            f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
+        )
+
+    owes = owes_nothing
+
+    def outline(self) -> tuple[Rule, ...]:
+        """No call at all, where one is too many; else another input will do."""
+        return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
+
+    drawing = drawn_in_words
+
+
+class LoopState(NoState):
+    """The last calls by ordinal, those that may still be in the window."""
+
+    recent: list[tuple[int, str]] = []
+
+
+class LoopMachine(Machine, judges=Loop):
+    """Remembers fingerprints of the calls in the window."""
+
+    state_type = LoopState
+    restricts = 1
+    ordinals = True
+
+    def __init__(self, rule: Loop, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.window = rule.window
+        self.threshold = rule.threshold
+
+    def judge(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that is one repetition too many."""
+        oldest = now + 1 - self.window
+        mark = call.loose_fingerprint()
+        same = 1 + sum(1 for ordinal, seen in state.recent if ordinal > oldest and seen == mark)
+        if same < self.threshold:
+            return None
+        return Finding(
+            expected=f"fewer than {counted(self.threshold, 'equal call')} among the last {self.window}",
+            actual=f"`{call.name}` would come {counted(same, 'time')} with the same input",
+            details={"threshold": self.threshold, "window": self.window, "repeated": same},
+            suggestion="do something else: the same call gives the same answer",
+            cause="input",
+        )
+
+    def started(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> None:
+        """Remember the call while it is in the window."""
+        oldest = now + 1 - self.window
+        drop = 0
+        for ordinal, _ in state.recent:
+            if ordinal > oldest:
+                break
+            drop += 1
+        del state.recent[:drop]
+        if mask:
+            state.recent.append((now + 1, call.loose_fingerprint()))
+
+    def seen_from(self, state: LoopState, now: int) -> Hashable:
+        """What is in the window, by its distance."""
+        return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
+
+    def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Not even one call is allowed."""
+        return bool(sure) and self.threshold == 1
+
+
+class MaxParallel(Rule, tag="max_parallel", frozen=True):
+    """At most `max` calls of one model response.
+
+    Attributes:
+        max: The most calls that may be made.
+        tool: The calls that are counted.
+    """
+
+    max: Natural
+    tool: Selector = "*"
+
+    roles = restricts_tool
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"{names(self.tool)} at most {times(self.max)} in one response"
+
+    owes = owes_nothing
+
+    def outline(self) -> tuple[Rule, ...]:
+        """No call at all, where none may come; else the next response will do."""
+        return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
+
+    drawing = drawn_in_words
+
+
+class ParallelState(NoState):
+    """Calls of the last responses; `forgotten` is the last response whose calls are not counted any more."""
+
+    turns: dict[int, int] = {}
+    forgotten: int = 0
+
+
+class MaxParallelMachine(Machine, judges=MaxParallel):
+    """Counts the started calls of each of the last responses."""
+
+    state_type = ParallelState
+    restricts = 1
+
+    def __init__(self, rule: MaxParallel, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.max = rule.max
+
+    def judge(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call beyond the maximum."""
+        used = state.turns.get(call.turn, 0)
+        if call.turn <= state.forgotten and call.turn not in state.turns:
+            return Finding(
+                expected=f"a call of one of the last {_TURNS_KEPT} responses",
+                actual=f"how many calls response {call.turn} has is forgotten",
+                details={"max": self.max, "turn": call.turn},
+                cause="step",
+            )
+        if used < self.max:
+            return None
+        return Finding(
+            expected=f"at most {counted(self.max, 'call')} in one response",
+            actual=f"`{call.name}` would be call number {used + 1} in response {call.turn}",
+            details={"max": self.max, "used": used, "turn": call.turn},
+            suggestion="ask for it in the next response",
+            cause="step",
+        )
+
+    def started(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> None:
+        """One call more of its response."""
+        state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
+        while len(state.turns) > _TURNS_KEPT:
+            oldest = next(iter(state.turns))
+            del state.turns[oldest]
+            state.forgotten = max(state.forgotten, oldest)
+
+    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Not even one call is allowed."""
+        return bool(sure) and self.max == 0
+
+
+class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
+    """After too many refusals and failures, in a row or in all, every call is refused.
+
+    Attributes:
+        consecutive: The number of refusals and failures in a row that trips it.
+        total: The number in all that trips it.
+    """
+
+    consecutive: Positive | None = None
+    total: Positive | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        if self.consecutive is None and self.total is None:
+            yield (), "a `circuit_breaker` needs `consecutive` or `total`"
+
+    def roles(self) -> Roles:
+        """It looks at every call."""
+        return Roles()
+
+    def words(self) -> str:
+        """The rule in words."""
+        limits = ((self.consecutive, "in a row"), (self.total, "in all"))
+        limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
+        return f"nothing more after refusals and failures: {limit_texts}"
+
+    owes = owes_nothing
+    outline = undecided  # a run in which all goes well never sees it
+    drawing = drawn_in_words
+
+
+class BreakerState(NoState):
+    """Refusals and failures: without a completion between, and in all; and whether it has tripped."""
+
+    consecutive: int = 0
+    total: int = 0
+    open: bool = False
+
+
+class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
+    """Trips on the refusal or failure that makes so many, and stays open."""
+
+    state_type = BreakerState
+    restricts_all = True
+    outcomes = 1
+
+    def __init__(self, rule: CircuitBreaker, scope: NameScope) -> None:
+        self.slots = slots_of(scope, ("*", False))
+        self.consecutive = rule.consecutive
+        self.total = rule.total
+
+    def judge(self, state: BreakerState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse everything once it has tripped."""
+        return self._finding(state) if state.open else None
+
+    def completed(self, state: BreakerState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """A completion ends a row of failures."""
+        state.consecutive = 0
+
+    def failed(self, state: BreakerState, call: JudgedCall, mask: int) -> Finding | None:
+        """One more; the one that makes so many trips the breaker."""
+        state.consecutive += 1
+        state.total += 1
+        if state.open:
+            return None
+        state.open = self.consecutive is not None and state.consecutive >= self.consecutive
+        state.open |= self.total is not None and state.total >= self.total
+        return self._finding(state) if state.open else None
+
+    denied = failed
+
+    def _finding(self, state: BreakerState) -> Finding:
+        limits = [f"{n} {word}" for n, word in ((self.consecutive, "in a row"), (self.total, "in all")) if n]
+        return Finding(
+            expected=f"fewer refusals and failures than {' or '.join(limits)}",
+            actual=f"{counted(state.total, 'call')} refused or failed",
+            details={"consecutive": state.consecutive, "total": state.total},
+            suggestion="stop and look at what keeps failing",
+            cause="budget",
+        )
+
+    def closed(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """It has tripped."""
+        return state.open

@@ -1,0 +1,272 @@
+"""`after` and `eventually`: calls that must follow in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..language.selectors import Selector
+from ..values.model_base import Positive
+from .machine import Finding, Machine, counted, listed, slots_of
+from .machine import RuleState as NoState
+from .rule import KEYLESS, LARGEST, Link, Note, Owed, Roles, Rule, calls, itself, names
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ..language.selectors import NameScope
+    from .machine import Ahead, JudgedCall
+
+
+class Require(Rule, tag="require", frozen=True):
+    """The tool must have been called by the end of the run.
+
+    Attributes:
+        tool: The call that must have come.
+    """
+
+    tool: Selector
+
+    keyless = KEYLESS
+
+    def roles(self) -> Roles:
+        """It restricts the end of the run."""
+        return Roles(restricts=(self.tool,))
+
+    def unjudged(self) -> tuple[Selector, ...]:
+        """Its calls prove that it is met."""
+        return (self.tool,)
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"{names(self.tool)} must be called"
+
+    def owes(self) -> Owed | None:
+        """One call."""
+        return Owed(self.tool)
+
+    outline = itself
+
+    def drawing(self) -> tuple[Note, ...]:
+        """A note in the tool's node."""
+        return (Note(self.tool, "required"),)
+
+
+class RequireState(NoState):
+    """Whether the tool was called."""
+
+    called: bool = False
+
+
+class RequireMachine(Machine, judges=Require):
+    """Satisfied by the first call, once and for all."""
+
+    state_type = RequireState
+    always_exercised = True
+
+    def __init__(self, rule: Require, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, True))
+
+    def started(self, state: RequireState, call: JudgedCall, mask: int, now: int) -> None:
+        """The obligation is met."""
+        state.called = True
+
+    def settle(self, state: RequireState) -> Finding | None:
+        """Violated if the tool was never called."""
+        if state.called:
+            return None
+        tools = listed(self.slots[0].names)
+        return Finding(f"a call of {tools}", f"{tools} was never called", suggestion=f"call {tools} before the end")
+
+
+TRIGGER, THEN = 1, 2
+
+
+class After(Rule, tag="after", frozen=True):
+    """Each `trigger` must be answered by `then` within `within` calls.
+
+    Attributes:
+        trigger: The calls that must be answered.
+        then: The calls that answer.
+        within: How many calls may come before the answer, it included.
+    """
+
+    trigger: Selector
+    then: Selector
+    within: Positive = 1
+
+    def roles(self) -> Roles:
+        """The trigger is what it restricts."""
+        return Roles(restricts=(self.trigger,), others=(self.then,))
+
+    def words(self) -> str:
+        """The rule in words."""
+        when = "right after" if self.within == 1 else f"within {self.within} calls after"
+        return f"{names(self.then)} {when} {names(self.trigger)}"
+
+    def owes(self) -> Owed | None:
+        """An answer, once there was a trigger."""
+        return Owed(self.then, after=self.trigger)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The rule itself, if the answer is due soon."""
+        return (self,) if self.key is None and self.within <= LARGEST else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """An arrow from the trigger to the answer."""
+        word = "then next" if self.within == 1 else f"then within {self.within} calls"
+        return (Link(word, (self.trigger,), self.then),)
+
+
+class Eventually(Rule, tag="eventually", frozen=True):
+    """One of the first `within` calls must be `tool`.
+
+    Attributes:
+        tool: The call that must come.
+        within: By which call, counted from 1.
+    """
+
+    tool: Selector
+    within: Positive
+
+    keyless = KEYLESS
+
+    def roles(self) -> Roles:
+        """It restricts no call by its name."""
+        return Roles(others=(self.tool,))
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"{names(self.tool)} {self._when()}"
+
+    def owes(self) -> Owed | None:
+        """The call."""
+        return Owed(self.tool)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The rule itself, if the call is due soon; else that it must come."""
+        return (self,) if self.within <= LARGEST else (Require(tool=self.tool),)
+
+    def drawing(self) -> tuple[Note, ...]:
+        """A note in the tool's node."""
+        return (Note(self.tool, self._when()),)
+
+    def _when(self) -> str:
+        return f"{'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
+
+
+class AfterState(NoState):
+    """By which ordinals the open triggers must be answered, earliest first."""
+
+    due: list[int] = []
+
+
+class AfterMachine(Machine, judges=After):
+    """One answer serves every open trigger; a trigger that went unanswered is closed by its violation."""
+
+    state_type = AfterState
+    restricts = TRIGGER
+    ordinals = True
+
+    def __init__(self, rule: After, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.trigger, False), (rule.then, True))
+        self.within = rule.within
+
+    def judge(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that leaves the earliest trigger unanswered."""
+        if mask & THEN or not state.due or state.due[0] > now + 1:
+            return None
+        return self._unanswered(f"`{call.name}` came instead of")
+
+    def started(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> None:
+        """An answer closes every trigger, a trigger opens one."""
+        if mask & THEN:
+            state.due = []
+        else:
+            while state.due and state.due[0] <= now + 1:
+                state.due.pop(0)
+        if mask & TRIGGER:
+            state.due.append(now + 1 + self.within)
+
+    def due(self, state: AfterState, now: int) -> int | None:
+        """When the earliest trigger must be answered."""
+        return max(state.due[0], now + 1) if state.due else None
+
+    def seen_from(self, state: AfterState, now: int) -> Hashable:
+        """How many calls are left for the earliest answer; the answer serves the others too."""
+        return max(0, state.due[0] - now) if state.due else None
+
+    def settle(self, state: AfterState) -> Finding | None:
+        """Violated if a trigger is open."""
+        return self._unanswered("the session ended without") if state.due else None
+
+    def _unanswered(self, what: str) -> Finding:
+        trigger, then = (listed(slot.names) for slot in self.slots)
+        return Finding(
+            expected=f"{then} within {counted(self.within, 'call')} after {trigger}",
+            actual=f"{what} {then}",
+            details={"within": self.within, "then": list(self.slots[1].names)},
+            suggestion=f"call {then} next",
+            cause="step",
+        )
+
+    def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The next call must be the answer, and this tool is none."""
+        return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
+
+
+class EventuallyState(NoState):
+    """Whether the tool came, or its time has passed."""
+
+    called: bool = False
+    passed: bool = False
+
+
+class EventuallyMachine(Machine, judges=Eventually):
+    """Due at the last call that could still be the tool."""
+
+    state_type = EventuallyState
+    always_exercised = True
+    ordinals = True
+
+    def __init__(self, rule: Eventually, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, True))
+        self.within = rule.within
+
+    def judge(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse another tool as the last call that could be it."""
+        if state.called or state.passed or mask or now + 1 < self.within:
+            return None
+        return self._finding(f"`{call.name}` would be call number {now + 1} without")
+
+    def started(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> None:
+        """The tool has come, or its time has passed."""
+        if mask:
+            state.called = True
+        elif now + 1 >= self.within:
+            state.passed = True
+
+    def due(self, state: EventuallyState, now: int) -> int | None:
+        """The last call that could be the tool."""
+        return None if state.called or state.passed else max(self.within, now + 1)
+
+    def seen_from(self, state: EventuallyState, now: int) -> Hashable:
+        """How many calls are left, as long as that matters."""
+        return (state.called, state.passed) if state.called or state.passed else max(0, self.within - now)
+
+    def settle(self, state: EventuallyState) -> Finding | None:
+        """Violated if it never came; one that came too late has been reported."""
+        return None if state.called or state.passed else self._finding("the session ended without")
+
+    def _finding(self, what: str) -> Finding:
+        names = listed(self.slots[0].names)
+        return Finding(
+            f"{names} within the first {counted(self.within, 'call')}",
+            f"{what} {names}",
+            {"within": self.within},
+            f"call {names} now",
+            cause="step",
+        )
+
+    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The next call must be the tool, and this is another."""
+        return not (state.called or state.passed) and now + 1 >= self.within and not maybe

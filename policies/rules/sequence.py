@@ -1,0 +1,383 @@
+"""`sequence` and `forbidden_sequence`: several calls in an order that is wanted, or that must not happen."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence as AbcSequence
+from typing import TYPE_CHECKING, Literal
+
+from ..language.selectors import Selector, Slot, ToolWhere, selector_problems
+from ..values.model_base import Name
+from .machine import Finding, Machine, listed, slots_of
+from .machine import RuleState as NoState
+from .rule import Cap, Link, Note, Roles, Rule, chain, names, owes_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from ..language.selectors import NameScope, VirtualName
+    from ..values.model_base import Complaint
+    from .machine import Ahead, JudgedCall
+    from .rule import Drawing
+
+
+Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
+
+
+class Sequence(Rule, tag="sequence", frozen=True):
+    """The tools in this order: no member before its predecessor; `strict`: and nothing else between.
+
+    Attributes:
+        tools: The members, in their order.
+        strict: Nothing else may come between them.
+    """
+
+    tools: Tools
+    strict: bool = False
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from _member_problems(self.tools, "tools")
+
+    def roles(self) -> Roles:
+        """It may refuse its members."""
+        return Roles(restricts=self.tools)
+
+    def unjudged(self) -> tuple[Selector, ...]:
+        """Each member proves to the next that it came."""
+        return tuple(self.tools)
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"in order {chain(self.tools)}"
+
+    def owes(self) -> None:
+        """It owes nothing until it has begun."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The rule itself; with a key, other values' calls may stand between."""
+        return (self if self.key is None else Sequence(tools=self.tools),)
+
+    def drawing(self) -> Drawing:
+        """An arrow from member to member."""
+        return _links(self.tools, "then next" if self.strict else "then", forbidden=False)
+
+
+class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
+    """The tools in this order must not happen: next to each other (`strict`), or with gaps (`any`).
+
+    Attributes:
+        sequence: The members, in their order.
+        adjacency: `strict`: right after each other; `any`: with other calls between.
+    """
+
+    sequence: Tools
+    adjacency: Literal["strict", "any"] = "strict"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from _member_problems(self.sequence, "sequence")
+
+    def roles(self) -> Roles:
+        """It may refuse the last member."""
+        return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"never {chain(self.sequence)}"
+
+    owes = owes_nothing
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The rule itself; with a key, another value will do, unless one call is the whole sequence."""
+        if self.key is not None:
+            return (ForbiddenSequence(sequence=self.sequence),) if len(self.sequence) == 1 else ()
+        return (self,)
+
+    def drawing(self) -> Drawing:
+        """An arrow from member to member; the last must not follow."""
+        return _links(self.sequence, "then next" if self.adjacency == "strict" else "then later", forbidden=True)
+
+
+def _member_problems(members: Tools, field: str) -> Iterator[Complaint]:
+    if not members:
+        yield (field,), "names no tool"
+    for n, member in enumerate(members):
+        yield from selector_problems(member, (field, n))
+
+
+def _links(members: Tools, word: str, *, forbidden: bool) -> Drawing:
+    if len(members) == 1:
+        return (Note(members[0], "never" if forbidden else "in order"),)
+    last = len(members) - 1
+    return tuple(
+        Link(f"{word} ({n}/{last})" if last > 1 else word, (first,), then, forbidden and n == last)
+        for n, (first, then) in enumerate(itertools.pairwise(members), 1)
+    )
+
+
+class SequenceState(NoState):
+    """How many members have come, in order."""
+
+    reached: int = 0
+
+
+class SequenceMachine(Machine, judges=Sequence):
+    """Goes through the members once; after the last one everything may come again.
+
+    A call with several names must be no step ahead under any of them: the slots stand first for all names
+    together, then for each name alone.
+    """
+
+    state_type = SequenceState
+
+    def __init__(self, rule: Sequence, scope: NameScope) -> None:
+        self.length = len(rule.tools)
+        self.slots = slots_of(scope, *((tool, False) for tool in rule.tools))
+        self._views = [0]
+        if scope.virtual_names:
+            self._views = [self._view(rule, scope, own=True, virtual_names=())]
+            self._views += [self._view(rule, scope, own=False, virtual_names=(v,)) for v in scope.virtual_names]
+        self.strict = self.ordinals = rule.strict
+        self.restricts = (1 << self.length) - 1
+
+    def _view(self, rule: Sequence, scope: NameScope, *, own: bool, virtual_names: tuple[VirtualName, ...]) -> int:
+        """Add the slots of one name; returns where they begin."""
+        at = len(self.slots)
+        made = (Slot(t, scope, permits=False, own=own, virtual_names=virtual_names) for t in rule.tools)
+        self.slots = (*self.slots, *made)
+        return at
+
+    def judge(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse a member whose predecessor has not come; strict, anything but the next member."""
+        reached = state.reached
+        if reached == self.length:
+            return None
+        if self._inside(state) and not mask & (1 << reached):
+            return self._finding(state, f"`{call.name}` came between")
+        if mask and self._ahead(reached, mask, mask):
+            return self._finding(state, f"`{call.name}` came first")
+        return None
+
+    def _ahead(self, reached: int, sure: int, maybe: int) -> bool:
+        """Whether some name can only be a member too early: one that is neither the next nor has come already."""
+        come = (2 << reached) - 1
+        return any((sure >> at) & self.restricts and not (maybe >> at) & come for at in self._views)
+
+    def _inside(self, state: SequenceState) -> bool:
+        return self.strict and 0 < state.reached < self.length
+
+    def _finding(self, state: SequenceState, actual: str) -> Finding:
+        names = [" or ".join(slot.names) for slot in self.slots[: self.length]]
+        awaited = names[state.reached]
+        return Finding(
+            expected=" -> ".join(names) + (", with nothing between" if self.strict else ""),
+            actual=f"{actual} while `{awaited}` was awaited",
+            details={"sequence": names, "reached": state.reached},
+            suggestion=f"call `{awaited}` next",
+            cause="step",
+        )
+
+    def started(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> None:
+        """The awaited member has come."""
+        if state.reached < self.length and mask & (1 << state.reached):
+            state.reached += 1
+
+    def due(self, state: SequenceState, now: int) -> int | None:
+        """Strict and under way: the next call, whatever it is."""
+        return now + 1 if self._inside(state) else None
+
+    def settle(self, state: SequenceState) -> Finding | None:
+        """Violated if it was begun and not finished."""
+        return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
+
+    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The tool can only be a member too early, or strict and under way, is not the next."""
+        if state.reached == self.length:
+            return False
+        if self._inside(state) and not maybe & (1 << state.reached):
+            return True
+        return self._ahead(state.reached, sure, maybe)
+
+
+class ForbiddenState(NoState):
+    """Which prefixes the calls so far end with (bit n: n+1 members matched), and the last call's ordinal."""
+
+    prefixes: int = 0
+    at: int = 0
+
+
+class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
+    """All prefixes are followed at once (shift-and), so a repeated beginning hides nothing."""
+
+    state_type = ForbiddenState
+
+    def __init__(self, rule: ForbiddenSequence, scope: NameScope) -> None:
+        self.slots = slots_of(scope, *((tool, False) for tool in rule.sequence))
+        self.strict = self.ordinals = rule.adjacency == "strict"
+        self.last = 1 << (len(self.slots) - 1)
+        self.restricts = self.last
+
+    def _prefixes(self, state: ForbiddenState, now: int) -> int:
+        return 0 if self.strict and state.at != now else state.prefixes
+
+    def seen_from(self, state: ForbiddenState, now: int) -> Hashable:
+        """The prefixes that the next call may continue."""
+        return self._prefixes(state, now)
+
+    def judge(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that completes the sequence."""
+        if not ((self._prefixes(state, now) << 1) | 1) & mask & self.last:
+            return None
+        names = [" or ".join(slot.names) for slot in self.slots]
+        gaps = "" if self.strict else ", with other calls between or not"
+        return Finding(
+            expected=f"never {' -> '.join(names)}{gaps}",
+            actual=f"`{call.name}` would complete {' -> '.join(names)}",
+            details={"sequence": names},
+            suggestion=f"do not follow `{names[0]}` with `{call.name}`" if len(names) > 1 else "",
+        )
+
+    def started(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> None:
+        """Lengthen the prefixes that the call continues."""
+        before = self._prefixes(state, now)
+        longer = ((before << 1) | 1) & mask
+        state.prefixes = longer if self.strict else before | longer
+        state.at = now + 1
+
+    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Any call of the tool would complete the sequence."""
+        return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)
+
+
+TRIGGER, FORBIDDEN = 1, 2
+
+
+class NeverAfter(Rule, tag="never_after", frozen=True):
+    """No `forbidden` call once a `trigger` started, whatever became of it.
+
+    Attributes:
+        trigger: The calls after which it is forbidden.
+        forbidden: The calls that are forbidden from then on.
+    """
+
+    trigger: Selector
+    forbidden: Selector
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
+
+    def roles(self) -> Roles:
+        """It may refuse what is forbidden."""
+        return Roles(restricts=(self.forbidden,), others=(self.trigger,))
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"no {names(self.forbidden)} after {names(self.trigger)}"
+
+    owes = owes_nothing
+
+    def caps(self) -> Iterator[Cap]:
+        """A call that forbids itself comes once."""
+        yield Cap((self.trigger, self.forbidden), 1, "started", each=True)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The rule itself; with a key, another value will do."""
+        return (self,) if self.key is None else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """An arrow from the trigger to what is forbidden."""
+        return (Link("never after", (self.trigger,), self.forbidden, forbidden=True),)
+
+
+class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
+    """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed.
+
+    Attributes:
+        tool: The call that forbids.
+        tools: What it forbids.
+    """
+
+    tool: Selector
+    tools: AbcSequence[Name | ToolWhere]
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return NeverAfterMachine(scope, self.tool, self.tools, "forbids_after", lifted_by_failure=True)
+
+    def roles(self) -> Roles:
+        """It may refuse what is forbidden."""
+        return Roles(restricts=(self.tools,), others=(self.tool,))
+
+    def words(self) -> str:
+        """The rule in words."""
+        return f"no {names(self.tools)} after {names(self.tool)}"
+
+    owes = owes_nothing
+
+    def caps(self) -> Iterator[Cap]:
+        """A call that forbids itself comes once."""
+        yield Cap((self.tool, self.tools), 1, "completed", each=True)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The rule itself; with a key, another value will do."""
+        return (self,) if self.key is None else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """An arrow from the trigger to what is forbidden."""
+        return (Link("forbids", (self.tool,), self.tools, forbidden=True),)
+
+
+class NeverAfterState(NoState):
+    """How many triggering calls stand: started, and not failed where failure lifts the ban."""
+
+    standing: int = 0
+
+
+class NeverAfterMachine(Machine):
+    """Counts the triggers that stand."""
+
+    state_type = NeverAfterState
+    restricts = FORBIDDEN
+    starts = TRIGGER
+
+    def __init__(
+        self, scope: NameScope, trigger: Selector, forbidden: Selector, kind: str, *, lifted_by_failure: bool
+    ) -> None:
+        self.kind = kind
+        self.slots = slots_of(scope, (trigger, False), (forbidden, False))
+        self.lifted_by_failure = lifted_by_failure
+        self.outcomes = TRIGGER if lifted_by_failure else 0
+
+    def judge(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse a forbidden call while a trigger stands."""
+        if not state.standing:
+            return None
+        trigger = listed(self.slots[0].names)
+        return Finding(
+            expected=f"no {listed(self.slots[1].names)} after {trigger}",
+            actual=f"`{call.name}` was requested after {trigger}",
+            details={"trigger": list(self.slots[0].names)},
+            suggestion=f"call `{call.name}` before {trigger}, or not at all",
+        )
+
+    def started(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> None:
+        """A trigger stands."""
+        state.standing += 1
+
+    def failed(self, state: NeverAfterState, call: JudgedCall, mask: int) -> Finding | None:
+        """A trigger that failed does not stand where failure lifts the ban."""
+        if self.lifted_by_failure and mask & TRIGGER:
+            state.standing -= 1
+        return None
+
+    def seen_from(self, state: NeverAfterState, now: int) -> Hashable:
+        """Whether a trigger stands."""
+        return state.standing > 0
+
+    def closed(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """A trigger stands."""
+        return bool(sure & FORBIDDEN) and state.standing > 0

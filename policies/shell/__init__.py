@@ -1,0 +1,17 @@
+"""Command lines as pure data: what a line would run, found without running it.
+
+What is not positively understood is dynamic: of the grammar (`grammar`, `scanner`), of the shell's builtins and
+variables, and of the programs that run others.
+"""
+
+ROOMS = (
+    "parser",
+    "program_options",
+    "lexer",
+    "programs",
+    "known_programs",
+    "wrappers",
+    "builtins",
+    "words",
+)
+"""Top first: each imports only those below it."""

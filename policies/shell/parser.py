@@ -1,0 +1,572 @@
+"""A command line taken apart: every simple command it can run, however deep, before any of it runs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..errors import UnjudgeableLineError
+from .builtins import steers, steers_programs
+from .lexer import Redirections, Scanner
+from .programs import DYNAMIC, LinePart, Sink
+from .words import Word, WordBuilder, check_characters, check_depth, literal, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .words import Shell
+
+
+RESERVED = split("if then else elif fi case in esac for select while until do done function { } [[ ]] ! time coproc")
+
+
+_RESERVED_WORD = re.compile(r"(?:[a-z]+|!|\{|\}|\[\[|\]\])(?=[ \t\n;&|()<>]|\Z)")
+
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[0-9]+\])?(\+?)=")
+
+
+_ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=\(")
+
+
+_SUBSCRIPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+
+
+_ELEMENT = re.compile(r"\[[\w$]+\]=")
+
+
+_DECLARING = ("declare", "typeset", "local", "readonly", "export")
+
+
+def reserved(scan: Scanner) -> str | None:
+    """The reserved word that stands here, unquoted and alone."""
+    found = _RESERVED_WORD.match(scan.text, scan.pos)
+    return found[0] if found and found[0] in RESERVED else None
+
+
+class SimpleCommands:
+    """Reads simple commands.
+
+    Args:
+        scan: the text.
+        sink: told of them.
+        redirections: reads those among their words.
+    """
+
+    def __init__(self, scan: Scanner, sink: Sink, redirections: Redirections) -> None:
+        self._scan = scan
+        self._sink = sink
+        self._redirections = redirections
+
+    def read(self, prefix: str | None = None) -> None:
+        """The command here; `prefix` is a reserved word that stands before it."""
+        start, at = self._scan.pos, self._sink.mark()
+        words: list[Word] = []
+        assigned: list[tuple[str, str | None]] = []
+        if prefix is not None:
+            self._scan.take(prefix)
+            self._scan.skip_blanks()
+            words.append(literal(prefix))
+        began = False
+        while self._scan.peek() not in ("", "\n", ";", "&", "|", ")") or self._scan.peek(2) == "&>":
+            began = True
+            if self._redirections.take() or (not words and self._assignment(assigned)):
+                continue
+            if self._scan.peek() == "(":
+                self._scan.fail()
+            if len(words) < (4 if prefix else 1) and (word := reserved(self._scan)) is not None:
+                self._scan.fail(f"`{word}` is where a command is expected")
+            if words and words[0].text in _DECLARING and self._declared():
+                words.append(self._array_word())
+                continue
+            words.append(self._redirections.word())
+            self._scan.skip_blanks()
+        if not began and prefix is None:
+            self._scan.fail()
+        if words:
+            for name, value in assigned:
+                if steers_programs(name, value) and not steers(name, value):
+                    self._sink.dynamic(f"`{name}` is set", self._scan.text[start : self._scan.pos].rstrip())
+            self._sink.command(words, self._scan.text[start : self._scan.pos].rstrip(), at=at)
+
+    def _declared(self) -> bool:
+        """Whether an array is declared here."""
+        if _SUBSCRIPTED.match(self._scan.text, self._scan.pos):
+            self._scan.fail("this subscript is not understood")
+        return _ARRAY.match(self._scan.text, self._scan.pos) is not None
+
+    def _array_word(self) -> Word:
+        start = self._scan.pos
+        self._assignment([])
+        source = self._scan.text[start : self._scan.pos].rstrip()
+        return Word(source, source, is_array=True)
+
+    def _assignment(self, assigned: list[tuple[str, str | None]]) -> bool:
+        """Go past an assignment, if one stands here; what it sets is appended."""
+        start = self._scan.pos
+        array = self._scan.match(_ARRAY)
+        found = array or _ASSIGNMENT.match(self._scan.text, start)
+        if found is None:
+            if _SUBSCRIPTED.match(self._scan.text, start):
+                self._scan.fail("this subscript is not understood")
+            return False
+        if array is not None or found[2] or "[" in found[0]:
+            self._scan.only_bash(found[0])
+        value = None
+        if array is not None:
+            self._array_elements()
+        else:
+            value = self._value(found)
+        assigned.append((found[1], value))
+        if steers(found[1], value):
+            self._sink.dynamic(f"`{found[1]}` is set", self._scan.text[start : self._scan.pos])
+        self._scan.skip_blanks()
+        return True
+
+    def _value(self, found: re.Match[str]) -> str | None:
+        word = self._redirections.word()
+        if word.text is None or found[2] or "[" in found[0]:
+            return None
+        return word.text.partition("=")[2]
+
+    def _array_elements(self) -> None:
+        if self._redirections.pending:
+            self._scan.fail("a here-document before an array")
+        self._array_blanks()
+        while not self._scan.take(")"):
+            if self._scan.peek() == "[":
+                self._subscripted_element()
+            self._redirections.word()
+            self._array_blanks()
+        if self._scan.peek() not in ("", *" \t\n;&|)<>"):
+            self._scan.fail("put a blank after an array")
+
+    def _subscripted_element(self) -> None:
+        found = _ELEMENT.match(self._scan.text, self._scan.pos)
+        if found is None:
+            self._scan.fail("this subscript is not understood")
+        self._sink.dynamic("the value of a variable is evaluated", found[0])
+
+    def _array_blanks(self) -> None:
+        self._scan.skip_blanks()
+        while self._scan.take("\n"):
+            self._scan.skip_blanks()
+
+
+_UNARY = re.compile(r"-[a-hknoprstuwxzGLNOS]")
+
+
+_BINARY = ("=", "==", "!=", "=~", "-nt", "-ot", "-ef", "<", ">")
+
+
+_NUMERIC = ("-eq", "-ne", "-lt", "-le", "-gt", "-ge")
+
+
+_EVALUATING = ("-v", "-R")
+
+
+def read_conditional(scan: Scanner, dynamic: Callable[[str, str], None]) -> list[Word]:
+    """The words of a conditional, from its `[[` to behind its `]]`; `dynamic` is told of what it evaluates."""
+    return _Conditional(scan, dynamic).read()
+
+
+class _Conditional:
+    def __init__(self, scan: Scanner, dynamic: Callable[[str, str], None]) -> None:
+        self._scan = scan
+        self._dynamic = dynamic
+        self._words = [literal("[[")]
+
+    def read(self) -> list[Word]:
+        self._scan.take("[[")
+        self._either()
+        if self._word().source != "]]":
+            self._scan.fail("`]]` is missing")
+        return self._words
+
+    def _either(self) -> None:
+        self._term()
+        while self._take("&&") or self._take("||"):
+            self._term()
+
+    def _term(self) -> None:
+        if self._take("("):
+            self._either()
+            if not self._take(")"):
+                self._scan.fail("`)` is missing")
+            return
+        first = self._word()
+        if first.source == "!":
+            self._term()
+        elif first.source == "]]":
+            self._scan.fail("a condition is missing")
+        elif first.source in _EVALUATING:
+            self._evaluated(self._word())
+        elif _UNARY.fullmatch(first.source):
+            self._word()
+        elif not self._ends():
+            self._binary(first)
+
+    def _binary(self, left: Word) -> None:
+        operator = self._operator()
+        right = self._word()
+        if operator in _NUMERIC:
+            if not all(re.fullmatch("-?[0-9]+", word.text or "") for word in (left, right)):
+                self._evaluated(right)
+        elif operator not in _BINARY:
+            self._scan.fail("this condition is not understood")
+
+    def _operator(self) -> str:
+        self._blanks()
+        for operator in "<>":
+            if self._scan.peek(2) not in ("<(", ">(") and self._take(operator):
+                return operator
+        return self._word().source
+
+    def _evaluated(self, word: Word) -> None:
+        self._dynamic("the value of a variable is evaluated", word.source)
+
+    def _ends(self) -> bool:
+        self._blanks()
+        return self._scan.peek(2) in ("&&", "||", "]]") or self._scan.peek() == ")"
+
+    def _blanks(self) -> None:
+        self._scan.skip_blanks()
+
+    def _take(self, operator: str) -> bool:
+        self._blanks()
+        if not self._scan.take(operator):
+            return False
+        self._words.append(literal(operator))
+        return True
+
+    def _word(self) -> Word:
+        self._blanks()
+        word = self._scan.word()
+        self._words.append(word)
+        return word
+
+
+_FUNCTION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*\([ \t]*\)")
+
+
+_FUNCTION_WORD = re.compile(r"function[ \t]+([A-Za-z_][A-Za-z0-9_]*)([ \t]*\([ \t]*\))?(?=[ \t\n])")
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Grammar:
+    """Reads one text; the texts within it one deeper."""
+
+    def __init__(self, text: str, shell: Shell, sink: Sink, depth: int) -> None:
+        self._shell: Shell = shell
+        self._sink = sink
+        self._depth = depth
+        self.scan = Scanner(
+            text, shell, substitution=self._substitution, backquoted=self._backquoted, dynamic=sink.dynamic
+        )
+        self._redirections = Redirections(self.scan, sink, self._document)
+        self._commands = SimpleCommands(self.scan, sink, self._redirections)
+
+    def read(self) -> None:
+        """Read all of it."""
+        self._list()
+        if self.scan.peek() or self._redirections.pending:
+            self.scan.fail()
+
+    def read_document(self) -> None:
+        """Read all of it as a here-document that the shell expands."""
+        while char := self.scan.peek():
+            self.scan.quoted_piece(char, WordBuilder(), document=True)
+
+    def _document(self, text: str) -> None:
+        self._inner(text).read_document()
+
+    def _inner(self, text: str) -> Grammar:
+        check_depth(self._depth + 1)
+        return Grammar(text, self._shell, self._sink, self._depth + 1)
+
+    def _backquoted(self, text: str) -> None:
+        self._check_no_document()
+        self._inner(text).read()
+
+    def _check_no_document(self) -> None:
+        if self._redirections.pending:
+            self.scan.fail("a here-document before a substitution")
+
+    def _substitution(self) -> None:
+        self._check_no_document()
+        self._deeper()
+        self._list()
+        self._close(")")
+        self._depth -= 1
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        check_depth(self._depth)
+
+    def _close(self, operator: str) -> None:
+        if self._redirections.pending or not self.scan.take(operator):
+            self.scan.fail(f"`{operator}` is missing")
+
+    def _list(self) -> None:
+        """Commands up to what ends a list: the end, `)`, `;;` or a reserved word that closes."""
+        while self._next_command():
+            self._and_or()
+            self.scan.skip_blanks()
+            if self.scan.peek(2) in (";;", ";&"):
+                return
+            if not (self.scan.take(";") or self.scan.take("&") or self.scan.peek() == "\n"):
+                return
+
+    def _next_command(self) -> bool:
+        self._newlines()
+        if self.scan.peek(2) in (";;", ";&") or self.scan.peek() in ("", ")"):
+            return False
+        return reserved(self.scan) not in ("then", "else", "elif", "fi", "do", "done", "esac", "}")
+
+    def _newlines(self) -> None:
+        self.scan.skip_blanks()
+        while self.scan.take("\n"):
+            self._redirections.read_documents()
+            self.scan.skip_blanks()
+
+    def _and_or(self) -> None:
+        self._pipeline()
+        while self.scan.take("&&") or self.scan.take("||"):
+            self._newlines()
+            self._pipeline()
+
+    def _pipeline(self) -> None:
+        while self._take_reserved("!"):
+            pass
+        self._command()
+        self.scan.skip_blanks()
+        while self.scan.peek() == "|" and self.scan.peek(2) != "||":
+            if self.scan.peek(2) == "|&":
+                self.scan.only_bash("|&")
+                self.scan.take("|&")
+            else:
+                self.scan.take("|")
+            self._newlines()
+            self._command()
+            self.scan.skip_blanks()
+
+    def _take_reserved(self, *words: str) -> bool:
+        self.scan.skip_blanks()
+        found = reserved(self.scan)
+        if found not in words:
+            return False
+        self.scan.pos += len(found or "")
+        self.scan.skip_blanks()
+        return True
+
+    def _expect(self, *words: str) -> None:
+        if not self._take_reserved(*words):
+            self.scan.fail(f"`{words[0]}` is missing")
+
+    def _command(self) -> None:
+        self.scan.skip_blanks()
+        if self._function() or not self._compound():
+            return
+        while self._redirections.take():
+            pass
+        if self.scan.peek() not in ("", "\n", ";", "&", "|", ")"):
+            word = self.scan.word()
+            self.scan.fail(f"`{word.source}` follows a redirection")
+
+    def _compound(self) -> bool:
+        """Read a compound command; a simple command is read here too, and answers False."""
+        if self.scan.peek(2) == "((":
+            self.scan.only_bash("((")
+            start = self.scan.pos
+            self.scan.pos += 2
+            self.scan.arithmetic(start)
+            return True
+        if self.scan.take("("):
+            self._group(")")
+            return True
+        match reserved(self.scan):
+            case "{":
+                self._take_reserved("{")
+                self._group("}")
+            case "if":
+                self._if()
+            case "while" | "until":
+                self._take_reserved("while", "until")
+                self._list()
+                self._loop_body()
+            case "for":
+                self._for("for")
+            case "select":
+                self.scan.only_bash("select")
+                self._for("select")
+            case "case":
+                self._case()
+            case "[[":
+                self.scan.only_bash("[[")
+                self._conditional()
+            case "time" | "coproc" as word:
+                self._commands.read(prefix=word)
+                return False
+            case None:
+                self._commands.read()
+                return False
+            case word:
+                self.scan.fail(f"`{word}` is where a command is expected")
+        return True
+
+    def _group(self, end: str) -> None:
+        self._deeper()
+        self._list()
+        if end == "}":
+            self._expect("}")
+        else:
+            self._close(end)
+        self._depth -= 1
+        self.scan.skip_blanks()
+
+    def _function(self) -> bool:
+        found = _FUNCTION.match(self.scan.text, self.scan.pos)
+        if found is None and (found := _FUNCTION_WORD.match(self.scan.text, self.scan.pos)) is not None:
+            self.scan.only_bash("function")
+        if found is None or found[1] in RESERVED:
+            return False
+        self.scan.pos = found.end()
+        self._newlines()
+        if self.scan.peek() != "(" and reserved(self.scan) != "{":
+            self.scan.fail("the body of a function stands in `{ }`")
+        self._command()
+        return True
+
+    def _if(self) -> None:
+        self._expect("if")
+        self._deeper()
+        self._list()
+        self._expect("then")
+        self._list()
+        while self._take_reserved("elif"):
+            self._list()
+            self._expect("then")
+            self._list()
+        if self._take_reserved("else"):
+            self._list()
+        self._expect("fi")
+        self._depth -= 1
+
+    def _loop_body(self) -> None:
+        self._deeper()
+        self._newlines()
+        self._expect("do")
+        self._list()
+        self._expect("done")
+        self._depth -= 1
+
+    def _for(self, keyword: str) -> None:
+        start = self.scan.pos
+        self._expect(keyword)
+        if self.scan.peek(2) == "((":
+            self.scan.only_bash("for ((")
+            self.scan.pos += 2
+            self.scan.arithmetic(start)
+            self.scan.skip_blanks()
+        else:
+            self._loop_variable()
+        self.scan.take(";")
+        self._loop_body()
+
+    def _loop_variable(self) -> None:
+        name = self.scan.match(_NAME)
+        if name is None or self.scan.peek() not in (" ", "\t", "\n", ";"):
+            self.scan.fail("a name is missing")
+        if steers(name[0], None):
+            self._sink.dynamic(f"`{name[0]}` is set", name[0])
+        self._newlines()
+        if self._take_reserved("in"):
+            while self.scan.peek() not in (";", "\n", ""):
+                self.scan.word()
+                self.scan.skip_blanks()
+
+    def _case(self) -> None:
+        self._expect("case")
+        self.scan.word()
+        self._newlines()
+        self._expect("in")
+        self._deeper()
+        self._newlines()
+        while not self._take_reserved("esac"):
+            self._patterns()
+            self._list()
+            self.scan.skip_blanks()
+            if self.scan.peek(3) == ";;&" or self.scan.peek(2) == ";&":
+                self.scan.only_bash(";&")
+                self.scan.pos += 3 if self.scan.peek(3) == ";;&" else 2
+            elif not self.scan.take(";;") and reserved(self.scan) != "esac":
+                self.scan.fail("`esac` is missing")
+            self._newlines()
+        self._depth -= 1
+
+    def _patterns(self) -> None:
+        self.scan.take("(")
+        self.scan.skip_blanks()
+        self.scan.word()
+        self.scan.skip_blanks()
+        while self.scan.take("|"):
+            self.scan.skip_blanks()
+            self.scan.word()
+            self.scan.skip_blanks()
+        if not self.scan.take(")"):
+            self.scan.fail("`)` is missing")
+
+    def _conditional(self) -> None:
+        start, at = self.scan.pos, self._sink.mark()
+        words = read_conditional(self.scan, self._sink.dynamic)
+        self._sink.test(words, self.scan.text[start : self.scan.pos], at=at)
+        self.scan.skip_blanks()
+
+
+class Commands(msgspec.Struct, frozen=True, kw_only=True):
+    """What a line would run: `parts`, and more that nobody can see, where `dynamic` says why."""
+
+    parts: tuple[LinePart, ...] = ()
+    dynamic: str | None = None
+
+
+def read_commands(line: str, shell: Shell = "bash") -> Commands:
+    """What a command line would run, found without running it.
+
+    Args:
+        line: the text.
+        shell: what reads it: `bash`, or `sh`, which may be dash or bash; where those differ, it is dynamic.
+    """
+    try:
+        parts = parse_line(line, shell)
+    except UnjudgeableLineError as error:
+        return Commands(dynamic=str(error))
+    return Commands(parts=tuple(parts), dynamic=next((part.reason for part in parts if part.name == DYNAMIC), None))
+
+
+def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
+    """Every part of a command line, in the order of the text, those of nested lines included.
+
+    Raises:
+        UnjudgeableLineError: the line cannot be taken apart with certainty, so it must not run.
+    """
+    parts: list[LinePart] = []
+    try:
+        _read(line, shell, parts, depth=0)
+    except RecursionError:
+        raise UnjudgeableLineError("the command line is nested too deep") from None
+    if not parts:
+        raise UnjudgeableLineError("the command line holds no command")
+    return parts
+
+
+def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
+    """Read one line; those that its commands are given are read one deeper."""
+    check_depth(depth)
+    check_characters(line)
+    sink = Sink(parts, shell, lambda nested, its: _read(nested, its, parts, depth + 1))
+    Grammar(line, shell, sink, depth).read()

@@ -1,0 +1,586 @@
+"""What commands run besides themselves: the table of the programs that are understood.
+
+A program that is given a command runs it, and it is read. One that is given code in another language, or a
+command in a way that is not read here, runs what nobody can see. One that is not known may run the command among
+its words. What a program runs by itself (its own files, hooks, configuration) is not in the line: it is judged by
+its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from . import wrappers
+from .builtins import evaluates
+from .known_programs import KNOWN
+from .words import literal, split
+from .wrappers import CARRYING, PREFIXES, UNKNOWN, Carries, Nested, Prefix, behind, carries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .words import Shell, Word
+
+
+_PLAIN = split("""
+    add am apply archive blame branch cat-file check-ignore checkout cherry-pick clean commit describe diff
+    diff-tree for-each-ref format-patch fsck gc init log ls-files ls-tree merge merge-base mv notes reflog
+    remote reset restore rev-list rev-parse revert rm shortlog show show-ref sparse-checkout stash status
+    switch symbolic-ref tag update-index update-ref version worktree write-tree --version --help help
+    cherry check-attr count-objects name-rev range-diff rev-list show-branch verify-commit verify-tag whatchanged
+    diff-index diff-files hash-object merge-tree prune repack pack-refs read-tree commit-tree mktree
+""")
+
+
+_PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff --output")
+
+
+_WITH_UNSEEN = split("""
+    add blame branch cat-file check-ignore checkout cherry-pick clean commit describe for-each-ref merge merge-base mv
+    notes reflog reset restore rev-parse revert rm stash status switch tag update-ref rev-list ls-files ls-tree
+""")
+"""Verbs no option of which carries anything."""
+
+
+_CARRYING = {
+    "push": Carries(long="--receive-pack --exec"),
+    **dict.fromkeys(("fetch", "pull", "ls-remote"), Carries(long="--upload-pack --exec")),
+    "clone": Carries(letters="uc", long="--upload-pack --config --template"),
+    "rebase": Carries(letters="x", long="--exec"),
+    "grep": Carries(letters="O", long="--open-files-in-pager"),
+    "bisect": Carries(),
+    "submodule": Carries(),
+}
+
+
+_PLACES = ("start", "good", "bad", "reset", "log", "status", "init", "update", "summary")
+
+
+_GLOBAL = Prefix(
+    taking="-C --git-dir --work-tree --namespace",
+    alone="--no-pager -P --bare --no-replace-objects --literal-pathspecs --no-optional-locks",
+)
+
+
+_SETTING = re.compile(r"(user\.(name|email)|color\..*|core\.quotepath|init\.defaultbranch|advice\..*)(=.*)?", re.I)
+
+
+_READS = ("--get", "--get-all", "--get-regexp", "--list", "-l")
+
+
+def git(arguments: Sequence[Word]) -> list[Nested]:
+    """What git, given these words, runs besides itself."""
+    rest = _own_words(arguments)
+    if rest is None:
+        return UNKNOWN
+    if not rest:
+        return []
+    verb, words = rest[0].text, rest[1:]
+    if verb == "config":
+        return [] if _is_plain_setting(words) else UNKNOWN
+    if verb in ("bisect", "submodule") and not (words and words[0].text in _PLACES):
+        return UNKNOWN
+    if verb in _PLAIN:
+        read = [word for word in words if word.text is not None] if verb in _WITH_UNSEEN else words
+        return UNKNOWN if carries(_PLAIN_BUT_FOR, read) else []
+    return UNKNOWN if verb not in _CARRYING or carries(_CARRYING[verb], words) else []
+
+
+def _is_plain_setting(words: Sequence[Word]) -> bool:
+    first = next((word.text or "" for word in words if word.text not in ("--global", "--local", "set")), "")
+    return first in _READS or _SETTING.fullmatch(first) is not None
+
+
+def _own_words(arguments: Sequence[Word]) -> list[Word] | None:
+    """The verb of git and what follows it; None where the options before it are not understood."""
+    rest = list(arguments)
+    while len(rest) > 1 and rest[0].text == "-c" and _SETTING.fullmatch(rest[1].text or ""):
+        del rest[:2]
+    if not rest:
+        return []
+    if rest[0].text in ("--version", "--help"):
+        return rest
+    nested = behind(_GLOBAL, rest)
+    if nested and nested[0].unknown:
+        return None
+    words = list(nested[0].words) if nested else []
+    return None if words and words[0].text is None else words
+
+
+class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
+    """Options that an interpreter of files may be given; all else is code, or asks for it on its input."""
+
+    alone: str = ""
+    taking: str = ""
+    module: str = ""
+    tells: tuple[str, ...] = ("--version", "-v", "--help", "-h")
+
+
+_INTERPRETERS = (
+    (
+        re.compile(r"(python|pypy)w?(-?\d[\w.-]*|-dbg)?"),
+        Interpreter(
+            alone="-B -E -I -O -OO -P -S -b -d -q -s -u",
+            taking="-W -X",
+            module="-m",
+            tells=("--version", "-V", "--help"),
+        ),
+    ),
+    (
+        re.compile(r"node(js)?(-?\d[\w.]*)?|tsx|ts-node"),
+        Interpreter(alone="--test --watch --check --no-warnings --trace-warnings"),
+    ),
+    (re.compile(r"perl(-?\d[\w.-]*)?"), Interpreter(alone="-w -t -T")),
+    (re.compile(r"ruby(-?\d[\w.-]*)?"), Interpreter(alone="-w")),
+    (re.compile(r"php(-?\d[\w.-]*|-cli)?"), Interpreter(alone="-l -n")),
+)
+
+
+_MODULES = split("""
+    py_compile compileall json.tool unittest unittest.__main__ venv http.server zipfile tarfile gzip
+    ensurepip tabnanny tokenize pydoc calendar base64 site sysconfig platform pip json
+""")
+"""Of Python's own modules, those that run nothing which their words or input name."""
+
+
+_CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
+
+
+_ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*", re.DOTALL)
+"""Files that may be what an interpreter is fed."""
+
+
+def interpreter_of(name: str) -> Interpreter | None:
+    """How the interpreter of this name is read; None where it is none."""
+    return next((interpreter for pattern, interpreter in _INTERPRETERS if pattern.fullmatch(name)), None)
+
+
+def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nested]:
+    """What it runs besides itself."""
+    if len(arguments) == 1 and arguments[0].text in interpreter.tells:
+        return []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word.text is None:
+            return UNKNOWN
+        if interpreter.module and word.text == interpreter.module:
+            return _module(rest)
+        if word.text in interpreter.taking.split():
+            if not rest or not rest.pop(0).single:
+                return UNKNOWN
+        elif word.text.startswith("-"):
+            if word.text not in interpreter.alone.split():
+                return UNKNOWN
+        else:
+            return UNKNOWN if not word.text or _ON_INPUT.fullmatch(word.text) else []
+    return UNKNOWN
+
+
+def _module(rest: Sequence[Word]) -> list[Nested]:
+    if not rest or rest[0].text is None:
+        return UNKNOWN
+    module = rest[0].text
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        return [Nested(words=tuple(rest))] if module in _MODULES else UNKNOWN
+    return UNKNOWN if module.partition(".")[0] in _CODE_MODULES else [Nested(words=tuple(rest))]
+
+
+_AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
+
+
+_ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|[^/\\\n])*/[IM]*|\+[0-9]+)"
+
+
+_SED_COMMAND = re.compile(
+    rf"[ \t]*(?:{_ADDRESS}(?:[ \t]*,[ \t]*{_ADDRESS})?)?[ \t]*!?[ \t]*"
+    r"(?:\{|(?:[pdqQ=nNhHgGxDPlF}]|[qQ][ \t]*[0-9]+|[aic][ \t]*(?:\\\n"
+    r"|\\?[ \t]*(?=[^ \t\n\\]))[^\n\\]*(?=\n|\Z)|[bt:][ \t]*\w*|#[^\n]*"
+    r"|s([/|,#:@!%_])(?:\\.|(?!\1)[^\\\n])*\1(?:\\.|(?!\1)[^\\\n])*\1[gpiIM0-9]*"
+    r"|y/(?:\\.|[^/\\\n])*/(?:\\.|[^/\\\n])*/)?[ \t]*(?:[;\n]|\Z|(?=\})))",
+    re.DOTALL,
+)
+
+
+_SED_ALONE = re.compile(r"-[nErsuz]+|-i(\.\w+)?|--(quiet|silent|regexp-extended|in-place(=\.\w+)?|posix|separate)")
+
+
+def awk_runs(arguments: Sequence[Word]) -> bool:
+    """Whether awk may run something: code that is not seen, or that has the means."""
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word.text in ("-F", "-v"):
+            if not rest or not rest.pop(0).single:
+                return True
+        elif word.text is None or (word.text.startswith("-") and not re.match("-[Fv].", word.text)):
+            return True
+        elif not word.text.startswith("-"):
+            return _AWK_RUNS.search(word.text.replace("||", "")) is not None
+    return False
+
+
+def sed_runs(arguments: Sequence[Word]) -> bool:
+    """Whether sed may run something; options may stand behind its operands."""
+    scripts: list[str | None] = []
+    operands: list[str | None] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word.text is None:
+            if word.could_be_option() or not (scripts or operands):
+                return True
+            operands.append(None)
+        elif word.text in ("-e", "--expression"):
+            scripts.append(rest.pop(0).text if rest else None)
+        elif word.text.startswith("-") and word.text != "-":
+            if not _SED_ALONE.fullmatch(word.text):
+                return True
+        else:
+            operands.append(word.text)
+    scripts = scripts or operands[:1]
+    return not all(script is not None and _is_plain_sed(script) for script in scripts)
+
+
+def _is_plain_sed(script: str) -> bool:
+    at = 0
+    while at < len(script):
+        found = _SED_COMMAND.match(script, at)
+        if found is None or found.end() == at:
+            return False
+        at = found.end()
+    return True
+
+
+_SHELLS = """
+    zsh ksh ksh93 mksh pdksh oksh yash fish csh tcsh nu xonsh elvish pwsh powershell cmd cmd.exe wsl repeat
+    foreach -
+"""
+"""Other shells, and words of theirs that run commands."""
+
+
+_WRAPPERS = """
+    setarch linux32 linux64 i386 x86_64 setpriv chrt prlimit sg newgrp su runuser pkexec gosu su-exec chpst
+    setuidgid  envdir envuidgid softlimit setlock unshare nsenter chroot firejail bwrap proot fakeroot
+    fakechroot faketime nsjail  cpulimit numactl cgexec systemd-run systemd-inhibit start-stop-daemon
+    daemonize dbus-run-session dbus-launch  xvfb-run xinit startx rlwrap unbuffer catchsegv eatmydata tini
+    dumb-init flock timelimit hyperfine parallel watch  entr watchexec nodemon script strace ltrace perf
+    valgrind gdb lldb rr ssh-agent caffeinate arch run-parts capsh  crontab at batch screen tmux byobu dtach
+    abduco launchctl osascript open xdg-open xcrun wine busctl chronic ts  ifne pee sponge-run torsocks torify
+    proxychains proxychains4 tsocks vglrun optirun primusrun qsub srun sbatch  op doppler aws-vault chamber
+    direnv dotenv envchain nix nix-shell guix mise asdf choom uclampset coresched aa-exec runcon systemd-cat mispipe
+    logsave multilog gdbserver concurrently npm-run-all xterm x-terminal-emulator gnome-terminal konsole urxvt
+    rxvt alacritty kitty lxc lxd incus toolbox distrobox adb sandbox-exec nocache prove gpg-agent schroot
+    systemd-nspawn arch-chroot machinectl tsp nq sem ccache distcc bear reptyr pyenv rbenv nodenv nvm fnm volta
+"""
+"""Run a command among their words."""
+
+
+_REMOTE = """
+    ssh sshpass mosh rsh rexec scp sftp socat vagrant expect ansible fab pdsh clush dsh
+"""
+"""Run commands elsewhere."""
+
+
+_CODE = """
+    ed ex vi vim nvim view vimdiff emacs emacsclient less more most m4 dc tclsh wish lua luajit julia r
+    rscript octave  ghc ghci runghc ocaml guile sbcl clisp racket elixir iex erl escript scala groovy jshell
+    irb osh jjs jrunscript  ipython ipython3 gnuplot fzf sk tsx
+    sqlite3 psql mysql mariadb mongosh ftp lftp telnet mail mailx mutt logrotate
+    bzgrep bzegrep bzfgrep bzdiff bzcmp bzless bzmore zless zmore xzless xzmore zdiff zcmp lesspipe ranger mc nnn vifm
+    sdiff diff3 info pinfo w3m lynx links elinks
+"""
+"""Are given code in a language of their own."""
+
+
+_OPAQUE = split(_SHELLS + _WRAPPERS + _REMOTE + _CODE)
+
+
+_OPAQUE_NAMES = re.compile(
+    r"s6-[\w-]+|original-awk|ld\.so|ld(-linux|-musl)?[\w.-]*\.so[.\d]*|qemu-[\w-]+|ld[\w-]*\.so\.\d+"
+)
+
+
+_VERBS: dict[str, dict[str, Prefix | None]] = {
+    "bundle": {"exec": Prefix()},
+    "cargo": {},
+    "gh": {"alias": None, "config": None, "extension": None, "ext": None, "codespace": None, "cs": None},
+    "pixi": {"run": Prefix(), "exec": Prefix(), "shell": None},
+    "conda": {"run": Prefix(taking="-n -p --name --prefix", alone="--no-capture-output")},
+    **dict.fromkeys(
+        ("docker", "podman", "nerdctl"), dict.fromkeys(("run", "exec", "compose", "create", "container"))
+    ),
+    "docker-compose": dict.fromkeys(("run", "exec")),
+    "kubectl": dict.fromkeys(("exec", "run", "debug", "plugin", "cp")),
+    "flatpak": {"run": None, "enter": None, "override": None},
+    "ip": dict.fromkeys(("netns", "vrf")),
+    "npm": {
+        "exec": Prefix(alone="--yes -y"),
+        "x": Prefix(alone="--yes -y"),
+        **dict.fromkeys(("config", "set", "c", "edit", "explore", "init", "create", "innit")),
+    },
+    "pdm": {"run": Prefix()},
+    "pipenv": {"run": Prefix(), "shell": None},
+    "pipx": {"run": Prefix(taking="--spec")},
+    "pnpm": {"exec": Prefix(), "dlx": Prefix()},
+    "poetry": {"run": Prefix(), "shell": None},
+    "rye": {"run": Prefix()},
+    "hatch": {"run": Prefix(), "shell": None},
+    "uv": {
+        "run": Prefix(taking="--with --python -p --extra --group", alone="-q --quiet --frozen --locked --no-sync"),
+        "tool": None,
+    },
+    "yarn": {"exec": Prefix(), "dlx": Prefix()},
+    "deno": dict.fromkeys(("eval", "repl", "task")),
+    "bun": {
+        "x": Prefix(),
+        "run": Prefix(),
+        "-e": None,
+        "--eval": None,
+        "-p": None,
+        "--print": None,
+        "repl": None,
+        "exec": None,
+    },
+}
+"""Programs of many verbs: those that run the command behind them, and (None) those that nobody reads."""
+
+
+_CONTAINERS = split("""
+    ps images logs inspect pull push build rm rmi stop start kill tag version info network volume system stats port
+    login logout search events diff history image top pause unpause restart rename wait
+""")
+
+
+_PLAIN_VERBS = {
+    "bundle": split("install update check list show add remove outdated info config lock"),
+    "cargo": split("""
+        build b check c test t run r clippy fmt doc d bench clean update add remove rm tree metadata fetch install
+        search publish new init fix vendor version
+    """),
+    "conda": split("install create list info env update remove search clean activate deactivate init"),
+    **dict.fromkeys(("docker", "podman", "nerdctl"), _CONTAINERS),
+    "docker-compose": split("up down ps logs build pull start stop restart config rm images"),
+    "kubectl": split("""
+        get describe logs apply create delete scale rollout config version label annotate patch set top expose
+        cluster-info api-resources api-versions explain wait diff auth cordon uncordon drain taint
+    """),
+    "flatpak": split("install update list info search uninstall remotes remote-add"),
+    "gh": split("pr issue repo release run workflow api auth status search label gist browse secret variable cache"),
+    "ip": split("addr address a link l route r rule neigh neighbour n"),
+    "npm": split("""
+        install i add ci clean-install test t tst run run-script start stop restart list ls la ll outdated audit view
+        info show search pack publish unpublish version help why explain fund prune dedupe rebuild link root prefix
+        bin whoami ping doctor uninstall un rm remove update up upgrade cache login logout token deprecate dist-tag
+    """),
+    "pdm": split("install add remove update lock sync list show build publish init info"),
+    "pipenv": split("install uninstall lock sync update graph check clean --venv --where"),
+    "pipx": split("install uninstall upgrade upgrade-all list inject ensurepath reinstall"),
+    "pixi": split("install add remove update list info init tree search clean"),
+    "pnpm": split("install i add remove rm update up run test t start list ls outdated audit publish build store"),
+    "poetry": split("install add remove update lock show build publish check version init config env new export"),
+    "rye": split("sync add remove lock build publish init show list test lint fmt"),
+    "hatch": split("build publish new version env test fmt clean"),
+    "uv": split("pip sync add remove lock tree init venv cache version self build publish python export"),
+    "yarn": split("install add remove upgrade run test start list outdated audit publish build why info"),
+    "deno": split("run test fmt lint check cache bundle info doc install"),
+    "bun": split("install i add remove rm test build update pm outdated"),
+}
+"""Their verbs that run nothing among their words."""
+
+
+_GIT_PROGRAM = re.compile(r"git-(?!lfs|credential|remote)[a-z-]+")
+
+
+_VERSIONED = re.compile(r"(?:[\w.]+-linux-\w+-)?([a-z+_-]+?)-?[\d.]+|[\w.]+-linux-\w+-([a-z+]+)")
+
+
+def nested_in(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested]:
+    """What a command of this name, given these words, runs besides itself."""
+    name = name.casefold().removesuffix(".exe")  # some file systems take `ENV` for `env`
+    if (nested := _listed(name, arguments, shell)) is not None:
+        return nested
+    if (versioned := _VERSIONED.fullmatch(name)) is not None:
+        nested = _listed(versioned[1] or versioned[2], arguments, shell)
+    return _stranger(arguments) if nested is None else nested
+
+
+def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
+    """What a command of this name runs; None where the program is not known."""
+    if name in _OPAQUE or _OPAQUE_NAMES.fullmatch(name):
+        return UNKNOWN
+    if wrappers.is_shell(name):
+        return wrappers.shell(name, arguments)
+    if (interpreter := interpreter_of(name)) is not None:
+        return interpreted(interpreter, arguments)
+    if name in _VERBS and (verb := _verb(name, arguments)) is not None:
+        return verb
+    if name in CARRYING:
+        return UNKNOWN if carries(CARRYING[name], arguments) else []
+    if _GIT_PROGRAM.fullmatch(name):
+        return [Nested(words=(literal("git"), literal(name.removeprefix("git-")), *arguments))]
+    match name:
+        case "command":
+            return wrappers.command(arguments)
+        case "eval":
+            return wrappers.evaluated(arguments, shell)
+        case "trap":
+            return wrappers.trapped(arguments, shell)
+        case "find" | "gfind":
+            return wrappers.found(arguments)
+        case "git":
+            return git(arguments)
+        case "make" | "gmake":
+            return _make(arguments)
+        case "awk" | "gawk" | "mawk" | "nawk":
+            return UNKNOWN if awk_runs(arguments) else []
+        case "sed" | "gsed":
+            return UNKNOWN if sed_runs(arguments) else []
+        case _:
+            if name in PREFIXES:
+                return behind(PREFIXES[name], arguments)
+            return [] if name in KNOWN or name in _VERBS else None
+
+
+_PLAIN_WORD = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+
+
+def _stranger(arguments: Sequence[Word]) -> list[Nested]:
+    """A program that is not known: it may run a command among its words, or code, which is more than plain words."""
+    if not arguments:
+        return []
+    plain = all(word.text is not None and _PLAIN_WORD.fullmatch(word.text) for word in arguments)
+    return [Nested(unknown="it is not a known program, so its words may be a command", among_words=plain)]
+
+
+def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
+    """What a program of many verbs runs; None where the verb is a plain one."""
+    verbs, plain = _VERBS[name], _PLAIN_VERBS[name]
+    if not arguments or arguments[0].text in plain or arguments[0].text in ("--version", "--help", "-v", "-V", "-h"):
+        return None
+    text = arguments[0].text
+    if text is None or (text.startswith("-") and text not in verbs):
+        return UNKNOWN
+    if text not in verbs:
+        return _stranger(arguments)
+    prefix = verbs[text]
+    return UNKNOWN if prefix is None else behind(prefix, arguments[1:])
+
+
+def _make(arguments: Sequence[Word]) -> list[Nested]:
+    """Targets only: variables, other files and other folders bring other commands."""
+    targets = re.compile(r"[\w./%-]+")
+    alone = re.compile(r"-[BijklnqsS]*[0-9]*|--(silent|dry-run|keep-going|always-make|no-print-directory)")
+    for word in arguments:
+        if word.text is None or not (
+            alone.fullmatch(word.text) if word.text.startswith("-") else targets.fullmatch(word.text)
+        ):
+            return UNKNOWN
+    return []
+
+
+DYNAMIC = "dynamic"
+"""The name of a command that is known only when it runs."""
+
+
+REDIRECT = "redirect"
+"""The name of a redirection."""
+
+
+_STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
+
+
+class LinePart(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing a line does: a simple command, or a redirection, whose `direction` says what becomes of the file.
+
+    `exact` is false when words of it are worked out by the shell; `argv` then shows them as written, and `unknown`
+    says which they are: each may become several words, or none. `reason` says why nobody can see what is dynamic;
+    `among_words` that what it runs, if anything, is among its words.
+    """
+
+    name: str
+    command: str
+    argv: tuple[str, ...] = ()
+    exact: bool = True
+    unknown: tuple[int, ...] = ()
+    reason: str = ""
+    direction: Literal["", "read", "write"] = ""
+    among_words: bool = False
+
+
+class Sink:
+    """Takes in what a line does, part by part.
+
+    Args:
+        parts: grows by them.
+        shell: what runs the line.
+        read: has a line that a command is given read by that shell.
+    """
+
+    def __init__(self, parts: list[LinePart], shell: Shell, read: Callable[[str, Shell], None]) -> None:
+        self._parts = parts
+        self._shell: Shell = shell
+        self._read = read
+
+    def mark(self) -> int:
+        """How many parts it has taken in."""
+        return len(self._parts)
+
+    def command(self, words: Sequence[Word], source: str, *, at: int) -> None:
+        """A simple command; it goes before every part taken in since `at`."""
+        later = self._parts[at:]
+        del self._parts[at:]
+        self._simple(words, source, direct=True)
+        self._parts.extend(later)
+
+    def test(self, words: Sequence[Word], source: str, *, at: int) -> None:
+        """A conditional, in the same place."""
+        self._parts.insert(at, _part("test", source, words))
+
+    def redirect(self, target: Word, source: str, direction: Literal["read", "write"]) -> None:
+        """A redirection of a file, or of a descriptor (`&3`)."""
+        self._parts.append(msgspec.structs.replace(_part(REDIRECT, source, [target]), direction=direction))
+
+    def dynamic(self, reason: str, source: str) -> None:
+        """A place where what runs cannot be seen."""
+        self._parts.append(LinePart(name=DYNAMIC, command=source, exact=False, reason=reason))
+
+    def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False) -> None:
+        path = words[0].text
+        if not path or path.startswith("=") or not path.isascii():  # zsh looks `=rm` up; file systems fold letters
+            self._dynamic_words(words, source, "its name is known only when it runs")
+            return
+        name = os.path.basename(path) or path
+        self._parts.append(_part("test" if path == "[" else name, source, words))
+        if "/" in path and os.path.dirname(path) not in _STANDARD_PLACES:
+            self._parts.append(_part(path, source, words))
+        reason = evaluates(name, words[1:], self._shell, direct=direct)
+        if reason is not None:
+            self._dynamic_words(words, source, reason)
+        for nested in nested_in(name, words[1:], self._shell):
+            if nested.unknown is not None:
+                reason = f"what `{name}` runs is known only when it runs: {nested.unknown}"
+                self._dynamic_words(words, source, reason, among_words=nested.among_words)
+            elif nested.line is not None:
+                self._read(nested.line, nested.shell)
+            else:
+                self._simple(nested.words, " ".join(word.source for word in nested.words))
+
+    def _dynamic_words(self, words: Sequence[Word], source: str, reason: str, *, among_words: bool = False) -> None:
+        part = _part(DYNAMIC, source, words)
+        self._parts.append(msgspec.structs.replace(part, exact=False, reason=reason, among_words=among_words))
+
+
+def _part(name: str, source: str, words: Sequence[Word]) -> LinePart:
+    return LinePart(
+        name=name,
+        command=source,
+        argv=tuple(word.shown for word in words),
+        exact=all(word.text is not None for word in words),
+        unknown=tuple(n for n, word in enumerate(words) if word.text is None),
+    )

@@ -1,0 +1,191 @@
+"""A word of a command line: its text, where that is known before the line runs, or else what it can become."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from ..errors import UnjudgeableLineError
+
+if TYPE_CHECKING:
+    from typing import Final, NoReturn, TypeAlias
+
+
+ANYTHING = "(?s:.*)"
+
+
+NUMBER = "[0-9]*"
+"""What `$?`, `$#`, `$$` and `$!` become."""
+
+
+class Word(msgspec.Struct, frozen=True):
+    """A word as written, and what is known of it.
+
+    Args:
+        source: what is written.
+        text: what the program gets; None where the shell works it out.
+        shape: a regular expression for each of the words it becomes.
+        start: what each of them starts with, as far as that is known.
+        single: whether it becomes exactly one word.
+        is_array: whether it gives an array its elements: `x=(a b)`.
+    """
+
+    source: str
+    text: str | None
+    shape: str = ANYTHING
+    start: str = ""
+    single: bool = True
+    is_array: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The text, or else what is written."""
+        return self.source if self.text is None else self.text
+
+    def could_be(self, *texts: str) -> bool:
+        """Whether one of the words it becomes can be one of these."""
+        if self.text is not None:
+            return self.text in texts
+        return any(re.fullmatch(self.shape, text) for text in texts)
+
+    def could_be_option(self) -> bool:
+        """Whether one of the words it becomes can start with a dash."""
+        start = self.start if self.text is None else self.text or "."
+        return start[:1] in ("", "-")
+
+
+UNSEEN = Word("...", None, single=False)
+"""The words that a program adds to a command by itself."""
+
+
+def literal(text: str) -> Word:
+    """A word whose text is known."""
+    return Word(text, text, re.escape(text), text)
+
+
+def split(text: str) -> frozenset[str]:
+    """The names in a text."""
+    return frozenset(text.split())
+
+
+class WordBuilder:
+    """Puts a word together, piece by piece."""
+
+    def __init__(self) -> None:
+        self._shapes: list[str] = []
+        self._texts: list[str] = []
+        self._start: str | None = None
+        self._exact = True
+        self._single = True
+        self._splits = False
+
+    def add(self, text: str) -> None:
+        """A piece whose text is known."""
+        self._texts.append(text)
+        self._shapes.append(re.escape(text))
+
+    def add_unknown(self, shape: str = ANYTHING, *, single: bool = True, splits: bool = False) -> None:
+        """A piece that the shell works out; `splits` when blanks in it end the word."""
+        if self._exact:
+            self._start = "".join(self._texts) or ("0" if shape == NUMBER else "")
+        self._exact = False
+        self._single = self._single and single and not splits
+        self._splits = self._splits or splits
+        self._shapes.append(shape)
+
+    def build(self, source: str) -> Word:
+        """The word."""
+        if self._exact:
+            return Word(source, text := "".join(self._texts), re.escape(text), text)
+        if self._splits:
+            return Word(source, None, single=False)
+        return Word(source, None, "".join(self._shapes), self._start or "", self._single)
+
+
+Shell: TypeAlias = Literal["bash", "sh"]
+
+
+BLANKS: Final = " \t"
+
+
+MAX_DEPTH: Final = 20
+
+
+_ODD_CONTINUATION = re.compile(r"[$&|;<>(){}!=]\\\n")
+
+
+def check_depth(depth: int) -> None:
+    """Refuse what is nested too deep."""
+    if depth > MAX_DEPTH:
+        raise UnjudgeableLineError(f"the command line is nested more than {MAX_DEPTH} deep")
+
+
+def check_characters(text: str) -> None:
+    """Refuse characters, and backslashes, that shells take differently."""
+    if found := _ODD_CONTINUATION.search(text):
+        raise UnjudgeableLineError(f"the command line cannot be parsed: a line ends with `{found[0][:2]}`")
+    for character in text:
+        if character not in " \t\n" and (
+            character.isspace() or not (character.isprintable() or ord(character) > 0x2FF)
+        ):
+            raise UnjudgeableLineError(f"the command line holds the character {character!r}; write it another way")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UnjudgeableLineError("the command line is not valid Unicode") from None
+
+
+@dataclass(slots=True, eq=False)
+class Cursor:
+    """Goes over one text from left to right.
+
+    Args:
+        text: the text.
+        shell: which shell reads it.
+    """
+
+    text: str
+    shell: Shell
+    pos: int = 0
+
+    def peek(self, length: int = 1) -> str:
+        """The next characters; fewer at the end."""
+        return self.text[self.pos : self.pos + length]
+
+    def take(self, expected: str) -> bool:
+        """Go past `expected`, if it comes next."""
+        if not self.text.startswith(expected, self.pos):
+            return False
+        self.pos += len(expected)
+        return True
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Go past what matches here, if anything does."""
+        found = pattern.match(self.text, self.pos)
+        if found is not None:
+            self.pos = found.end()
+        return found
+
+    def fail(self, why: str = "") -> NoReturn:
+        """Refuse the line."""
+        here = self.text[self.pos : self.pos + 30].partition("\n")[0]
+        place = f"at `{here}`" if here else "at the end of a line"
+        raise UnjudgeableLineError(f"the command line cannot be parsed: {place}{why and f': {why}'}")
+
+    def only_bash(self, what: str) -> None:
+        """Refuse what dash takes for something else, if dash may be what reads."""
+        if self.shell != "bash":
+            self.fail(f"shells differ in `{what}`")
+
+    def skip_blanks(self) -> None:
+        """Go past blanks, lines that a backslash continues, and a comment."""
+        while self.peek() and (self.peek() in BLANKS or self.peek(2) == "\\\n"):
+            if self.peek() == "\\" and (self.pos == 0 or self.text[self.pos - 1] not in BLANKS):
+                self.fail("put a blank before the `\\` at the end of a line")
+            self.pos += 2 if self.peek() == "\\" else 1
+        if self.peek() == "#":
+            end = self.text.find("\n", self.pos)
+            self.pos = len(self.text) if end < 0 else end

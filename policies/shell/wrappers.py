@@ -1,0 +1,372 @@
+"""Programs that run the command among their words: where it begins.
+
+It is found only where every word before it is understood; otherwise it is known only when it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .builtins import steers_programs
+from .words import UNSEEN, Shell, Word
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+
+class Nested(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command runs: the words of another command, a command line, or something unseen (`unknown`: why). It is
+    `among_words` where it is one of the command's own words, and what follows it.
+    """
+
+    words: tuple[Word, ...] = ()
+    line: str | None = None
+    shell: Shell = "sh"
+    unknown: str | None = None
+    among_words: bool = False
+
+
+Reader: TypeAlias = Callable[[Sequence[Word]], list[Nested]]
+
+
+UNKNOWN = [Nested(unknown="its words are not understood")]
+
+
+class Prefix(msgspec.Struct, frozen=True, kw_only=True):
+    """How a wrapper's own words end.
+
+    Args:
+        taking: options that take the next word, or the rest of their own.
+        alone: options that stand alone.
+        operands: words before the command.
+        assigns: whether words that set variables stand before the command.
+        adds: whether it adds words to the command.
+        replaces: the option whose value is replaced in the command's words.
+    """
+
+    taking: str = ""
+    alone: str = ""
+    operands: int = 0
+    assigns: bool = False
+    adds: bool = False
+    replaces: str = ""
+
+
+PREFIXES = {
+    "builtin": Prefix(),
+    "bunx": Prefix(),
+    "busybox": Prefix(),
+    "command": Prefix(alone="-p"),
+    "coproc": Prefix(assigns=True),
+    "doas": Prefix(taking="-u -C", alone="-n"),
+    "env": Prefix(
+        taking="-u -C --unset --chdir", alone="-i - --ignore-environment -0 -v --null --debug", assigns=True
+    ),
+    "exec": Prefix(taking="-a", alone="-c -l"),
+    "gtimeout": Prefix(taking="-s -k --signal --kill-after", alone="-v --foreground", operands=1),
+    "ionice": Prefix(taking="-c -n", alone="-t"),
+    "nice": Prefix(taking="-n --adjustment"),
+    "nocorrect": Prefix(),
+    "noglob": Prefix(),
+    "nohup": Prefix(),
+    "npx": Prefix(taking="-p --package", alone="-y --yes --no -q --quiet"),
+    "setsid": Prefix(alone="-c -f -w --ctty --fork --wait"),
+    "stdbuf": Prefix(taking="-i -o -e"),
+    "sudo": Prefix(
+        taking="-u -g -C -D -T --user --group",
+        alone="-A -b -E -H -n -P -S -k -B --preserve-env --non-interactive --set-home",
+        assigns=True,
+    ),
+    "taskset": Prefix(alone="-a -c --all-tasks --cpu-list", operands=1),
+    "time": Prefix(alone="-p", assigns=True),
+    "timeout": Prefix(taking="-s -k --signal --kill-after", alone="-v --foreground", operands=1),
+    "toybox": Prefix(),
+    "uvx": Prefix(taking="--from --with --python", alone="-q --quiet"),
+    "xargs": Prefix(
+        taking="-a -d -E -I -L -n -P -s --max-args --max-procs --delimiter --arg-file",
+        alone="-0 -r -t -x -o --null --no-run-if-empty --verbose --exit",
+        adds=True,
+        replaces="-I",
+    ),
+}
+
+
+_SHELLS: dict[str, Shell] = {"bash": "bash", "rbash": "bash", "sh": "sh", "dash": "sh", "ash": "sh"}
+
+
+_FINDS = ("-exec", "-execdir", "-ok", "-okdir")
+
+
+_ASSIGNMENT = re.compile(r"([^=]*)=(.*)", re.DOTALL)
+
+
+def behind(prefix: Prefix, arguments: Sequence[Word]) -> list[Nested]:
+    """The command behind a wrapper's own words."""
+    taking, alone = prefix.taking.split(), prefix.alone.split()
+    operands, placeholder, options = prefix.operands, None, True
+    rest = list(arguments)
+    while rest:
+        text = rest[0].text
+        if text is None:
+            return UNKNOWN
+        if options and text == "--":
+            rest.pop(0)
+            options = False
+        elif text.startswith("-") and not options and (operands != prefix.operands or prefix.assigns):
+            return UNKNOWN
+        elif options and text.startswith("-"):
+            consumed = _consumed(rest, taking, alone)
+            if consumed is None:
+                return UNKNOWN
+            if prefix.replaces and text.startswith(prefix.replaces):
+                placeholder = (rest[1].text or "") if consumed == 2 else text[2:]
+            del rest[:consumed]
+        elif prefix.assigns and (assigned := _ASSIGNMENT.fullmatch(text)) is not None:
+            if steers_programs(assigned[1], assigned[2]):
+                return [Nested(unknown=f"`{assigned[1]}` is set")]
+            rest.pop(0)
+            options = False
+        elif operands:
+            operands -= 1
+            rest.pop(0)
+            options = False
+        else:
+            break
+    return _command(rest, prefix, placeholder)
+
+
+def _command(rest: Sequence[Word], prefix: Prefix, placeholder: str | None) -> list[Nested]:
+    if not rest:
+        return []
+    if placeholder == "":
+        return UNKNOWN
+    if placeholder is not None:
+        rest = [UNSEEN if word.text is None or placeholder in word.text else word for word in rest]
+    return [Nested(words=(*rest, UNSEEN) if prefix.adds else tuple(rest))]
+
+
+def _consumed(rest: Sequence[Word], taking: Sequence[str], alone: Sequence[str]) -> int | None:
+    """How many words an option is, with its value; None for one that is not understood."""
+    text = rest[0].text or ""
+    if text in taking:
+        return 2 if len(rest) > 1 and rest[1].single else None
+    if text in alone:
+        return 1
+    if text.startswith("--"):
+        return 1 if text.partition("=")[0] in taking and "=" in text else None
+    if text[:2] in taking or (len(text) > 1 and all(f"-{letter}" in alone for letter in text[1:])):
+        return 1
+    return None
+
+
+def command(arguments: Sequence[Word]) -> list[Nested]:
+    """`command -v name` runs nothing."""
+    if arguments and arguments[0].text in ("-v", "-V"):
+        return []
+    return behind(PREFIXES["command"], arguments)
+
+
+def shell(name: str, arguments: Sequence[Word]) -> list[Nested]:
+    """`bash -c line`; a shell without a line reads what nobody can see."""
+    runs_line = False
+    for word in arguments:
+        text = word.text
+        if text in ("--version", "--help"):
+            return []
+        if text is None or not text.startswith(("-", "+")):
+            return [line([word], _SHELLS[name])] if runs_line else UNKNOWN
+        if text in ("--norc", "--noprofile", "--login"):
+            continue
+        if not re.fullmatch(r"-[euxl]*c?[euxl]*", text) or text == "-":
+            return UNKNOWN
+        runs_line = runs_line or "c" in text
+    return UNKNOWN
+
+
+def line(words: Sequence[Word], shell: Shell) -> Nested:
+    """The words as one command line."""
+    texts = [word.text for word in words]
+    if not texts or None in texts:
+        return UNKNOWN[0]
+    return Nested(line=" ".join(text for text in texts if text is not None), shell=shell)
+
+
+def evaluated(arguments: Sequence[Word], shell: Shell) -> list[Nested]:
+    """`eval words`."""
+    rest = list(arguments)
+    if shell == "bash" and rest and rest[0].text == "--":
+        rest.pop(0)
+    if not rest:
+        return []
+    return UNKNOWN if rest[0].could_be_option() else [line(rest, shell)]
+
+
+def trapped(arguments: Sequence[Word], shell: Shell) -> list[Nested]:
+    """`trap line signals`."""
+    rest = list(arguments)
+    if rest and rest[0].text == "--":
+        rest.pop(0)
+    if not rest or rest[0].text in ("-", ""):
+        return []
+    if rest[0].text in ("-l", "-p"):
+        return [] if all(word.text is not None for word in rest) else UNKNOWN
+    return UNKNOWN if rest[0].could_be_option() else [line(rest[:1], shell)]
+
+
+def found(arguments: Sequence[Word]) -> list[Nested]:
+    """`find ... -exec command ;`."""
+    nested: list[Nested] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word.text is None and word.could_be(*_FINDS):
+            return UNKNOWN
+        if word.text not in _FINDS:
+            continue
+        end = next((n for n, w in enumerate(rest) if w.text == ";" or (n and _is_plus(rest[n - 1], w))), None)
+        if not end or _may_end_before(rest[:end]):
+            return UNKNOWN
+        command = [UNSEEN if w.text is None or "{}" in w.text else w for w in rest[:end]]
+        nested.append(Nested(words=tuple(command)))
+        del rest[: end + 1]
+    return nested
+
+
+def _is_plus(before: Word, word: Word) -> bool:
+    return before.text == "{}" and word.text == "+"
+
+
+def _may_end_before(command: Sequence[Word]) -> bool:
+    """Whether a word that the shell works out can end the command, so that another stands behind it."""
+    ends = next((n for n, word in enumerate(command) if word.text is None and word.could_be(";", "+")), None)
+    if ends is None:
+        return False
+    return not command[ends].single or any(word.could_be(*_FINDS) for word in command[ends + 1 :])
+
+
+def is_shell(name: str) -> bool:
+    """Whether it is a shell whose lines are read."""
+    return name in _SHELLS
+
+
+class Carries(msgspec.Struct, frozen=True, kw_only=True):
+    """What carries a command or code.
+
+    Args:
+        letters: options of one letter, also within a cluster.
+        long: long options, also cut short.
+        cluster: whether the first word is a cluster without a dash.
+        alone: whether letters stand first behind their dash only.
+        words: a regular expression of other words.
+        harmless: a regular expression of the options that carry nothing; empty where every other one does.
+    """
+
+    letters: str = ""
+    long: str = ""
+    cluster: bool = False
+    alone: bool = False
+    words: str = "(?!)"
+    harmless: str = ""
+
+
+CARRYING = {
+    **dict.fromkeys(
+        ("tar", "gtar", "bsdtar"),
+        Carries(
+            letters="IFT",
+            long="--to-command --use-compress-program --checkpoint-action --rsh-command --rmt-command"
+            " --info-script --new-volume-script",
+            cluster=True,
+            harmless=r"-[cxtruAdvzjJafCkmpPhlOSXUWonsbgVKNGiHZ0-9]+(=?[\w./-]*)|--(create|extract|list|append|update|file|gzip"
+            r"|bzip2|xz|zstd|verbose|directory|exclude|exclude-vcs|strip-components|keep-old-files|overwrite|no-same-owner"
+            r"|wildcards|transform|warning|owner|group|mode|mtime|sort|numeric-owner|preserve-permissions|help|version)(=.*)?",
+        ),
+    ),
+    "rsync": Carries(letters="eM", long="--rsh --rsync-path --remote-option"),
+    "sort": Carries(long="--compress-program"),
+    "split": Carries(long="--filter"),
+    "cpio": Carries(long="--rsh-command"),
+    "zip": Carries(letters="T", long="--unzip-command --test"),
+    "man": Carries(letters="PH", long="--pager --html"),
+    "rg": Carries(long="--pre --hostname-bin"),
+    **dict.fromkeys(("fd", "fdfind"), Carries(letters="xX", long="--exec --exec-batch")),
+    "wget": Carries(letters="e", long="--use-askpass --execute"),
+    **dict.fromkeys(("nc", "ncat", "netcat"), Carries(letters="ec", long="--exec --sh-exec --lua-exec")),
+    "tcpdump": Carries(letters="z"),
+    "ctags": Carries(long="--options --_xformat"),
+    "install": Carries(long="--strip-program"),
+    "pidstat": Carries(letters="e"),
+    **dict.fromkeys(
+        ("gcc", "g++", "cc", "c++", "clang", "clang++"),
+        Carries(
+            long="-wrapper -specs -fplugin -fuse-ld --specs",
+            words="@.*",
+            harmless=r"-[cgSEPOowsvIDULlWMix].*|-(Wall|pthread|pipe|static|shared|rdynamic|ansi|pedantic)|-[fm][\w=.+-]*"
+            r"|-std=.*|-(dumpversion|dumpmachine|print-[\w-]+)|--(version|help)",
+        ),
+    ),
+    "go": Carries(
+        long="-exec -toolexec -vettool -ldflags -extld -gccgoflags -compiler -modfile -overlay"
+        " --exec --toolexec --vettool --ldflags --gccgoflags --compiler --overlay",
+        words="tool|generate",
+    ),
+    "curl": Carries(letters="K", long="--config --engine"),
+    "dpkg": Carries(
+        letters="D", long="--pre-invoke --post-invoke --status-logger --admindir --instdir --root --debug"
+    ),
+    "gpg": Carries(harmless="--(version|help|list-keys|verify|list-secret-keys)|-k|-K"),
+    "mypy": Carries(long="--python-executable --custom-typeshed-dir"),
+    "nm": Carries(long="--plugin"),
+    "pip": Carries(long="--editor --python"),
+    "pylint": Carries(long="--init-hook --load-plugins"),
+    **dict.fromkeys(("pyright", "basedpyright"), Carries(long="--pythonpath")),
+    "clang-tidy": Carries(long="--load -load --plugins -plugins"),
+    "cargo": Carries(long="--config"),
+    "cmake": Carries(letters="EPC", alone=True, words=r"-D\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND).*"),
+    "npm": Carries(
+        letters="c",
+        long="--call",
+        harmless=r"-[DSgsfwyEO]|--(save|save-(dev|exact|optional|peer|prod)|global|prefix|silent|verbose|no-audit|no-fund|force"
+        r"|legacy-peer-deps|dry-run|omit|include|production|workspaces?|if-present|tag|access|json|depth|all|yes"
+        r"|prefer-offline|offline|ignore-scripts|loglevel|quiet|no-save|no-package-lock|package-lock-only|fix|audit-level"
+        r"|version|help)(=.*)?",
+    ),
+    **dict.fromkeys(("apt", "apt-get", "aptitude"), Carries(letters="oc", long="--option --config-file")),
+    **dict.fromkeys(("ack", "ag", "bat", "batcat"), Carries(long="--pager")),
+    "ssh-keygen": Carries(letters="D"),
+    "ssh-add": Carries(letters="s"),
+    "openssl": Carries(long="-engine -provider-path -config", words="engine"),
+    "ip": Carries(letters="b", long="--batch -batch"),
+}
+
+
+def carries(options: Carries, arguments: Sequence[Word]) -> bool:
+    """Whether one of the words carries a command, or may."""
+    for n, word in enumerate(arguments):
+        is_cluster = options.cluster and n == 0
+        if word.text is None:
+            if is_cluster or word.could_be_option():
+                return True
+        elif word.text == "--":
+            return False
+        elif _is_carrying(options, f"-{word.text.removeprefix('-')}" if is_cluster else word.text) or (
+            options.harmless
+            and word.text.startswith("-")
+            and not re.fullmatch(options.harmless, word.text, re.DOTALL)
+        ):
+            return True
+    return False
+
+
+def _is_carrying(options: Carries, text: str) -> bool:
+    if re.fullmatch(options.words, text, re.DOTALL):
+        return True
+    name = text.partition("=")[0]
+    if len(name) > 2 and name.startswith("-") and any(long.startswith(name) for long in options.long.split()):
+        return True
+    letters = text[1:2] if options.alone else text[1:]
+    return text.startswith("-") and not text.startswith("--") and bool(set(letters) & set(options.letters))

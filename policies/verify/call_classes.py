@@ -1,0 +1,206 @@
+"""Kinds of calls: a name, and what is known of the input. Every call a policy can tell apart is of some kind.
+
+A virtual name and a list of conditions are *facets* of an input. Conditions are taken to be met by some input,
+so that what is refused is refused for certain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..language.conditions import has_references
+from ..language.selectors import ToolWhere, VirtualName
+from ..policy import members_of, virtual_tools_of
+from ..rules.rule import items_of
+from ..values.globs import is_plain, matcher, overlaps
+from ..values.work_budget import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any, TypeAlias
+
+    from ..language.conditions import Condition
+    from ..language.selectors import NameScope, Selector
+    from ..policy import Policy
+    from ..stack.clauses import Clause
+
+
+ANY_OTHER = "any other tool"
+"""How a name is shown that no pattern but `*` matches."""
+
+
+class NameUniverse:
+    """The universe of names for some patterns; names are without regard to case.
+
+    `complete` is False where there are too many overlaps to list: then a glob may match more than is known.
+    """
+
+    def __init__(self, patterns: Iterable[str], work: Work | None = None) -> None:
+        self._work = work or Work()
+        self._written: dict[str, str] = {}
+        given = dict.fromkeys(patterns)
+        for pattern in given:
+            if is_plain(pattern):
+                self._written.setdefault(pattern.casefold(), pattern)
+        self.plain = frozenset(self._written)
+        self.globs = tuple(dict.fromkeys(p.casefold() for p in given if not is_plain(p)))
+        samples, self.complete = overlaps(self.globs, taken=self.plain, work=self._work)
+        self.all = (*self._written, *samples)
+        self._matching: dict[str, frozenset[str]] = {}
+
+    def matching(self, patterns: Iterable[str]) -> frozenset[str]:
+        """The names that any of the patterns matches."""
+        found: frozenset[str] = frozenset()
+        for pattern in patterns:
+            if pattern not in self._matching:
+                matches = matcher([pattern])
+                plain = is_plain(pattern)
+                self._work.spend(1 if plain else len(self.all))
+                names = {pattern.casefold()} & self.plain if plain else filter(matches, self.all)
+                self._matching[pattern] = frozenset(names)
+            found |= self._matching[pattern]
+        return found
+
+    def label(self, name: str) -> str:
+        """How a name is shown: as it was written; a sample by the globs that match it."""
+        if name in self._written:
+            return self._written[name]
+        return " and ".join(self._globs_of(name)) or ANY_OTHER
+
+    def _globs_of(self, name: str) -> Iterator[str]:
+        matched = [glob for glob in self.globs if matcher([glob])(name)]
+        narrow = [glob for glob in matched if glob.strip("*")] or matched
+        return iter(sorted(narrow, key=len, reverse=True)[:2])
+
+
+Facet: TypeAlias = VirtualName | bytes
+"""A virtual name, or the conditions an input meets."""
+
+
+class CallClass(NamedTuple):
+    """Calls of one name whose input has these facets."""
+
+    name: str
+    facets: frozenset[Facet] = frozenset()
+
+
+class NameReach(NamedTuple):
+    """Some calls that a selector means: of these names, with these facets."""
+
+    names: frozenset[str]
+    facets: frozenset[Facet]
+
+
+class Kinds:
+    """The kinds of calls that the clauses of a stack tell apart."""
+
+    def __init__(self, policy: Policy, clauses: tuple[Clause, ...], work: Work | None = None) -> None:
+        self.work = work or Work()
+        self.names = NameUniverse(_patterns(policy, clauses), self.work)
+        self._reaches: dict[tuple[Any, ...], tuple[NameReach, ...]] = {}
+        self._kept: list[Any] = []
+        self.all = self._all(clauses)
+        self._named: dict[str, list[CallClass]] = {}
+        for kind in self.all:
+            self._named.setdefault(kind.name, []).append(kind)
+        self._met: dict[tuple[NameReach, ...], frozenset[CallClass]] = {}
+
+    def _all(self, clauses: tuple[Clause, ...]) -> tuple[CallClass, ...]:
+        found = dict.fromkeys(CallClass(name) for name in self.names.all)
+        for clause in clauses:
+            for selector in clause.roles.all():
+                for reach in self.reaches(selector, clause.scope):
+                    self.work.spend()
+                    if reach.facets:
+                        self.work.spend(len(reach.names))
+                        found.update(dict.fromkeys(CallClass(name, reach.facets) for name in sorted(reach.names)))
+        return tuple(found)
+
+    def reaches(
+        self,
+        selector: Selector,
+        scope: NameScope,
+        *,
+        own: bool = True,
+        virtual_names: Sequence[VirtualName] | None = None,
+    ) -> tuple[NameReach, ...]:
+        """What a selector means, by a call's own name and by virtual names: all of the scope's unless given."""
+        virtual = scope.virtual_names if virtual_names is None else tuple(virtual_names)
+        key = (id(selector), id(scope), own, virtual)
+        if key not in self._reaches:
+            self._kept += [selector, scope]  # an id is only good while its object lives
+            found = [r for item in items_of(selector) for r in self._of_item(item, scope, own, virtual)]
+            self._reaches[key] = tuple(found)
+        return self._reaches[key]
+
+    def _of_item(
+        self, item: str | ToolWhere, scope: NameScope, own: bool, virtual_names: Sequence[VirtualName]
+    ) -> Iterator[NameReach]:
+        tools = item if isinstance(item, str) else item.tool
+        where = _facets(item.where) if isinstance(item, ToolWhere) else frozenset()
+        matched = self.names.matching(scope.expand(tools))
+        if own and matched:
+            yield NameReach(matched, where)
+        for virtual in virtual_names:
+            self.work.spend()
+            if virtual.name.casefold() in matched:
+                self.work.spend(len(self.names.all))
+                of = frozenset(name for name in self.names.all if virtual.of_tool(name))
+                yield NameReach(of, where | {virtual})
+
+    def meeting(self, reaches: tuple[NameReach, ...]) -> frozenset[CallClass]:
+        """The kinds of which every call is meant."""
+        if reaches not in self._met:
+            self.work.spend(sum(len(self._named[name]) for reach in reaches for name in reach.names))
+            self._met[reaches] = frozenset(
+                kind
+                for reach in reaches
+                for name in reach.names
+                for kind in self._named[name]
+                if reach.facets <= kind.facets
+            )
+        return self._met[reaches]
+
+    def of(self, selector: Selector, clause: Clause) -> frozenset[CallClass]:
+        """The kinds of which a selector means every call."""
+        return self.meeting(self.reaches(selector, clause.scope))
+
+    def within(self, kind: CallClass) -> Sequence[CallClass]:
+        """The kinds to which every call of a kind belongs, itself included."""
+        named = self._named[kind.name]
+        self.work.spend(len(named))
+        return [other for other in named if other.facets <= kind.facets]
+
+    def named(self, name: str) -> Sequence[CallClass]:
+        """The kinds of a name."""
+        return self._named.get(name, ())
+
+    def label(self, kind: CallClass) -> str:
+        """How a kind is shown: its virtual name, or its name; with conditions if it has some."""
+        virtual = [facet.name for facet in kind.facets if isinstance(facet, VirtualName)]
+        shown = virtual[0] if virtual else self.names.label(kind.name)
+        conditions = [facet.decode() for facet in kind.facets if isinstance(facet, bytes)]
+        return f"{shown} where {_shortened(conditions[0])}" if conditions else shown
+
+
+def _patterns(policy: Policy, clauses: tuple[Clause, ...]) -> Iterator[str]:
+    for clause in clauses:
+        yield from clause.patterns(*clause.roles.all())
+    for member in members_of(policy):
+        for virtual in virtual_tools_of(member):
+            yield from (virtual.tool, virtual.as_)
+
+
+def _facets(where: Iterable[Condition]) -> frozenset[Facet]:
+    conditions = tuple(where)
+    if not conditions:
+        return frozenset()
+    if has_references(conditions):  # what it means depends on the call being judged: like no other
+        return frozenset({msgspec.json.encode(conditions) + f" #{id(conditions)}".encode()})
+    return frozenset({msgspec.json.encode(conditions, order="deterministic")})
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

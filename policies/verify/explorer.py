@@ -1,0 +1,409 @@
+"""A machine as a finite graph: what each call does to it, by the slots that the call meets.
+
+A state is a number that stands for all states of the machine that look alike (`Machine.seen_from`); a call is a mask
+of slots. Everything is asked of the machine once and remembered.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping
+from copy import copy, deepcopy
+from functools import cached_property, reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ..events.run_context import RunContext, Usage
+from ..language.facts import CallNames, Directories
+from ..rules.petri_net import Net
+from ..rules.rule import names
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from ..rules.machine import Machine
+    from ..stack.clauses import Clause
+    from ..values.work_budget import Work
+    from .call_classes import CallClass, Facet, Kinds
+
+
+class Nothing:
+    """What a hypothetical call returned."""
+
+    value: Any = None
+    text = ""
+
+
+class HypotheticalCall:
+    """A call of which nothing is known but its slots: a person who must agree to it does."""
+
+    input: Any = {}
+    turn = 1
+    approved = True
+    answers: Mapping[str, Any] = {}
+    keys: dict[str, list[str]] | None = None
+    mapped: dict[Any, tuple[str, ...]] | None = None
+    observed = False
+    directories = Directories()
+    names = CallNames(())
+    usage = Usage()
+    context = RunContext()
+
+    def __init__(self, number: int) -> None:
+        self.id = self.name = f"call {number}"
+
+    def loose_fingerprint(self) -> str:
+        """The call's own id: no other call is the same."""
+        return self.id
+
+    def user_wrote(self, text: str) -> bool:
+        """Always: a user may have written it."""
+        return True
+
+    def user_said(self, pattern: str, latest: bool) -> bool:
+        """Always: a user may have said it."""
+        return True
+
+    def goes_by(self, virtual: Any) -> bool:
+        """Never: the mask of the call has its virtual names already."""
+        return False
+
+    def outputs(self, ref: Any) -> Any:
+        """Never asked: the mask of the call has settled what outputs decide."""
+        raise NotImplementedError
+
+
+MAX_STATES = 500
+"""How many states of one machine are looked at; of one with more, nothing is said."""
+
+
+Ending: TypeAlias = Literal["completed", "failed"]
+
+
+ENDINGS: tuple[Ending, ...] = ("completed", "failed")
+
+
+class Move(NamedTuple):
+    """A state, the call that leads on from it, and the state it leads to."""
+
+    before: int
+    mask: int
+    after: int
+
+
+class Graph:
+    """What a machine lets through and remembers of calls with these masks; `start` is where a session begins."""
+
+    def __init__(self, machine: Machine, masks: frozenset[int], work: Work) -> None:
+        self._machine = machine
+        self._work = work
+        self._weight = 3 + len(machine.slots) // 32
+        self._masks = masks
+        self._numbers: dict[Hashable, int] = {}
+        self._held: list[tuple[Any, int]] = []
+        self._admits: dict[tuple[int, int], bool] = {}
+        self._after: dict[tuple[int, int, Ending], int] = {}
+        self._next: dict[tuple[int, int, Ending], int | None] = {}
+        self.start = self._number(machine.fresh(), 0)
+
+    def admits(self, state: int, mask: int) -> bool:
+        """Whether such a call may come next."""
+        key = (state, mask)
+        if key not in self._admits:
+            self._work.spend(self._weight)
+            held, now = self._held[state]
+            judge = self._machine.judging(mask) if self._concerned(held, mask, now) else None
+            finding = judge(held, HypotheticalCall(now), mask, now) if judge is not None else None
+            self._admits[key] = finding is None or finding.action == "request_approval"
+        return self._admits[key]
+
+    def after(self, state: int, mask: int, ending: Ending) -> int:
+        """The state once such a call has come, whether it is let through or not, and has ended."""
+        outcomes = mask & self._machine.outcomes
+        key = (state, mask, ending if outcomes else "completed")
+        if key not in self._after:
+            self._work.spend(self._weight)
+            held, now = self._held[state]
+            spend = self._machine.spending(mask) if self._concerned(held, mask, now) else None
+            if spend is not None or outcomes:
+                held, call = _copied(held), HypotheticalCall(now)
+                if spend is not None:
+                    spend(held, call, mask, now)
+                if outcomes and ending == "completed":
+                    self._machine.completed(held, call, mask, Nothing())
+                elif outcomes:
+                    self._machine.failed(held, call, mask)
+            self._after[key] = self._number(held, now + 1)
+        return self._after[key]
+
+    def next(self, state: int, mask: int, ending: Ending) -> int | None:
+        """The state after a call that is let through; None if it is refused."""
+        key = (state, mask, ending)
+        if key not in self._next:
+            self._next[key] = self.after(state, mask, ending) if self.admits(state, mask) else None
+        return self._next[key]
+
+    def may_end(self, state: int) -> bool:
+        """Whether nothing is owed, were the run to end in this state."""
+        return self._machine.settle(self._held[state][0]) is None
+
+    def _concerned(self, held: Any, mask: int, now: int) -> bool:
+        machine = self._machine
+        return bool(mask) or machine.every_call or (machine.ordinals and machine.due(held, now) == now + 1)
+
+    def _number(self, held: Any, now: int) -> int:
+        view = self._machine.seen_from(held, now)
+        if view not in self._numbers:
+            self._numbers[view] = len(self._held)
+            self._held.append((held, now))
+        return self._numbers[view]
+
+    @cached_property
+    def moves(self) -> Sequence[Move] | None:
+        """All that calls can do, those that are refused too; None if that is too much to look at."""
+        found: dict[Move, None] = {}
+        queue, seen = deque([self.start]), {self.start}
+        while queue:
+            state = queue.popleft()
+            for mask in self._masks:
+                self._work.spend()
+                for ending in ENDINGS if mask & self._machine.outcomes else ENDINGS[:1]:
+                    after = self.after(state, mask, ending)
+                    found[Move(state, mask, after)] = None
+                    if after not in seen:
+                        seen.add(after)
+                        queue.append(after)
+            if len(seen) > MAX_STATES:
+                return None
+        return tuple(found)
+
+    @property
+    def states(self) -> range:
+        """All that calls can lead to, as far as that was looked at."""
+        return range(len(self._held) if self.moves is not None else 0)
+
+    @property
+    def changes(self) -> bool:
+        """Whether calls make any difference."""
+        return self.moves is None or len(self._held) > 1
+
+    @cached_property
+    def admitted(self) -> frozenset[int]:
+        """The masks of calls that are let through in some state."""
+        return frozenset(move.mask for move in self.moves or () if self.admits(move.before, move.mask))
+
+    @cached_property
+    def refused(self) -> frozenset[int]:
+        """The masks of calls that are refused whatever came before."""
+        return frozenset(move.mask for move in self.moves or ()) - self.admitted
+
+    @cached_property
+    def restrains(self) -> bool:
+        """Whether some calls are refused, and not for good."""
+        return self.changes and (self.moves is None or not all(self.admits(m.before, m.mask) for m in self.moves))
+
+    @cached_property
+    def lasting(self) -> bool:
+        """Whether a call that was once admitted stays admitted, and a call that meets no slot is always admitted."""
+        if self.moves is None or not all(self.admits(state, 0) for state in self.states):
+            return False
+        admitted: dict[int, set[int]] = {}
+        for move in self.moves:
+            if self.admits(move.before, move.mask):
+                admitted.setdefault(move.before, set()).add(move.mask)
+        return all(admitted.get(m.before, set()) <= admitted.get(m.after, set()) for m in self.moves)
+
+    @cached_property
+    def forgives(self) -> bool:
+        """Whether a call that fails may be followed by more than one that succeeds."""
+        if self.moves is None:
+            return True
+        ends = [(m.before, *(self.after(m.before, m.mask, ending) for ending in ENDINGS)) for m in self.moves]
+        alike = all(completed == failed for _, completed, failed in ends)
+        return not alike and not (self.lasting and all(before == failed for before, _, failed in ends))
+
+    @property
+    def awaits(self) -> bool:
+        """Whether calls that meet no slot are refused from the start."""
+        return not self.admits(self.start, 0)
+
+    @property
+    def owes(self) -> bool:
+        """Whether a run in which nothing is called leaves something undone."""
+        return not self.may_end(self.start)
+
+    @cached_property
+    def evasion(self) -> tuple[int, ...]:
+        """Calls whose last one is refused, but would not be if a call of any other tool came before it; None without
+        such.
+        """
+        other = reduce(and_, self._masks, -1)  # what every call meets
+        queue: deque[tuple[int, tuple[int, ...]]] = deque([(self.start, ())])
+        seen = {self.start}
+        while queue and other in self._masks and self.moves is not None:
+            state, way = queue.popleft()
+            for mask in sorted(self._masks):
+                self._work.spend()
+                after = self.next(state, mask, "completed")
+                between = self.next(state, other, "completed") if after is None else None
+                if way and between is not None and self.admits(between, mask):
+                    return (*way, mask)
+                if after is not None and after not in seen:
+                    seen.add(after)
+                    queue.append((after, (*way, mask)))
+        return ()
+
+
+def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Graph], work: Work) -> Graph:
+    """The graph of a machine; the same for machines that differ in what their slots name and in nothing else."""
+    key = _likeness(machine, masks)
+    if key is None:
+        return Graph(machine, masks, work)
+    if key not in graphs:
+        graphs[key] = Graph(machine, masks, work)
+    return graphs[key]
+
+
+def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:
+    """What a machine is but for its slots; None if it holds more than figures and words."""
+    held: dict[str, Hashable] = {}
+    for name, value in vars(machine).items():
+        plain = tuple(value) if isinstance(value, list) else value
+        if name == "slots":
+            continue
+        if not all(isinstance(each, int | str | None) for each in (plain if isinstance(plain, tuple) else (plain,))):
+            return None
+        held[name] = plain
+    return (type(machine), len(machine.slots), frozenset(held.items()), masks)
+
+
+def _copied(state: Any) -> Any:
+    """A copy of a state, which can be moved on while the original stays."""
+    made = copy(state)
+    for name in state.__struct_fields__:
+        value = getattr(state, name)
+        if isinstance(value, dict | list | set):
+            items = value.values() if isinstance(value, dict) else value
+            flat = all(isinstance(item, int | str) for item in items)
+            setattr(made, name, value.copy() if flat else deepcopy(value))
+    return made
+
+
+MAX_FACETS = 4
+"""Up to so many facets of a tool's input all combinations are looked at; with more, those of two, and all at once."""
+
+
+class System:
+    """What a clause lets through and what it remembers, as a graph over the masks of calls.
+
+    `names` are the tools that the clause names, `unnamed` says that there are others.
+    """
+
+    def __init__(
+        self,
+        clause: Clause,
+        machine: Machine,
+        kinds: Kinds,
+        graphs: dict[Hashable, Graph],
+        *,
+        is_allow_list: bool = False,
+    ) -> None:
+        self.clause = clause
+        self.is_allow_list = is_allow_list
+        self.machine = machine
+        self._work = kinds.work
+        slots = [
+            kinds.reaches(slot.selector, clause.scope, own=slot.own, virtual_names=slot.virtual_names)
+            for slot in machine.slots
+        ]
+        every = kinds.names.all if machine.every_call else ()
+        self.names = frozenset(every).union(*(reach.names for slot in slots for reach in slot))
+        self.unnamed = not self.names.issuperset(kinds.names.all)
+        self._sure: dict[str, int] = {}
+        self._perhaps: dict[str, list[tuple[int, frozenset[Facet]]]] = {}
+        for n, slot in enumerate(slots):
+            for reach in slot:
+                self._work.spend(len(reach.names))
+                for name in reach.names:
+                    if reach.facets:
+                        self._perhaps.setdefault(name, []).append((1 << n, reach.facets))
+                    else:
+                        self._sure[name] = self._sure.get(name, 0) | 1 << n
+        self._letters: dict[tuple[str, frozenset[Facet]], tuple[frozenset[Facet], ...]] = {}
+        named = {self.mask(name, some) for name in self.names for some in self.letters(name)}
+        self.graph = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs, kinds.work)
+        self.admits, self.after, self.next = self.graph.admits, self.graph.after, self.graph.next
+
+    def facets(self, name: str) -> frozenset[Facet]:
+        """The facets of a name's input that the clause looks at."""
+        return frozenset().union(*(facets for _, facets in self._perhaps.get(name, ())))
+
+    def mask(self, name: str, facets: frozenset[Facet]) -> int:
+        """The slots that a call of a name meets whose input has these facets and no others."""
+        mask = self._sure.get(name, 0)
+        perhaps = self._perhaps.get(name, ())
+        self._work.spend(1 + len(perhaps) // 4)
+        for slot, needed in perhaps:
+            if needed <= facets:
+                mask |= slot
+        return mask
+
+    def letters(self, name: str, facets: frozenset[Facet] = frozenset()) -> Iterator[frozenset[Facet]]:
+        """The inputs of a name that have these facets, as far as the clause tells them apart, the least of each."""
+        if name not in self._perhaps:
+            return iter((facets,))
+        own = self.facets(name)
+        key = (name, facets & own)
+        if key not in self._letters:
+            found: list[tuple[int, frozenset[Facet]]] = []
+            for some in combinations(own - facets):
+                mask = self.mask(name, facets | some)
+                self._work.spend(len(found) // 8)
+                if not any(mask == other and less <= some for other, less in found):
+                    found.append((mask, some))
+            self._letters[key] = tuple(some for _, some in found)
+        return (facets | some for some in self._letters[key])
+
+    def masks(self, kind: CallClass) -> set[int]:
+        """The masks that calls of a kind may have."""
+        return {self.mask(kind.name, some) for some in self.letters(kind.name, kind.facets)}
+
+    def barred(self, kinds: Kinds) -> Sequence[CallClass]:
+        """The kinds of calls that are refused whatever came before: they are denied.
+
+        None by a net written in full, which means all its transitions to fire.
+        """
+        if not self.graph.refused or (isinstance(self.clause.record, Net) and not self.clause.line):
+            return ()
+        named = (kind for name in self.names for kind in kinds.named(name))
+        self._work.spend(len(self.names))
+        return [kind for kind in named if self.masks(kind) <= self.graph.refused]
+
+    def calls_of(self, mask: int) -> str:
+        """The calls of a mask in words, by the first slot they meet."""
+        met = [slot for n, slot in enumerate(self.machine.slots) if mask & 1 << n]
+        return names(met[0].selector) if met else "any other call"
+
+
+def systems_of(clauses: Iterable[Clause], kinds: Kinds, large: Container[str] = ()) -> list[System]:
+    """The systems of the clauses, in the stack's order, but those of `large` nets."""
+    graphs: dict[Hashable, Graph] = {}
+    found: list[System] = []
+    for clause in clauses:
+        if clause.id not in large:
+            admits = bool(clause.roles.admits)
+            found += [System(clause, machine, kinds, graphs, is_allow_list=admits) for machine in clause.outlines()]
+    return found
+
+
+def combinations(facets: frozenset[Facet]) -> Iterator[frozenset[Facet]]:
+    """Sets of facets that an input may have together."""
+    if not facets:
+        yield facets
+        return
+    listed = sorted(facets, key=repr)
+    counts = range(len(listed) + 1) if len(listed) <= MAX_FACETS else (0, 1, 2, len(listed))
+    for count in counts:
+        yield from map(frozenset, itertools.combinations(listed, count))

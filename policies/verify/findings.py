@@ -1,0 +1,137 @@
+"""What preflight finds: each finding refuses the run, or is only reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from ..errors import PolicyViolationError
+from ..events.calls import rule_name
+from ..stack.clauses import Clause
+
+Severity: TypeAlias = Literal["refuse", "report"]
+
+
+class CodeMeaning(NamedTuple):
+    """What a code stands for, and what comes of it unless a finding says otherwise."""
+
+    severity: Severity
+    says: str
+
+
+CODES = {
+    "budget_effect": CodeMeaning("report", "what comes of a shared budget that is used up, on this adapter"),
+    "cannot_gate": CodeMeaning("refuse", "`enforcement: required`, and the adapter does not hold every call"),
+    "context_missing": CodeMeaning("refuse", "the run's context leaves out a field that a `when` asks for"),
+    "dead_transition": CodeMeaning("refuse", "a transition of a net can never fire"),
+    "denied_allow_entry": CodeMeaning("refuse", "the same or an earlier policy denies all that an allow entry names"),
+    "disjoint_allow_lists": CodeMeaning("refuse", "no tool is in every allow list"),
+    "empty_allow_list": CodeMeaning("refuse", "an allow list without an entry"),
+    "evaded_by_one_call": CodeMeaning("report", "one other call in between evades the rule"),
+    "gave_up": CodeMeaning("report", "there is too much to look at to tell"),
+    "not_finished": CodeMeaning("report", "checks that took too long and were left unfinished"),
+    "idle_net": CodeMeaning("report", "a net of one line that holds nothing back"),
+    "links_not_followed": CodeMeaning(
+        "report", "`within` reads paths as text, and a link may lead out of a directory"
+    ),
+    "limit_effect": CodeMeaning("report", "what a limit will do on this adapter"),
+    "loosened": CodeMeaning("report", "something that would loosen a locked policy, and has no effect"),
+    "loosened_limit": CodeMeaning("report", "a limit that would loosen a locked one, and has no effect"),
+    "never_callable": CodeMeaning("refuse", "no clause denies the tool, and together they never let it through"),
+    "never_satisfied": CodeMeaning(
+        "refuse", "something must be called that never can be, or not so often, or not all in one run"
+    ),
+    "nothing_left": CodeMeaning("refuse", "all that is allowed is denied"),
+    "odd_name": CodeMeaning("report", "a name that looks meant for another program, and matches no tool"),
+    "only_observed": CodeMeaning("report", "rules that the adapter cannot keep a call from breaking"),
+    "no_approver": CodeMeaning("report", "approvers of several policies who have nobody in common"),
+    "none_in_context": CodeMeaning("report", "a `when` that does not hold for a context of None"),
+    "shadowed": CodeMeaning("report", "another rule refuses the same calls"),
+    "understood_in_part": CodeMeaning("report", "a tool goes by a portable name, and takes what nobody understands"),
+    "starts_full": CodeMeaning("report", "a line that lets the first calls through before what allows more of them"),
+    "unbounded_net": CodeMeaning("refuse", "the tokens of a net grow without bound"),
+    "uncounted_limit": CodeMeaning("report", "a limit on something that the adapter does not report"),
+    "unknown_input": CodeMeaning("report", "no tool of the agent has the input"),
+    "unknown_model": CodeMeaning("report", "whether there is a price is only known later"),
+    "unknown_options": CodeMeaning("report", "`runs` names an option whose other spellings are not known"),
+    "unknown_tool": CodeMeaning("report", "the agent has no tool of the name"),
+    "uncounted_budget": CodeMeaning("report", "a shared budget of something that the adapter does not report"),
+    "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and there is no price"),
+    "virtual_evidence": CodeMeaning("report", "a name found by search counts as evidence"),
+    "zero_budget": CodeMeaning("refuse", "a shared budget of nothing"),
+    "zero_limit": CodeMeaning("refuse", "no tokens, no turns or no time"),
+}
+"""Every code, with what comes of it by default."""
+
+
+class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that is wrong, or worth knowing, before a run starts.
+
+    Attributes:
+        code: What kind of finding it is, for programs.
+        severity: `refuse`: no run starts; `report`: people should know.
+        message: What is wrong, in words.
+        policy: The member of the stack that it is about, as far as there is one.
+        rule: The id of the clause that it is about.
+        witness: What shows it, step by step: a circle, a trace, the names.
+        suggestion: What to do about it.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    policy: str = ""
+    rule: str = ""
+    witness: tuple[str, ...] = ()
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        place = rule_name(self.policy, self.rule)
+        hint = f"; {self.suggestion}" if self.suggestion else ""
+        return f"{place + ': ' if place else ''}{self.message}{hint}"
+
+
+def finding(
+    code: str,
+    about: Clause | tuple[str, str],
+    message: str,
+    *,
+    witness: Iterable[str] = (),
+    suggestion: str = "",
+    severity: Severity | None = None,
+) -> PreflightFinding:
+    """A finding of one of CODES about a clause, or about a policy and something else in it by name."""
+    policy, rule = (about.policy, about.id) if isinstance(about, Clause) else about
+    return PreflightFinding(
+        code=code,
+        severity=severity or CODES[code].severity,
+        message=message,
+        policy=policy,
+        rule=rule,
+        witness=tuple(witness),
+        suggestion=suggestion,
+    )
+
+
+class Findings(list[PreflightFinding]):
+    """The findings of one policy, those that refuse first."""
+
+    def __init__(self, findings: Iterable[PreflightFinding] = ()) -> None:
+        super().__init__(sorted(findings, key=lambda finding: finding.severity != "refuse"))
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there was too much to look at for some checks."""
+        return any(finding.code == "not_finished" for finding in self)
+
+    @property
+    def refusals(self) -> tuple[PreflightFinding, ...]:
+        """Those that refuse the run."""
+        return tuple(finding for finding in self if finding.severity == "refuse")
+
+    def check(self) -> None:
+        """Raises PolicyViolationError naming every finding that refuses, if there is one."""
+        if refusals := self.refusals:
+            raise PolicyViolationError("\n".join(map(str, refusals)), findings=refusals)

@@ -1,0 +1,284 @@
+"""Limits and budgets that let nothing be done, costs without a price, and attempts to loosen what is locked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..events.calls import STRICTNESS
+from ..limits import Limits
+from ..monitor.usage import PriceBook
+from ..policy import members_of
+from ..rules.rule import Of, Owed, names, times
+from ..stack.clauses import Clause
+from ..stack.locks import loosened
+from ..stack.merge import effective_budgets, effective_limits, figure, price_tables
+from .call_classes import CallClass
+from .findings import finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ..events.run_context import Capabilities
+    from ..policy import Policy
+    from ..stack.merge import BudgetEntry, LimitEntry
+    from ..values.work_budget import Work
+    from .call_classes import Kinds
+    from .findings import PreflightFinding
+    from .reachability import Saturation
+
+
+KEPT_AT_ZERO = ("max_tool_calls", "max_cost_usd")
+"""A run that only talks, and one that is free; without tokens, turns or time there is no run."""
+
+
+USAGE = ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd")
+"""Limits on what a model uses, which only the agent can say."""
+
+
+AHEAD = ("max_tool_calls", "max_turns")
+"""Limits that are judged before the call that would exceed them."""
+
+
+EFFECTS = {
+    "warn": "is reported",
+    "request_approval": "asks a person about every later call",
+    "deny": "has every later call refused",
+    "cancel": "ends the run",
+}
+"""What comes of a limit, by its action."""
+
+
+BUDGET_EFFECTS = {
+    "warn": "is reported, and runs continue",
+    "request_approval": "asks a person about every later call; no run starts",
+    "deny": "has every later call refused; no run starts",
+    "cancel": "ends the runs that draw on it; no run starts",
+}
+"""What comes of a shared budget that is used up, by its action."""
+
+
+UNGATED_BUDGET = "ends the runs that draw on it, as this adapter cannot hold every call; no run starts"
+
+
+UNGATED = "has later calls refused where they are held, and ends the run where one is not"
+
+
+def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work) -> Iterator[PreflightFinding]:
+    """What is wrong with the limits of a stack."""
+    limits = effective_limits(policy)
+    for entry in limits:
+        if entry.limit.max == 0 and entry.name not in KEPT_AT_ZERO:
+            yield finding(
+                "zero_limit",
+                (entry.policy, entry.name),
+                f"`{entry.name}` is 0: nothing could be done",
+                suggestion="give it a number above 0, or leave it out",
+            )
+    yield from _budgets(policy, capabilities)
+    yield from _loosened(policy, work)
+    yield from _approvers(policy)
+    if capabilities is not None:
+        for entry in limits:
+            yield _effect(entry, capabilities)
+    capped = [(entry.policy, entry.name) for entry in limits if entry.name == "max_cost_usd"]
+    capped += [(e.policy, e.budget.name) for e in effective_budgets(policy) if e.counts == "cost_usd"]
+    if capped and policy.unpriced == "reject":
+        yield from _unpriced(policy, capped[0], capabilities)
+
+
+def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
+    """What a limit will do where this adapter runs."""
+    about = (entry.policy, entry.name)
+    limit = f"`{entry.name}: {figure(entry.limit.max)}`"
+    used = entry.name in USAGE
+    if used and capabilities.usage == "none" and not (entry.name == "max_cost_usd" and capabilities.reports_cost):
+        why = "the adapter does not report what the model uses"
+        hint = "limit calls, turns or time as well"
+        return finding("uncounted_limit", about, f"{limit} will not hold: {why}", suggestion=hint)
+    late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
+    does = EFFECTS[entry.action] if entry.action != "deny" or capabilities.gate == "all" else UNGATED
+    before = " before the call that would exceed it" if entry.name in AHEAD and capabilities.gate == "all" else ""
+    return finding("limit_effect", about, f"{limit}, once reached, {does}{before}{late}")
+
+
+def _loosened(policy: Policy, work: Work) -> Iterator[PreflightFinding]:
+    """What would loosen a locked policy, and has no effect."""
+    for attempt in loosened(policy, work.spend):
+        limit = attempt.name in Limits.__struct_fields__
+        yield finding(
+            "loosened_limit" if limit else "loosened",
+            (attempt.policy, attempt.name),
+            f"`{attempt.name}: {attempt.given}` has no effect: `{attempt.locked_policy}` is locked"
+            f"{' at' if limit else ', and there it is'} {attempt.holds}",
+            suggestion=f"stay at or below {attempt.holds}" if limit else "",
+        )
+
+
+def _approvers(policy: Policy) -> Iterator[PreflightFinding]:
+    """Approvers of several policies, who have nobody in common: each call that is to be approved is refused."""
+    given = [
+        (m.name, m.approval.approvers) for m in members_of(policy) if m.approval and m.approval.approvers is not None
+    ]
+    if given and policy.approval is not None and not policy.approval.approvers:
+        shown = tuple(f"{name}: {', '.join(who) or 'nobody'}" for name, who in given)
+        yield finding(
+            "no_approver",
+            (given[-1][0], "approval.approvers"),
+            f"nobody may approve: no name or group is among the approvers of every policy ({'; '.join(shown)})",
+            witness=shown,
+            suggestion="name somebody in all of them; a group is compared by its name",
+        )
+
+
+def _unpriced(
+    policy: Policy, about: tuple[str, str], capabilities: Capabilities | None
+) -> Iterator[PreflightFinding]:
+    """`unpriced: reject`, and nobody can say what the run will cost."""
+    if capabilities is not None and capabilities.reports_cost:
+        return
+    model = capabilities.model if capabilities is not None else None
+    if model is None and policy.prices:
+        yield finding(
+            "unknown_model",
+            about,
+            "`unpriced: reject`: whether the model has a price is only known once it has answered",
+        )
+    elif model is None or PriceBook(price_tables(policy)).source(model) is None:
+        yield finding(
+            "unpriced",
+            about,
+            "`unpriced: reject`, and there is no price" + (f" for `{model}`" if model else ""),
+            witness=(model,) if model else (),
+            suggestion="add the model to `prices`, or use `unpriced: warn`",
+        )
+
+
+def _budgets(policy: Policy, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
+    """What is wrong with the budgets of a stack, and what they will do."""
+    for entry in effective_budgets(policy):
+        about = (entry.policy, entry.budget.name)
+        if entry.budget.max == 0 and entry.counts != "tool_calls":
+            yield finding(
+                "zero_budget",
+                about,
+                f"`{entry.budget.limit}` is 0: no run could start",
+                suggestion="give it a number above 0, or leave the budget out",
+            )
+        if capabilities is not None:
+            yield _budget_effect(entry, about, capabilities)
+
+
+def _budget_effect(entry: BudgetEntry, about: tuple[str, str], capabilities: Capabilities) -> PreflightFinding:
+    budget = f"budget `{entry.budget.name}` ({entry.budget.limit} {figure(entry.budget.max)})"
+    used = entry.counts in ("cost_usd", "total_tokens")
+    if used and capabilities.usage == "none" and not (entry.counts == "cost_usd" and capabilities.reports_cost):
+        why = "the adapter does not report what the model uses"
+        hint = "give a budget of calls or time as well"
+        return finding("uncounted_budget", about, f"{budget} will not hold: {why}", suggestion=hint)
+    late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
+    if entry.counts == "running" and entry.action != "warn":
+        return finding("budget_effect", about, f"{budget}, once used up, lets no run start until one ends")
+    ungated = entry.action == "deny" and capabilities.gate != "all"
+    does = UNGATED_BUDGET if ungated else BUDGET_EFFECTS[entry.action]
+    return finding("budget_effect", about, f"{budget}, once used up, {does}{late}")
+
+
+COVERS: dict[Of, tuple[Of, ...]] = {
+    "started": ("started", "completed"),
+    "completed": ("completed",),
+    "attempted": ("started", "completed"),
+}
+"""What a cap on calls in one state keeps down; refused attempts are attempts all the same."""
+
+
+class Want(NamedTuple):
+    """What a clause owes, and the kinds of calls that may serve it."""
+
+    clause: Clause
+    owed: Owed
+    kinds: frozenset[CallClass]
+
+
+class Quota(NamedTuple):
+    """Of these kinds no more calls are let through; `says` in words. `lasting` unless another run lifts it."""
+
+    id: str
+    says: str
+    most: int
+    of: Of
+    kinds: frozenset[CallClass]
+    lasting: bool = True
+
+
+def quota_findings(policy: Policy, clauses: Sequence[Clause], possible: Saturation) -> Iterator[PreflightFinding]:
+    """The demands that the caps of the stack leave no room for, each with the first cap that does not."""
+    kinds = possible.kinds
+    if not kinds.names.complete:
+        return
+    wants = list(_wants(clauses, possible))
+    reported: set[str] = set()
+    for quota in (*_quotas(clauses, kinds), *_limits(policy, kinds)):
+        possible.kinds.work.spend(1 + sum(min(len(w.kinds), len(quota.kinds)) for w in wants))
+        kept = [want for want in wants if want.owed.of in COVERS[quota.of] and want.kinds <= quota.kinds]
+        crowd = _crowd([want for want in kept if want.clause.id not in reported], quota.most)
+        if crowd:
+            reported.update(want.clause.id for want in crowd)
+            yield _finding(crowd, quota)
+
+
+def _crowd(wants: list[Want], most: int) -> list[Want]:
+    """One demand beyond the cap, or several that exceed it together because no call serves two of them."""
+    chosen: list[Want] = []
+    for want in sorted(wants, key=lambda want: -want.owed.least):
+        if all(want.kinds.isdisjoint(other.kinds) for other in chosen):
+            chosen.append(want)
+            if sum(each.owed.least for each in chosen) > most:
+                return chosen
+    return []
+
+
+def _finding(crowd: list[Want], quota: Quota) -> PreflightFinding:
+    wanted = " and ".join(f"{names(want.owed.tool)} must be called {_often(want.owed.least)}" for want in crowd)
+    they = ", and together they" if len(crowd) > 1 else " and"
+    of_run = "" if quota.lasting else " in one run"
+    return finding(
+        "never_satisfied",
+        crowd[0].clause,
+        f"{wanted}{they} may be called at most {times(quota.most)}{of_run} ({quota.says})",
+        witness=(*(want.clause.says() for want in crowd), quota.says),
+        suggestion=f"raise `{quota.id}`, or ask for less",
+        severity="refuse" if quota.lasting else "report",
+    )
+
+
+def _often(least: int) -> str:
+    return times(least) if least > 1 else "at least once"
+
+
+def _wants(clauses: Iterable[Clause], possible: Saturation) -> Iterator[Want]:
+    for clause in clauses:
+        owed = clause.record.owes()
+        if owed is not None and owed.after is None and clause.binds:
+            reached = {name for reach in possible.kinds.reaches(owed.tool, clause.scope) for name in reach.names}
+            possible.kinds.work.spend(len(possible.found))
+            if meant := frozenset(kind for kind in possible.found if kind.name in reached):
+                yield Want(clause, owed, meant)
+
+
+def _quotas(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[Quota]:
+    for clause in clauses:
+        if not clause.binds or getattr(clause.record, "key", None) is not None:
+            continue
+        for cap in clause.record.caps():
+            if cap.within is None:
+                capped = frozenset.intersection(*(kinds.of(tool, clause) for tool in cap.tools))
+                for some in [frozenset({kind}) for kind in capped] if cap.each else [capped]:
+                    yield Quota(clause.id, clause.says(), cap.most, cap.of, some)
+
+
+def _limits(policy: Policy, kinds: Kinds) -> Iterator[Quota]:
+    for entry in effective_limits(policy):
+        if entry.name == "max_tool_calls" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
+            session = entry.limit.scope == "session"
+            text = f"`{entry.name}`: {entry.limit.max:g} in one {'session' if session else 'run'}"
+            yield Quota(entry.name, text, int(entry.limit.max), "started", frozenset(kinds.all), session)

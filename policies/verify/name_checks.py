@@ -1,0 +1,276 @@
+"""Names of tools, and of their inputs, that the agent does not have."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..events.run_context import PORTABLE
+from ..language.conditions import paths_in
+from ..language.selectors import ToolWhere
+from ..policy import Allow, Deny, members_of
+from ..rules.lists import Blocklist
+from ..rules.petri_net import Net
+from ..rules.rule import items_of
+from ..stack.clauses import clauses_of
+from ..stack.merge import effective_budgets
+from ..values.globs import is_plain, matcher
+from ..values.paths import compile_path
+from ..values.work_budget import Work
+from .findings import Findings, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ..events.run_context import Capabilities, RunContext, Tool
+    from ..language.selectors import Selector
+    from ..policy import Policy
+    from ..stack.clauses import Clause
+    from .findings import PreflightFinding, Severity
+
+
+ALIKE = 0.7
+"""How much a name must be like a known one to be taken for it, where there may be others."""
+
+
+_FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
+
+
+def unknown_names(
+    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work | None = None
+) -> Iterator[PreflightFinding]:
+    """What clauses name that no tool of a known agent has; a policy that requires enforcement is refused for it."""
+    if capabilities is None or not capabilities.table:
+        return
+    work = work or Work()
+    members = members_of(policy)
+    for clause in clauses:
+        required = members[clause.member].enforcement == "required"
+        yield from _tools(clause, capabilities, required, work)
+        yield from _inputs(clause, capabilities, "refuse" if required else None)
+        yield from _in_part(clause, capabilities.table)
+
+
+def _tools(clause: Clause, capabilities: Capabilities, required: bool, work: Work) -> Iterator[PreflightFinding]:
+    """The names that are no tool's; where there may be other tools, only those that look misspelt."""
+    tools = capabilities.table
+    offered, named = _names(tools), dict.fromkeys(clause.patterns(*clause.roles.all()))
+    work.spend(len(named) * len(offered))
+    unknown = [p for p in named if not _meant(p, clause, tools)]
+    work.spend(len(unknown) * len(offered) * 10)
+    near = {name: _nearest(name, offered, ALIKE if capabilities.other_tools else 0.6) for name in unknown}
+    unknown = [name for name in unknown if name.casefold() not in capabilities.elsewhere]
+    if capabilities.other_tools:
+        unknown = [name for name in unknown if near[name] and is_plain(name) and name.casefold() not in PORTABLE]
+    if unknown:
+        close = list(dict.fromkeys(name for each in unknown for name in near[each]))
+        certain = required and any(is_plain(name) and name.casefold() not in PORTABLE for name in unknown)
+        yield finding(
+            "unknown_tool",
+            clause,
+            f"the adapter offers no tool that is named {_listed(unknown)}",
+            witness=unknown,
+            suggestion=f"did you mean {_listed(close)}?" if close else "",
+            severity="refuse" if certain else None,
+        )
+
+
+def denies(clause: Clause) -> bool:
+    """Whether the clause does nothing but keep tools out: a name that is no tool's keeps out nothing."""
+    if isinstance(clause.record, Net):
+        return clause.line and clause.record.name.split()[:1] == ["block"]
+    return isinstance(clause.record, Deny | Blocklist)
+
+
+def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | None) -> Iterator[PreflightFinding]:
+    """The inputs that none of the tools meant has."""
+    for selector, path in _input_paths(clause):
+        key = _FIRST_KEY.match(path)
+        patterns = clause.scope.patterns(selector)
+        if key is None or (capabilities.other_tools and not all(map(is_plain, patterns))):
+            continue
+        meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, capabilities.table)}
+        inputs = [_known_inputs(tool) for tool in meant.values()]
+        if inputs and all(inputs) and not any(key[1] in names for names in inputs):
+            close = _nearest(key[1], {name for names in inputs for name in names})
+            yield finding(
+                "unknown_input",
+                clause,
+                f"{_listed(meant)} has no input `{key[1]}`",
+                witness=(path,),
+                suggestion=f"did you mean {_listed(close)}?" if close else "",
+                severity=severity,
+            )
+
+
+def _in_part(clause: Clause, tools: Sequence[Tool]) -> Iterator[PreflightFinding]:
+    """The tools that a clause means by a portable name, and whose calls can be judged by it only in part."""
+    patterns = dict.fromkeys(clause.patterns(*clause.roles.all()))
+    meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, tools) if tool.unclear}
+    for tool in meant.values():
+        act = tool.every_act[0]
+        lacking = [name for name in tool.unclear if name not in tool.takes]
+        why = [f"lacks {_listed(lacking)}"] if lacking else []
+        if unknown := [name for name in tool.unclear if name in tool.takes]:
+            why.append(f"takes {_listed(unknown)}, which nobody here understands")
+        yield finding(
+            "understood_in_part",
+            clause,
+            f"`{tool.name}` goes by `{act}`, and {' and '.join(why)}: it is denied as `{act}`, and not allowed as it",
+            witness=tool.unclear,
+            suggestion=f"name `{tool.name}` and its own inputs in the policy",
+        )
+
+
+def _input_paths(clause: Clause) -> Iterator[tuple[Selector, str]]:
+    """The paths into inputs that a clause looks at, each with the tools whose input it is."""
+    yield from clause.record.inputs()
+    for selector in clause.roles.all():
+        for item in items_of(selector):
+            if isinstance(item, ToolWhere):
+                yield from ((item.tool, path) for path in paths_in(item.where))
+
+
+def _meant(pattern: str, clause: Clause, tools: Sequence[Tool]) -> list[Tool]:
+    """The tools that a name means, by their own names, by what they do, or by a virtual name of their calls."""
+    matches = matcher([pattern])
+    virtual = [v.of_tool for v in clause.scope.virtual_names if matches(v.name)]
+    return [tool for tool in tools if any(_goes_by(tool, each) for each in (matches, *virtual))]
+
+
+def _goes_by(tool: Tool, matches: Callable[[str], bool]) -> bool:
+    return any(map(matches, (tool.name, *tool.synonyms, *tool.every_act)))
+
+
+def _names(tools: Iterable[Tool]) -> set[str]:
+    return {name for tool in tools for name in (tool.name, *tool.synonyms, *tool.every_act)}
+
+
+def _known_inputs(tool: Tool) -> set[str]:
+    """The inputs of a tool by any name; none where it is not known what it takes."""
+    if not tool.takes:
+        return set()
+    portable = [name for act in tool.every_act for name in PORTABLE.get(act, ())]
+    return {*tool.takes, *tool.inputs, *portable}
+
+
+def _nearest(name: str, candidates: Iterable[str], alike: float = 0.6) -> list[str]:
+    folded = {each.casefold(): each for each in sorted(candidates)}
+    return [folded[each] for each in difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=alike)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
+
+
+_UNSEEN = r"[\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]"
+
+
+_TWO_ALPHABETS = r"[A-Za-z][\u0370-\u052f]|[\u0370-\u052f][A-Za-z]"
+
+
+_OTHERS = re.compile(rf"[(){{}}|,\\^$]|^[!/]|^\s|\s$|{_UNSEEN}|{_TWO_ALPHABETS}")
+"""Signs of a client's permission, of alternatives, of a regular expression; blanks at an edge; what nobody sees."""
+
+
+def odd_names(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
+    """Names that hold nothing, as no tool goes by them."""
+    for clause in clauses:
+        odd = [name for name in dict.fromkeys(clause.patterns(*clause.roles.all())) if _OTHERS.search(name)]
+        if odd:
+            yield finding(
+                "odd_name",
+                clause,
+                f"{', '.join(ascii(name) for name in odd)} is not a name that a tool can have: it is compared as a"
+                " whole, with `*`, `?` and `[abc]`",
+                witness=tuple(odd),
+                suggestion="list several names; look into an input with `{tool: ..., where: [...]}`",
+            )
+
+
+def adapter_findings(
+    policy: Policy, clauses: Sequence[Clause], capabilities: Capabilities | None
+) -> Iterator[PreflightFinding]:
+    """What an adapter cannot hold of a stack; nothing if it is not known what it can do."""
+    if capabilities is None:
+        return
+    if capabilities.gate != "all":
+        yield from _required(policy, capabilities.gate)
+        yield from _only_observed(clauses, capabilities)
+
+
+def _required(policy: Policy, gate: str) -> Iterator[PreflightFinding]:
+    for member in members_of(policy):
+        if member.enforcement == "required":
+            yield finding(
+                "cannot_gate",
+                (member.name, ""),
+                f"`enforcement: required`, but the adapter holds {_held(gate)} before they run",
+                witness=(f"gate: {gate}",),
+                suggestion="use an adapter that gates every call, or use `enforcement: best_effort`",
+            )
+
+
+def _held(gate: str) -> str:
+    return "only some calls" if gate == "some" else "no calls"
+
+
+def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Iterator[PreflightFinding]:
+    """For each policy the rules that refuse, and those that ask, where nothing is held."""
+    found: dict[tuple[str, bool], list[str]] = {}
+    for clause in clauses:
+        if clause.action != "warn" and not _compiled(clause, capabilities.compiles):
+            found.setdefault((clause.policy, clause.refuses), []).append(clause.id)
+    for (policy, refuses), ids in found.items():
+        effect = "end the run once they see it" if refuses else "only signal: the run continues"
+        yield finding(
+            "only_observed",
+            (policy, ""),
+            f"the adapter holds {_held(capabilities.gate)} before they run; these rules can {effect}: "
+            + ", ".join(f"`{id}`" for id in ids),
+            witness=tuple(ids),
+        )
+
+
+def _compiled(clause: Clause, parts: Sequence[str]) -> bool:
+    """Whether the adapter's own launch options can keep the calls out."""
+    if not isinstance(clause.record, Allow | Deny):
+        return False
+    named = all(isinstance(item, str) for item in items_of(clause.record.tools))
+    return ("allow" if isinstance(clause.record, Allow) else "deny") in parts and clause.always and named
+
+
+def missing_context(policy: Policy, context: RunContext) -> Findings:
+    """What a run's context leaves out that its policy asks for; the rest of preflight is the same for every run."""
+    if effective_budgets(policy):
+        return Findings(context_findings(policy, clauses_of(policy), context))
+    written = (c for m in members_of(policy) for c in (*m.tool_rules, *m.rules, *m.nets) if not isinstance(c, str))
+    return Findings(context_findings(policy, clauses_of(policy), context) if any(c.when for c in written) else ())
+
+
+def context_findings(
+    policy: Policy, clauses: Iterable[Clause], context: RunContext | None
+) -> Iterator[PreflightFinding]:
+    """The rules of which nobody can say whether they hold for the run; None is a value like any other."""
+    if context is None:
+        return
+    document = msgspec.to_builtins(context)
+    references: list[tuple[Clause | tuple[str, str], str, Iterator[str]]]
+    references = [(clause, "when", paths_in(clause.record.when)) for clause in clauses]
+    for entry in effective_budgets(policy):
+        named = (entry.policy, entry.budget.name)
+        references += [(named, "when", paths_in(entry.budget.when)), (named, "per", iter(entry.budget.paths))]
+    for about, part, paths in references:
+        missing = [path for path in dict.fromkeys(paths) if not compile_path(path)(document)]
+        if missing:
+            fields = " and ".join(f"`{path}`" for path in missing)
+            yield finding(
+                "context_missing",
+                about,
+                f"its `{part}` asks for {fields}, which the run's context leaves out",
+                witness=missing,
+                suggestion="give it, or None for none",
+            )

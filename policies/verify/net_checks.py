@@ -1,0 +1,281 @@
+"""What a net can do by itself, whatever is called: which transitions ever fire, and whether its tokens are bounded.
+
+The markings are walked through breadth first. Where one grows out of an earlier one, the steps between are repeated
+until every growing place holds more than any transition looks for: if they still can be repeated then, they always
+can (Karp and Miller's argument, kept true for priorities, capacities and silent transitions).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ..rules.petri_net import Net, NetMachine, NetState
+from ..rules.rule import names
+from ..values.work_budget import Work
+from .explorer import System
+from .findings import finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeAlias
+
+    from ..stack.clauses import Clause
+    from .call_classes import Kinds
+    from .findings import PreflightFinding
+
+
+MAX_STATES = 3_000
+
+
+IN_FLIGHT = 2
+"""How many calls of deferred transitions are looked at at once, beyond as many as there are tokens to take."""
+
+
+Marking: TypeAlias = tuple[int, ...]
+"""Tokens by place, in the order of the net's places."""
+
+
+class Look(NamedTuple):
+    """What of a state matters: its tokens, and the deferred transitions of each call in flight."""
+
+    marking: Marking
+    waiting: tuple[tuple[int, ...], ...]
+
+
+class NetCall(NamedTuple):
+    """A call, as the slots of the net that it meets."""
+
+    mask: int
+
+
+class End(NamedTuple):
+    """The end of a call in flight that these deferred transitions wait for."""
+
+    waiting: tuple[int, ...]
+    failed: bool
+
+
+Move: TypeAlias = NetCall | End
+
+
+class Walked(msgspec.Struct):
+    """`fired`: the transitions that ever fire. `highest`: the most tokens seen in each place.
+
+    `growth`: transitions that can be repeated for ever with tokens growing in `growing`, after those in `lead`.
+    `complete` is False if there were too many markings.
+    """
+
+    fired: set[int]
+    highest: list[int]
+    lead: tuple[str, ...] = ()
+    growth: tuple[str, ...] = ()
+    growing: tuple[str, ...] = ()
+    complete: bool = True
+
+
+class _Reached(NamedTuple):
+    before: _Reached | None
+    move: Move | None
+    state: NetState
+    look: Look
+    fired: tuple[int, ...]
+
+    def path(self) -> Iterator[_Reached]:
+        """The steps up to here, the last one first."""
+        at: _Reached | None = self
+        while at is not None:
+            yield at
+            at = at.before
+
+
+def walk(machine: NetMachine, masks: Iterable[int], work: Work | None = None) -> Walked:
+    """Everything the net can do, whatever is called; `masks` are the slots that calls meet."""
+    work = work or Work()
+    gains = any(len(t.outputs) > len(t.inputs) for t in machine.net.transitions)
+    asks = [NetCall(mask) for mask in sorted(set(masks)) if mask]
+    state, fired = machine.begin()
+    first = _Reached(None, None, state, _look(machine, state), tuple(fired))
+    seen, queue = {first.look}, deque([first])
+    walked = Walked(fired=set(fired), highest=list(first.look.marking))
+    while queue:
+        at = queue.popleft()
+        for move in (*asks, *_ends(at.look)):
+            reached = _moved(machine, at, move, work)
+            if reached is None:
+                continue
+            walked.fired.update(reached.fired)
+            if reached.look in seen:
+                continue
+            seen.add(reached.look)
+            walked.highest = list(map(max, walked.highest, reached.look.marking))
+            if (gains and _grows(machine, reached, walked, work)) or len(seen) > MAX_STATES:
+                walked.complete = False
+                return walked
+            queue.append(reached)
+    return walked
+
+
+def _look(machine: NetMachine, state: NetState) -> Look:
+    marking = tuple([state.marking.get(place, 0) for place in machine.net.places])
+    return Look(marking, tuple(sorted(map(tuple, state.waiting.values()))) if state.waiting else ())
+
+
+def _ends(look: Look) -> Iterator[Move]:
+    for waiting in dict.fromkeys(look.waiting):
+        yield End(waiting, failed=False)
+        yield End(waiting, failed=True)
+
+
+def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reached | None:
+    """What a move leads to; None if it cannot be made."""
+    work.spend(2 + len(machine.net.transitions) + len(machine.net.places))
+    if isinstance(move, NetCall):
+        firing = machine.firing(at.state.marking, move.mask)
+        if firing is None:
+            return None
+        state = _copied(at.state)
+        fired = machine.fire(state, _new_id(state), firing)
+        if state.waiting and _too_many(machine.net, state):
+            return None
+    else:
+        state = _copied(at.state)
+        call = next((id for id, waiting in state.waiting.items() if tuple(waiting) == move.waiting), None)
+        if call is None:
+            return None
+        fired = machine.finish(state, call, failed=move.failed)
+    work.spend(sum(1 + len(machine.net.transitions[n].outputs) for n in fired))
+    return _Reached(at, move, state, _look(machine, state), tuple(fired))
+
+
+def _copied(state: NetState) -> NetState:
+    return NetState(marking=state.marking.copy(), waiting=state.waiting.copy(), overrun=state.overrun)
+
+
+def _too_many(net: Net, state: NetState) -> bool:
+    """Whether more calls are in flight than are looked at."""
+    waiting = [n for some in state.waiting.values() for n in some]
+    tokenless = sum(not net.transitions[n].inputs for n in waiting)
+    tokens = sum(net.initial_marking.values()) + sum(net.capacity.values())  # that there may be for them to take
+    return tokenless > IN_FLIGHT or len(waiting) - tokenless > IN_FLIGHT + tokens
+
+
+def _weight(net: Net) -> int:
+    """The most tokens that a transition looks for in one place."""
+    return max((tokens for t in net.transitions for tokens in Counter(t.inputs).values()), default=1)
+
+
+def _new_id(state: NetState) -> str:
+    return next(id for id in map(str, range(len(state.waiting) + 1)) if id not in state.waiting)
+
+
+def _grows(machine: NetMachine, reached: _Reached, walked: Walked, work: Work) -> bool:
+    """Whether the steps from an earlier, smaller marking to this one can be repeated for ever."""
+    steps: list[_Reached] = []
+    for earlier in reached.path():
+        work.spend(1 + len(machine.net.places) // 4)
+        if earlier is not reached and _covers(reached.look, earlier.look):
+            gain = tuple(new - old for new, old in zip(reached.look.marking, earlier.look.marking, strict=True))
+            if _may_grow(machine, gain) and _repeats(machine, reached, list(reversed(steps)), gain, work):
+                lead = [step for step in earlier.path() if step.fired]
+                walked.lead = _names(machine, list(reversed(lead)))
+                walked.growth = _names(machine, list(reversed(steps)))
+                walked.growing = tuple(p for p, more in zip(machine.net.places, gain, strict=True) if more)
+                return True
+        steps.append(earlier)
+    return False
+
+
+def _may_grow(machine: NetMachine, gain: Marking) -> bool:
+    """Whether no place that gains tokens has a capacity."""
+    return not any(
+        more and place in machine.net.capacity for place, more in zip(machine.net.places, gain, strict=True)
+    )
+
+
+def _covers(state: Look, earlier: Look) -> bool:
+    pairs = zip(state.marking, earlier.marking, strict=True)
+    return state.waiting == earlier.waiting and all(new >= old for new, old in pairs)
+
+
+def _repeats(machine: NetMachine, reached: _Reached, steps: list[_Reached], gain: Marking, work: Work) -> bool:
+    """Whether the steps fire the same, with the same gain, until more tokens make no difference."""
+    at = reached
+    for _ in range(_weight(machine.net) + 2):
+        before = at.look.marking
+        for step in steps:
+            assert step.move is not None
+            moved = _moved(machine, at, step.move, work)
+            if moved is None or moved.fired != step.fired:
+                return False
+            at = moved
+        if tuple(new - old for new, old in zip(at.look.marking, before, strict=True)) != gain:
+            return False
+    return True
+
+
+def _names(machine: NetMachine, steps: list[_Reached]) -> tuple[str, ...]:
+    return tuple(machine.net.transitions[n].name for step in steps for n in step.fired)
+
+
+def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
+    """What is wrong with the nets of a stack; those of one line are right by their making."""
+    for clause in clauses:
+        if not isinstance(clause.record, Net):
+            continue
+        if clause.line:
+            yield from _idle(clause, clause.record, kinds)
+        else:
+            machine = NetMachine(clause.record, clause.scope)
+            system = System(clause, machine, kinds, {})
+            yield from _found(
+                clause, clause.record, walk(machine, {system.mask(*kind) for kind in kinds.all}, kinds.work)
+            )
+
+
+def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:
+    """`require a before a`, `limit a to 3 per a`: the tool lets itself through."""
+    always = [kinds.of(t.tools, clause) for t in net.transitions if not t.inputs and t.type == "auto"]
+    for transition in net.transitions:
+        held = kinds.of(transition.tools, clause)
+        if transition.inputs and any(held <= free for free in always):
+            yield finding(
+                "idle_net",
+                clause,
+                f"`{net.name}` holds nothing back: a call of {names(transition.tools)} lets itself through",
+                witness=(f"{names(transition.tools)} is its own condition",),
+                suggestion="name another tool",
+            )
+
+
+def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:
+    if walked.growth:
+        trace = " -> ".join(walked.growth)
+        yield finding(
+            "unbounded_net",
+            clause,
+            f"net `{net.name}` grows without bound: {trace} can be repeated for ever, and "
+            f"{', '.join(f'`{place}`' for place in walked.growing)} gains tokens each time",
+            witness=(*walked.lead, *walked.growth),
+            suggestion=f"give `{walked.growing[0]}` a `capacity`",
+        )
+    elif not walked.complete:
+        yield finding(
+            "gave_up",
+            clause,
+            f"net `{net.name}` has more than {MAX_STATES:,} markings: not all were looked at",
+        )
+    else:
+        for n, transition in enumerate(net.transitions):
+            if n in walked.fired:
+                continue
+            seen = ", ".join(f"{p}: {most}" for p, most in zip(net.places, walked.highest, strict=True))
+            yield finding(
+                "dead_transition",
+                clause,
+                f"transition `{transition.name}` of net `{net.name}` can never fire",
+                witness=(f"takes from {', '.join(transition.inputs) or 'nothing'}", f"at most {seen}"),
+                suggestion="give a place it takes from a token, or take the transition away",
+            )

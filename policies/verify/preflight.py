@@ -1,0 +1,102 @@
+"""Every check, on one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+
+from ..events.run_context import Capabilities, RunContext
+from ..policy import Policy
+from ..stack.clauses import Clause, clauses_of
+from ..stack.merge import checked_stack
+from ..values.work_budget import OutOfWork, Work
+from .call_classes import Kinds
+from .explorer import systems_of
+from .findings import Findings, PreflightFinding, finding
+from .limit_checks import limit_findings, quota_findings
+from .name_checks import adapter_findings, context_findings, odd_names, unknown_names
+from .net_checks import net_findings
+from .order_checks import demand_findings, find_orders, never_callable, never_satisfied
+from .reachability import Saturation
+from .redundancy_checks import allow_findings, evasion_findings, shadow_findings
+from .surprise_checks import surprise_findings
+
+
+def findings_of(
+    policy: Policy, capabilities: Capabilities | None, context: RunContext | None, work: Work
+) -> Findings:
+    """The findings of every check; see `preflight`."""
+    stack = checked_stack(policy)
+    clauses = clauses_of(stack)
+    checks = _Checks(work)
+    checks.run("the adapter", lambda: adapter_findings(stack, clauses, capabilities))
+    checks.run("the context", lambda: context_findings(stack, clauses, context))
+    checks.run("limits and budgets", lambda: limit_findings(stack, capabilities, work))
+    checks.run("odd names", lambda: odd_names(clauses))
+    checks.run("lines that surprise", lambda: surprise_findings(clauses))
+    checks.run("unknown names", lambda: unknown_names(stack, clauses, capabilities, work))
+    checks.run("rules taken together", lambda: _together(checks, stack, clauses, work), whole=True)
+    return Findings([*checks.found, *checks.unfinished_finding(stack)])
+
+
+class _Checks:
+    """What checks have found, and those that were not finished."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.found: list[PreflightFinding] = []
+        self._unfinished: list[str] = []
+
+    def run(self, name: str, check: Callable[[], Iterable[PreflightFinding]], *, whole: bool = False) -> bool:
+        """Run one check on half of the steps that are left, or on all of them; what it found is kept if it does not
+        finish. Whether it refuses nothing.
+        """
+        before = len(self.found)
+        try:
+            with nullcontext() if whole else self._work.half():
+                for each in check():
+                    self.found.append(each)
+        except OutOfWork:
+            self._unfinished.append(name)
+        return not any(each.severity == "refuse" for each in self.found[before:])
+
+    def unfinished_finding(self, stack: Policy) -> Iterator[PreflightFinding]:
+        """What was not finished, in one finding."""
+        if self._unfinished:
+            yield finding(
+                "not_finished",
+                (stack.name, ""),
+                f"the policy is too large to check in full; not finished: {', '.join(self._unfinished)}. "
+                "Its rules hold in runs all the same",
+                witness=self._unfinished,
+                suggestion="use fewer rules, names and conditions, or smaller numbers",
+            )
+
+
+def _together(checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], work: Work) -> Iterator[PreflightFinding]:
+    """What needs the kinds of calls that the clauses tell apart, each of them as a machine."""
+    kinds = Kinds(stack, clauses, work)
+    nets: list[PreflightFinding] = []
+    checks.run("nets", lambda: _noted(net_findings(clauses, kinds), nets))
+    large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
+    systems = systems_of(clauses, kinds, large)
+    binding = [system for system in systems if system.clause.binds]
+    checks.run("allow lists", lambda: allow_findings(clauses, kinds, systems))
+    checks.run("adjacency", lambda: evasion_findings(clauses, kinds, systems))
+    checks.run("redundant rules", lambda: shadow_findings(clauses, kinds, systems))
+    possible = Saturation(binding, kinds)
+    checks.run("the order of calls", lambda: find_orders(possible, binding))
+    satisfiable = [
+        checks.run("tools that can never be called", lambda: never_callable(possible)),
+        checks.run("calls that must come", lambda: never_satisfied(clauses, possible)),
+        checks.run("how often calls must come", lambda: quota_findings(stack, clauses, possible)),
+    ]
+    if all(satisfiable):
+        checks.run("all that must be called in one run", lambda: demand_findings(possible, binding))
+    return iter(())
+
+
+def _noted(found: Iterable[PreflightFinding], kept: list[PreflightFinding]) -> Iterator[PreflightFinding]:
+    for each in found:
+        kept.append(each)
+        yield each

@@ -1,0 +1,259 @@
+"""Rules that another one makes idle: it refuses the same calls, at least as strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..events.calls import STRICTNESS, rule_name
+from ..rules.petri_net import Net
+from ..rules.rule import Rule, items_of
+from ..stack.clauses import Clause
+from .explorer import systems_of
+from .findings import finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import TypeAlias
+
+    from ..language.selectors import ToolWhere
+    from ..rules.rule import Cap
+    from .call_classes import CallClass, Kinds, NameReach
+    from .explorer import System
+    from .findings import PreflightFinding
+
+
+WORDS = ("id", "reason", "description", "tell_model", "action")
+"""Fields that do not change what a rule is about."""
+
+
+def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[System]) -> Iterator[PreflightFinding]:
+    """The rules that never decide anything, each with the first one that does so for it."""
+    if not kinds.names.complete:
+        return
+    shadows = _Shadows(clauses, kinds, systems)
+    for n, clause in enumerate(clauses):
+        kinds.work.spend(len(clauses))
+        for m, other in enumerate(clauses):
+            if n != m and shadows.covers(m, n) and not (n < m and shadows.covers(n, m)):
+                yield finding(
+                    "shadowed",
+                    clause,
+                    f"it never decides anything: {other.says()} refuses the same calls",
+                    witness=(clause.says(), other.says()),
+                    suggestion="take it away",
+                )
+                break
+
+
+class _Shadows:
+    """What each clause refuses, by its number."""
+
+    def __init__(self, clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[System]) -> None:
+        self._clauses = clauses
+        self._kinds = kinds
+        self._systems: dict[str, list[System]] = {clause.id: [] for clause in clauses}
+        for system in systems:
+            self._systems[system.clause.id].append(system)
+        self._shut = [self._barred(clause) for clause in clauses]
+        self._open = [self._restricted(clause) for clause in clauses]
+        self._caps = [self._cap(clause) for clause in clauses]
+        self._subject = [_subject(clause, kinds) for clause in clauses]
+
+    def covers(self, m: int, n: int) -> bool:
+        """Whether clause `m` refuses all that clause `n` does, as strictly."""
+        other, clause = self._clauses[m], self._clauses[n]
+        if STRICTNESS[other.action] < STRICTNESS[clause.action] or other.member > clause.member:
+            return False  # what a later policy adds makes no earlier rule idle
+        if self._subject[m] is not None and self._subject[m] == self._subject[n]:
+            return True
+        if not other.always:
+            return False
+        restricted = self._open[n]
+        return restricted is not None and (restricted <= self._shut[m] or self._tighter(m, n))
+
+    def _barred(self, clause: Clause) -> frozenset[CallClass]:
+        """The kinds of calls that a clause refuses, whatever came before."""
+        return frozenset(kind for system in self._systems[clause.id] for kind in system.barred(self._kinds))
+
+    def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
+        """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
+        if isinstance(clause.record, Net) or clause.record.owes() is not None:
+            return None
+        if any(
+            not system.graph.may_end(state) for system in self._systems[clause.id] for state in system.graph.states
+        ):
+            return None
+        if admits := clause.roles.admits:
+            reaches = [
+                reach for tools in admits for reach in self._kinds.reaches(tools, clause.scope, virtual_names=())
+            ]
+            return frozenset(self._kinds.all) - self._kinds.meeting(tuple(reaches)) or None
+        reached = [self._kinds.of(selector, clause) for selector in clause.roles.restricts]
+        return frozenset().union(*reached) if reached and all(reached) else None
+
+    def _tighter(self, m: int, n: int) -> bool:
+        """Whether clause `n` is a cap, and clause `m` caps the same calls at no more."""
+        mine, others = self._caps[n], self._caps[m]
+        if mine is None or others is None or mine[0].each or mine[1:] != others[1:]:
+            return False
+        return others[0].most <= mine[0].most and others[0][2:] == mine[0][2:]
+
+    def _cap(self, clause: Clause) -> tuple[Cap, Sequence[frozenset[CallClass]], str | None] | None:
+        """The cap that a clause is, with the kinds of calls it counts, and its key."""
+        caps = list(clause.record.caps())
+        if len(caps) != 1:
+            return None
+        return caps[0], [self._kinds.of(tool, clause) for tool in caps[0].tools], getattr(clause.record, "key", None)
+
+
+def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
+    """What a rule is about, whatever it is called: equal for rules that judge alike."""
+    if isinstance(clause.record, Net):
+        return None
+    record = msgspec.structs.asdict(clause.record)
+    fields = tuple((name, value) for name, value in record.items() if name not in WORDS)
+    reaches: tuple[tuple[NameReach, ...], ...] = tuple(kinds.reaches(s, clause.scope) for s in clause.roles.all())
+    return (type(clause.record), fields, reaches)
+
+
+def evasion_findings(
+    clauses: Iterable[Clause], kinds: Kinds, systems: Iterable[System]
+) -> Iterator[PreflightFinding]:
+    """Rules that can be got round; those with a key by calls of one value."""
+    by_clause: dict[str, list[System]] = {}
+    for system in systems:
+        by_clause.setdefault(system.clause.id, []).append(system)
+    for clause in clauses:
+        if isinstance(clause.record, Rule):
+            of_clause: Iterable[System] = by_clause.get(clause.id, ())
+            if clause.record.key is not None:
+                keyless = clause._replace(record=msgspec.structs.replace(clause.record, key=None))
+                of_clause = systems_of([keyless], kinds)
+            yield from _adjacency(clause, clause.record, of_clause)
+
+
+def _adjacency(clause: Clause, rule: Rule, systems: Iterable[System]) -> Iterator[PreflightFinding]:
+    """Rules that refuse a call only right after another one."""
+    for system in systems:
+        if way := system.graph.evasion:
+            chain = [system.calls_of(mask) for mask in way]
+            yield finding(
+                "evaded_by_one_call",
+                clause,
+                f"{' -> '.join(chain)} is only refused with nothing between: one other call evades it",
+                witness=(*chain[:-1], "any other call", chain[-1]),
+                suggestion="say `adjacency: any`" if hasattr(rule, "adjacency") else "",
+            )
+
+
+Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
+"""Clauses, each with the names that it denies whatever the input."""
+
+
+def allow_findings(
+    clauses: tuple[Clause, ...], kinds: Kinds, systems: Sequence[System]
+) -> Iterator[PreflightFinding]:
+    """What is wrong with the allow lists of a stack."""
+    lists = [clause for clause in clauses if clause.roles.admits]
+    empty = [clause for clause in lists if not _tools(clause)]
+    for clause in empty:
+        yield finding(
+            "empty_allow_list",
+            clause,
+            "the allow list is empty: no tool could be called",
+            suggestion="list the tools that may be called",
+        )
+    if empty or not kinds.names.complete:
+        return
+    denials = _denials(kinds, systems)
+    found = [finding for clause in lists for finding in _denied_entries(clause, denials, kinds)]
+    binding = [clause for clause in lists if clause.binds]
+    apart = list(_no_common_name(binding, kinds))
+    yield from apart
+    yield from found
+    if binding and not apart and not found:
+        yield from _nothing_left(binding, denials, kinds)
+
+
+def _tools(clause: Clause) -> Sequence[str | ToolWhere]:
+    return [item for selector in clause.roles.admits for item in items_of(selector)]
+
+
+def _names(clause: Clause, kinds: Kinds, entry: str | ToolWhere | None = None) -> frozenset[str]:
+    """The names that an allow list, or one entry of it, admits."""
+    wanted = clause.roles.admits if entry is None else (entry,)
+    reaches = [reach for selector in wanted for reach in kinds.reaches(selector, clause.scope, virtual_names=())]
+    return frozenset(name for reach in reaches for name in reach.names)
+
+
+def _no_common_name(lists: list[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
+    """All lists must admit a call; together they admit none."""
+    common = frozenset(kinds.names.all)
+    for n, clause in enumerate(lists):
+        common &= _names(clause, kinds)
+        if not common and kinds.names.complete:
+            shown = tuple(f"{rule_name(c.policy, c.id)}: {_listed(_tools(c))}" for c in lists[: n + 1])
+            yield finding(
+                "disjoint_allow_lists",
+                clause,
+                f"no tool is in all allow lists: {' | '.join(shown)}",
+                witness=shown,
+                suggestion="a call must be in every allow list of the stack; leave one list, or let them overlap",
+            )
+            return
+
+
+def _listed(entries: Iterable[str | ToolWhere]) -> str:
+    return ", ".join(f"`{entry if isinstance(entry, str) else entry.tool}`" for entry in entries)
+
+
+def _denials(kinds: Kinds, systems: Sequence[System]) -> Denials:
+    """The names that clauses deny; allow lists aside."""
+    found: list[tuple[Clause, frozenset[str]]] = []
+    for system in systems:
+        if system.clause.binds and not system.is_allow_list:
+            barred = frozenset(kind.name for kind in system.barred(kinds) if not kind.facets)
+            if barred:
+                found.append((system.clause, barred))
+    return found
+
+
+def _denied_entries(clause: Clause, denials: Denials, kinds: Kinds) -> Iterator[PreflightFinding]:
+    """Entries of which the same or an earlier policy denies every name."""
+    earlier = [(other, denied) for other, denied in denials if other.member <= clause.member]
+    all_denied = frozenset().union(*(denied for _, denied in earlier))
+    for entry in _tools(clause):
+        names = _names(clause, kinds, entry)
+        kinds.work.spend(1 + len(names))
+        if not names or not names <= all_denied:
+            continue
+        kinds.work.spend(len(earlier))
+        by = [other for other, denied in earlier if denied & names]
+        yield finding(
+            "denied_allow_entry",
+            clause,
+            f"{_listed([entry])} is allowed and denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
+            witness=tuple(f"{rule_name(o.policy, o.id)}: {_denied(o)}" for o in by),
+            suggestion="take it out of one of the two",
+        )
+
+
+def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: Kinds) -> Iterator[PreflightFinding]:
+    """Lists of which later policies deny all that is in every one."""
+    left = frozenset(kinds.names.all).intersection(*(_names(clause, kinds) for clause in lists))
+    by = [other for other, denied in denials if denied & left]
+    if left <= frozenset().union(*(denied for _, denied in denials)):
+        yield finding(
+            "nothing_left",
+            lists[0],
+            f"no tool is left: all are denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
+            witness=tuple(f"{rule_name(o.policy, o.id)}: {_denied(o)}" for o in by),
+            suggestion="leave one tool, or set `max_tool_calls: 0`",
+        )
+
+
+def _denied(clause: Clause) -> str:
+    return _listed(item for selector in clause.roles.restricts for item in items_of(selector))

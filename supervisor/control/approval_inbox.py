@@ -1,0 +1,164 @@
+"""Approvals through the store: what waits for a person, and answers from any process."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import msgspec
+
+from proctor.policies.values.json_values import json_words
+
+from ..arguments import check_text
+from ..errors import ApprovalError, StoreError, UsageError
+from ..machine.event_factory import answered
+from ..ports.store import Store
+from ..ports.stored_types import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
+from ..redaction import Redactor
+from ..store.invariants import how_closed
+
+TAKEN_UP_S = 5.0
+"""How long an answer may be on its way to the owner of the run before whoever gave it goes on without knowing."""
+LOOK_AGAIN_S = 0.5
+_PAGE = 500
+
+
+async def pending(store: Store) -> list[ApprovalRequest]:
+    """The approvals that nobody has answered, oldest first.
+
+    Requests for calls that have already run because they could not be held are not among them.
+    """
+    found: list[ApprovalRequest] = []
+    after = 0
+    while page := await store.approvals(after=after, limit=_PAGE):
+        found.extend(approval.request for approval in page)
+        after = page[-1].number
+    return found
+
+
+def requested_at(request: ApprovalRequest) -> datetime:
+    """When an approval was requested."""
+    return request.requested_at or datetime.min.replace(tzinfo=UTC)
+
+
+def grant_of(by: str, **fields: Any) -> ApprovalAnswer:
+    """A yes. Raises UsageError for a field that `ApprovalAnswer` does not have, or a type that it does not take."""
+    check_text(by=by)
+    try:
+        return msgspec.convert({"granted": True, "by": by, **_checked(fields)}, ApprovalAnswer)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this is not an answer to an approval: {json_words(error)}") from None
+
+
+def _checked(fields: dict[str, Any]) -> dict[str, Any]:
+    takes = [name for name in ApprovalAnswer.__struct_fields__ if name not in ("granted", "by", "tell_model")]
+    for name in fields:
+        if name not in takes:
+            raise UsageError(f"`{name}` is not known here; known are {', '.join(f'`{one}`' for one in takes)}")
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+
+
+async def answer(
+    store: Store,
+    approval_id: str,
+    given: ApprovalAnswer,
+    redactor: Redactor | None = None,
+    *,
+    wait_s: float = TAKEN_UP_S,
+) -> StoredApproval:
+    """Answer an approval of a run in any process; of several answers, one counts.
+
+    If the run is not over, its owner acts on the answer: this waits until that is recorded, and the returned
+    approval says whether it is. If the run is over, the answer is recorded, and a grant holds once, for the
+    next run of the session.
+
+    Args:
+        store: where the approval is.
+        approval_id: the approval.
+        given: the answer.
+        redactor: removes secrets from the answer; by default the usual patterns.
+        wait_s: seconds to wait for the owner.
+
+    Raises:
+        ApprovalError: the answer does not count; its `kind` says why.
+    """
+    return await taken_up(store, await take(store, approval_id, given, redactor), wait_s=wait_s)
+
+
+async def take(
+    store: Store, approval_id: str, given: ApprovalAnswer, redactor: Redactor | None = None
+) -> StoredApproval:
+    """Have an approval take an answer, if it is the first, and tell the owner of the run. Raises ApprovalError."""
+    approval = await store.approval(approval_id)
+    if approval is None:
+        raise ApprovalError(f"there is no approval `{approval_id}`", kind="unknown")
+    given = (redactor or Redactor()).redact(given, approval.request.session_id)
+    run = await store.run(approval.request.run_id)
+    goes_on = run is not None and run.status in NOT_OVER
+    if run is not None and approval.state == "requested" and goes_on:
+        _check_owned(run, approval)
+    now = datetime.now(UTC)
+    event: Any = None
+    if not goes_on:
+        record: Any = answered(approval.request, given)
+        event = msgspec.structs.replace(record, session_id=approval.request.session_id, at=now)
+    try:
+        return await store.answer(approval_id, given, at=now, event=event)
+    except StoreError as error:
+        raise await _refused(store, approval_id, error) from error
+
+
+async def taken_up(store: Store, approval: StoredApproval, *, wait_s: float = TAKEN_UP_S) -> StoredApproval:
+    """Wait until the owner has acted on the answer that an approval took. Raises ApprovalError when it has closed it
+    otherwise, or is gone.
+    """
+    id, state = approval.request.approval_id, approval.state
+    token = 0
+    with anyio.move_on_after(wait_s):
+        while not approval.recorded:
+            token = await store.wait(token, LOOK_AGAIN_S)
+            run = await store.run(approval.request.run_id)
+            approval = await store.approval(id) or approval
+            if not approval.recorded and run is not None:
+                _check_owned(run, approval)
+    if approval.state != state:
+        raise _closed(approval)
+    return approval
+
+
+def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
+    """Raises ApprovalError where nobody is there to act on an answer."""
+    name = f"approval `{approval.request.approval_id}`"
+    if run.spec.get("asks"):
+        raise ApprovalError(
+            f"{name} is answered where it is asked: the client asks its person itself",
+            kind="asks_itself",
+            approval=approval,
+        )
+    if run.owner is None or run.owner.gone:
+        whose = "nobody owns its run" if run.owner is None else f"{run.owner}, which asked, is gone"
+        raise ApprovalError(
+            f"{name} cannot be answered: {whose}; a run that resumes its session asks again",
+            kind="owner_gone",
+            approval=approval,
+        )
+
+
+async def _refused(store: Store, approval_id: str, error: StoreError) -> Exception:
+    """Why the store did not take an answer."""
+    approval = await store.approval(approval_id)
+    match error.kind:
+        case "answered" if approval is not None:
+            return _closed(approval)
+        case "other_input":
+            return ApprovalError(str(error), kind="other_input", approval=approval)
+        case "not_allowed":
+            return ApprovalError(str(error), kind="not_allowed", approval=approval)
+    return error
+
+
+def _closed(approval: StoredApproval) -> ApprovalError:
+    kind = approval.state if approval.state in ("expired", "withdrawn") else "answered"
+    name = f"approval `{approval.request.approval_id}`"
+    return ApprovalError(f"{name} is closed: {how_closed(approval)}", kind=kind, approval=approval)

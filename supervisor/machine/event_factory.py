@@ -1,0 +1,294 @@
+"""The records of an approval: requested, granted, denied, expired."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from proctor.policies.errors import Violation
+from proctor.policies.events import (
+    BudgetWarned,
+    PolicyViolated,
+    ToolApprovalDenied,
+    ToolApprovalExpired,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+    ToolCallDenied,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolEvent,
+    TurnEvent,
+)
+from proctor.policies.events.calls import input_digest
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Approval
+from proctor.policies.rules.per_key import KEY_SHOWN
+
+from ..ports.stored_types import ApprovalRequest
+from .interface import call_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from typing import Any
+
+    from proctor.policies.errors import Enforcement
+    from proctor.policies.events import Event
+    from proctor.policies.events.calls import LimitWarning, ToolCall
+
+    from ..ports.stored_types import ApprovalAnswer
+
+
+def request_for(
+    violations: Iterable[Violation],
+    call: ToolCall,
+    *,
+    ids: tuple[str, str, str],
+    at: datetime,
+    timeout_s: float | None = None,
+    rules: Approval | None = None,
+    started_by: str | None = None,
+) -> ApprovalRequest:
+    """What an approver is shown of a call that violates these.
+
+    Args:
+        violations: what was found; those that ask count.
+        call: the call, with its real input.
+        ids: of the approval, the run and the session.
+        at: now.
+        timeout_s: how long it is held; None for one that cannot be held.
+        rules: who may answer, and how far.
+        started_by: who started the run, where that is known.
+    """
+    rules = rules or Approval()
+    asks = tuple(v for v in violations if v.action == "request_approval")
+    because = asks[0] if asks else None
+    return ApprovalRequest(
+        approval_id=ids[0],
+        run_id=ids[1],
+        session_id=ids[2],
+        call=call,
+        input_digest=input_digest(call.input) if call.id else "",
+        policy_name=because.policy if because else "",
+        violation_kind=because.kind if because else "",
+        reason=(because.reason or because.message) if because else None,
+        violations=asks,
+        requested_at=at,
+        expires_at=None if timeout_s is None else at + timedelta(seconds=timeout_s),
+        held=timeout_s is not None,
+        approvers=rules.approvers,
+        started_by=(started_by or "") if rules.four_eyes else None,
+        scope=rules.scope,
+    )
+
+
+def requested(request: ApprovalRequest) -> ToolApprovalRequested:
+    """The record that an approval was requested."""
+    return ToolApprovalRequested(
+        **_about(request),
+        held=request.held,
+        ran=request.ran,
+        expires_at=request.expires_at,
+        reason=request.reason,
+        violations=tuple(msgspec.to_builtins(violation) for violation in request.violations),
+        approvers=request.approvers,
+        started_by=request.started_by,
+        scope=request.scope,
+    )
+
+
+def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalGranted:
+    """The record that somebody said yes."""
+    return ToolApprovalGranted(**_about(request), by=by, reason=reason)
+
+
+def covered(request: ApprovalRequest, grant: ToolApprovalGranted, *, reason: str | None) -> ToolApprovalGranted:
+    """The record that an earlier yes counts for this call, so that no person is asked."""
+    asking = tuple((violation.policy, violation.rule) for violation in request.violations)
+    yes = granted(request, by=grant.by or "", reason=reason)
+    return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=asking)
+
+
+def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
+    """The record of somebody's answer. A yes to what ran already permits nothing later: it has no digest."""
+    about = {**_about(request), "by": answer.by, "reason": answer.reason}
+    if request.ran:
+        about["input_digest"] = None
+    if not answer.granted:
+        return ToolApprovalDenied(**about)
+    if answer.scope != "once":
+        about |= {"scope": answer.scope, "covers": covered_by(request.violations)}
+    return ToolApprovalGranted(**about)
+
+
+def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
+    """What a yes to these covers: the rules that ask, each with its keys; empty where a key is too long to be told
+    whole.
+    """
+    asks = [v for v in violations if v.action == "request_approval"]
+    keys = {(v.policy, v.rule): tuple(v.details.get("keys", ())) for v in asks}
+    if any(len(key) >= KEY_SHOWN for given in keys.values() for key in given):
+        return ()
+    return tuple(
+        sorted(f"{policy}/{rule}" + "".join(f"={key}" for key in given) for (policy, rule), given in keys.items())
+    )
+
+
+def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ToolApprovalExpired:
+    """The record that nobody answered while the call was held; `withdrawn` where that is because it is over."""
+    return ToolApprovalExpired(**_about(request), reason=reason, withdrawn=withdrawn)
+
+
+def _about(request: ApprovalRequest) -> dict[str, Any]:
+    return {
+        "approval_id": request.approval_id,
+        "tool_call_id": request.call.id,
+        "tool_name": request.call.name,
+        "tool_input": request.call.input,
+        "input_digest": request.input_digest or None,
+        "policy_name": request.policy_name,
+        "violation_kind": request.violation_kind,
+    }
+
+
+LIMITS = frozenset(Limits.__struct_fields__)
+
+
+REFUSES_LATER = LIMITS | {"budget", "circuit_breaker"}
+"""Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
+
+
+RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
+"""What of a violation its record has."""
+
+
+SUPERVISION = "supervision"
+"""Stands for a policy in a rule that holds without one: what was judged is what runs."""
+
+
+EnforcementReach = Literal["record", "signal", "cancel", "escalate"]
+
+
+def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
+    """What follows from a violation found on something that already happened.
+
+    `record` it only, `signal` that somebody should approve, `cancel` the run, or `escalate` a deny to a
+    cancel because nothing can be refused any more.
+    """
+    if violation.action == "cancel":
+        return "cancel"
+    if violation.action == "request_approval":
+        return "signal"
+    if violation.action != "deny" or violation.unpreventable == "warn":
+        return "record"
+    return "record" if gates_all and violation.kind in REFUSES_LATER else "escalate"
+
+
+def labelled(violation: Violation, enforcement: Enforcement) -> Violation:
+    """The same violation, saying how far its enforcement got."""
+    return msgspec.structs.replace(violation, enforcement=enforcement)
+
+
+def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated:
+    """The record of a violation."""
+    return PolicyViolated(**{name: getattr(violation, name) for name in RECORDED}, escalated=escalated)
+
+
+def enforcement_requested(call: ToolCall) -> ToolCallRequested:
+    """The record that a call was requested."""
+    return ToolCallRequested(**_described(call))
+
+
+def started(call: ToolCall) -> ToolCallStarted:
+    """The record that a call was permitted."""
+    return ToolCallStarted(**_described(call))
+
+
+def input_changed(ran: ToolCallStarted) -> Violation:
+    """The violation of whoever changed a call's input after it was judged."""
+    return Violation(
+        policy=SUPERVISION,
+        stack=SUPERVISION,
+        rule="input_changed",
+        kind="input_changed",
+        action="cancel",
+        enforcement="observed",
+        message=f"`{ran.tool_name}` ran with another input than was judged",
+        tool_call_id=ran.tool_call_id,
+        tool_name=ran.tool_name,
+    )
+
+
+def denied(call: ToolCall, decision: str, tell_model: str) -> ToolCallDenied:
+    """The record of a call that was refused."""
+    return ToolCallDenied(tool_call_id=call.id, tool_name=call.name, decision=decision, tell_model=tell_model)
+
+
+def warned(warning: LimitWarning) -> BudgetWarned:
+    """The record of a limit coming near."""
+    return BudgetWarned(limit=warning.limit, used=warning.used, max=warning.max, fraction=warning.fraction)
+
+
+def _described(call: ToolCall) -> dict[str, Any]:
+    return {
+        "tool_call_id": call.id,
+        "tool_name": call.name,
+        "tool_input": call.input,
+        "turn": call.turn,
+        "parent_tool_call_id": call.parent_tool_call_id,
+    }
+
+
+CALLS_KEPT = 1_000
+"""How many of the session's latest calls an error of a later run tells."""
+
+
+class Past:
+    """A session's events, taken one after another: the `seq` of the latest, the number of model responses, and the
+    latest calls that ran.
+
+    Responses of the run `of` are not counted: they are not its past.
+    """
+
+    __slots__ = ("_calls", "_grants", "_of", "last_seq", "turns")
+
+    def __init__(self, *, of: str | None = None, turns: int = 0, last_seq: int = 0) -> None:
+        self._of = of
+        self.turns = turns
+        self.last_seq = last_seq
+        self._calls: deque[ToolCallStarted] = deque(maxlen=CALLS_KEPT)
+        self._grants: dict[str, ToolApprovalGranted] = {}
+
+    def take(self, event: Event) -> None:
+        """Count one more event."""
+        self.last_seq = max(self.last_seq, event.seq)
+        if event.run_id != self._of and isinstance(event, (TurnEvent, ToolEvent)):
+            self.turns = max(self.turns, event.turn)
+            if isinstance(event, ToolCallStarted):
+                self._calls.append(event)
+        if isinstance(event, ToolApprovalGranted):
+            self._granted(event)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The latest calls that ran."""
+        return tuple(map(call_of, self._calls))
+
+    @property
+    def grants(self) -> list[ToolApprovalGranted]:
+        """The grants that hold for a later run: those that cover the session, and those that came after their run was
+        over and are not used.
+        """
+        return list(self._grants.values())
+
+    def _granted(self, event: ToolApprovalGranted) -> None:
+        # One that came late is recorded without a run; using it records it once more, with the run that used it.
+        if event.scope == "session":
+            self._grants[event.approval_id] = event
+        elif event.run_id:
+            self._grants.pop(event.approval_id, None)
+        elif event.input_digest:
+            self._grants[event.approval_id] = event

@@ -1,0 +1,452 @@
+"""What happens to a run. Every input carries the moment, in milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+
+from proctor.policies.errors import Action, PolicyViolationError, Violation
+from proctor.policies.events import Event, NetJoined, NetLeft, ToolCallRequested, ToolCallStarted
+from proctor.policies.events.calls import STRICTNESS, ToolCall
+from proctor.policies.events.run_context import Usage
+from proctor.policies.values.foreign_code import error_text, named_error
+
+from ..ports.adapter import GateAnswer
+from ..ports.budget_ledger import Draw, Drawn
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from ..store.codec import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    from proctor.policies.events import ToolEvent
+    from proctor.policies.events.calls import Decision, LimitWarning
+    from proctor.policies.limits import BudgetClaim
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened, at a moment in milliseconds since the epoch."""
+
+    now_ms: int
+
+
+class Begin(Input, frozen=True, kw_only=True):
+    """The run starts; `first` is false when the session had runs before, `prompt` None where none was seen."""
+
+    prompt: str | None
+    first: bool = True
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Reported(Input, frozen=True, kw_only=True, gc=False):
+    """The provider reported an event."""
+
+    event: Event
+
+
+class RanOtherwise(Input, frozen=True, kw_only=True):
+    """A call that was let through ran with another input, changed by somebody who may not: `event` is what ran."""
+
+    event: ToolCallStarted
+
+
+class Proposed(Input, frozen=True, kw_only=True):
+    """The gate holds a call; `key` names this proposal and is never used again."""
+
+    key: int
+    call: ToolCall
+
+
+class Checked(Input, frozen=True, kw_only=True):
+    """The asynchronous checks of a proposal have answered; one that raised is its exception."""
+
+    key: int
+    answers: Mapping[str, Any]
+
+
+class Withdrawn(Input, frozen=True, kw_only=True):
+    """The caller that waited for the gate's answer went away; the call will not run."""
+
+    key: int
+    call_id: str
+
+
+class ApprovalAnswered(Input, frozen=True, kw_only=True):
+    """Somebody answered a held call; `tool_input` is its exact input, where a shell has it besides the record."""
+
+    approval_id: str
+    answer: ApprovalAnswer
+    tool_input: dict[str, Any] | None = None
+
+
+class Ticked(Input, frozen=True, kw_only=True):
+    """Time went by."""
+
+
+class CancelAsked(Input, frozen=True, kw_only=True):
+    """A person or the caller wants the run to end.
+
+    `approval` is what is recorded as asked when the run ends so that a call can be approved first, and run
+    by a later run. `person` is who ordered it, where somebody is named.
+    """
+
+    reason: str
+    person: str = ""
+    by: Literal["user", "caller", "approval"] = "user"
+    approval: ApprovalRequest | None = None
+
+
+class OwnerLost(Input, frozen=True, kw_only=True):
+    """The supervisor that ran this is gone; the one that notices ends the run."""
+
+    error: Exception
+
+
+class NetsChanged(Input, frozen=True, kw_only=True):
+    """A net has joined or left the judge: it is to be on record."""
+
+    event: NetJoined | NetLeft
+
+
+class AdapterEnded(Input, frozen=True, kw_only=True):
+    """The provider is gone: `error` is what its client raised, `evidence` what the cancel ladder saw."""
+
+    error: BaseException | None = None
+    evidence: dict[str, Any] = {}
+
+
+class Stored(Input, frozen=True, kw_only=True):
+    """The first `count` of the events recorded are durable."""
+
+    count: int
+
+
+class StoreFailed(Input, frozen=True, kw_only=True):
+    """The record cannot be written."""
+
+    error: Exception
+
+
+class Retried(Input, frozen=True, kw_only=True):
+    """What came of `RetryRecord`: everything is stored; or all but the end and what is `refused`, which cannot
+    be recorded; or the store has failed again (`error`).
+    """
+
+    refused: Exception | None = None
+    error: Exception | None = None
+
+
+class Reserved(Input, frozen=True, kw_only=True):
+    """What came of `Reserve`: the store's answer to each draw, or how it failed."""
+
+    drawn: tuple[Drawn, ...] = ()
+    error: Exception | None = None
+
+
+class Settled(Input, frozen=True, kw_only=True):
+    """What came of `Settle`."""
+
+    drawn: tuple[Drawn, ...] = ()
+    error: Exception | None = None
+
+
+AsyncCheck: TypeAlias = tuple[str, Callable[[ToolCall], Awaitable[Any]]]
+"""A check that needs to wait: its name, and what answers it."""
+
+
+class SettledReport(Protocol):
+    """How each rule ended, and what was violated."""
+
+    @property
+    def rules(self) -> Mapping[str, Any]: ...
+
+    @property
+    def violations(self) -> Sequence[Violation]: ...
+
+
+class Nets(Protocol):
+    """The nets of one session, which may join and leave while it goes on."""
+
+    def add_net(self, net: Any, **attached: Any) -> None: ...
+
+    def remove_net(self, name: str) -> None: ...
+
+    def status(self) -> str: ...
+
+    def resolve(self, tool: str, input: dict[str, Any] | None = ...) -> Mapping[str, str]: ...
+
+
+class Judge(Nets, Protocol):
+    """The part of a monitor a run uses; every method is synchronous and pure in effect."""
+
+    @property
+    def usage(self) -> Usage: ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+
+    @property
+    def calls(self) -> int: ...
+
+    @property
+    def budgets(self) -> Sequence[BudgetClaim]: ...
+
+    def propose(self, call: ToolCall, checks: Mapping[str, Any] = ...) -> Decision: ...
+
+    def async_checks(self, call: ToolCall) -> Sequence[AsyncCheck]: ...
+
+    def observe(self, event: Event) -> Sequence[Violation]: ...
+
+    def tick(self, now_ms: int) -> Sequence[Violation]: ...
+
+    def deadline(self) -> int | None: ...
+
+    def warnings(self) -> Sequence[LimitWarning]: ...
+
+    def narrow(self, tools: Sequence[str]) -> list[str]: ...
+
+    def finish(self) -> SettledReport: ...
+
+
+class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policies found in one run.
+
+    Attributes:
+        action: The strictest action: of the violations, or `request_approval` where a person approved a call; else
+            `allow`.
+        violations: All of them, in the order they were found.
+        metadata: What could not be judged (limits without a price, rules not exercised), and the level of the gate.
+        rules: How each rule ended, by id.
+    """
+
+    action: Action = "allow"
+    violations: tuple[Violation, ...] = ()
+    metadata: dict[str, Any] = {}
+    rules: Mapping[str, Any] = {}
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that ended.
+
+    Attributes:
+        status: `completed`, `failed` or `cancelled`.
+        run_id: The run.
+        session_id: Its session.
+        output: What the agent gave.
+        usage: Tokens and USD.
+        cost_usd: USD, as in `usage`.
+        policy: What the policies found.
+        events: The latest 10,000 events of the run, or the latest 64 MiB where those are fewer, kept in memory: they
+            are there when the store is not.
+        events_before: How many came before those; the store has them (`store.read(session_id, run_id=run_id)`).
+        calls: The calls among the events that ran, and of a refused run the one that was proposed.
+        calls_before: The latest 1,000 calls that ran in the session before this run.
+        reason: Why it did not complete, in words.
+    """
+
+    status: Status
+    run_id: str
+    session_id: str
+    output: Any = None
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost_usd: float = 0.0
+    policy: PolicyReport = PolicyReport()
+    events: tuple[Event, ...] = ()
+    events_before: int = 0
+    calls: tuple[ToolCall, ...] = ()
+    calls_before: tuple[ToolCall, ...] = ()
+    reason: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machine knows at the end: `refusal` what ended the run where a policy did, `error` the provider's own,
+    `store_error` why the record is not complete.
+    """
+
+    status: Status
+    policy: PolicyReport
+    usage: Usage
+    output: Any = None
+    reason: str = ""
+    refusal: Violation | None = None
+    error: BaseException | None = None
+    store_error: Exception | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether a policy ended the run."""
+        return self.refusal is not None
+
+
+def strictest(violations: Sequence[Violation]) -> Action:
+    """The strictest action among violations, `allow` when there are none."""
+    return max((v.action for v in violations), key=STRICTNESS.__getitem__, default="allow")
+
+
+def log_line(outcome: Outcome) -> tuple[str, dict[str, Any]]:
+    """The level and the fields of the line that tells how a run ended: what broke is an error, what a policy ended
+    names its rules.
+    """
+    broken = outcome.store_error or (outcome.error if outcome.status == "failed" else None)
+    if broken is not None:
+        return "error", {"status": outcome.status, "error": named_error(broken)}
+    ending = outcome.policy.violations if outcome.refused else ()
+    rules = sorted({f"{v.policy}/{v.rule}" for v in ending if v.action == "cancel"})
+    return "info", {"status": outcome.status, "reason": outcome.reason, "rules": rules}
+
+
+def conclude(
+    outcome: Outcome,
+    *,
+    run_id: str,
+    session_id: str,
+    events: tuple[Event, ...],
+    events_before: int = 0,
+    calls_before: tuple[ToolCall, ...] = (),
+) -> RunResult:
+    """Give the result, or raise the error that stands in its place.
+
+    Raises PolicyViolationError for a run a policy cancelled, else the store's error, else the provider's
+    own error, unchanged but for its `policy`. Each has the result so far as its `partial`.
+    """
+    owed = outcome.store_error or outcome.error
+    result = RunResult(
+        status=outcome.status,
+        run_id=run_id,
+        session_id=session_id,
+        output=outcome.output,
+        usage=outcome.usage,
+        cost_usd=outcome.usage.cost_usd,
+        policy=outcome.policy,
+        events=events,
+        events_before=events_before,
+        calls=_calls(events, outcome),
+        calls_before=calls_before,
+        reason=outcome.reason or ("" if owed is None else error_text(owed)),
+    )
+    if outcome.refused:
+        raise PolicyViolationError(
+            f"run `{run_id}`: {outcome.reason}",
+            violations=outcome.policy.violations,
+            violation=outcome.refusal,
+            calls_before=calls_before,
+            partial=result,
+            provider_error=outcome.error,
+        ) from outcome.store_error
+    if owed is not None:
+        _attach(owed, result)
+        raise owed
+    return result
+
+
+def call_of(event: ToolEvent) -> ToolCall:
+    """The call that an event is of."""
+    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
+
+
+def _calls(events: tuple[Event, ...], outcome: Outcome) -> tuple[ToolCall, ...]:
+    refused = {v.tool_call_id for v in outcome.policy.violations if v.action == "cancel"}
+    ran = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
+    wanted: list[ToolEvent] = [
+        event
+        for event in events
+        if isinstance(event, ToolCallStarted)
+        or (isinstance(event, ToolCallRequested) and event.tool_call_id in refused and event.tool_call_id not in ran)
+    ]
+    return tuple(map(call_of, wanted))
+
+
+def _attach(error: BaseException, result: RunResult) -> None:
+    try:
+        error.policy = result.policy  # type: ignore[attr-defined]
+        error.partial = result  # type: ignore[attr-defined]
+    except Exception:  # an error that takes no report, or no note either, is raised all the same
+        with suppress(Exception):
+            count = len(result.policy.violations)
+            error.add_note(f"policy: {result.policy.action}, {count} violation{'s' * (count != 1)}")
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a run machine wants done."""
+
+
+class AnswerGate(Command, frozen=True, kw_only=True):
+    """Tell the gate; given once for each proposal, after its record is durable.
+
+    `rules` are those that found something about the call, each with its policy: `org/deny-1`.
+    """
+
+    key: int
+    call: ToolCall
+    answer: GateAnswer
+    rules: tuple[str, ...] = ()
+
+
+class RunChecks(Command, frozen=True, kw_only=True):
+    """Run the asynchronous checks of a proposal and tell the machine what they answered."""
+
+    key: int
+    call: ToolCall
+    checks: tuple[AsyncCheck, ...]
+
+
+class AskApproval(Command, frozen=True, kw_only=True):
+    """Show a held call to whoever may answer it."""
+
+    request: ApprovalRequest
+
+
+class DropApproval(Command, frozen=True, kw_only=True):
+    """The held call was decided; no answer is needed any more."""
+
+    approval_id: str
+
+
+class Reserve(Command, frozen=True, kw_only=True):
+    """Draw on shared budgets, and tell the machine what the store answered."""
+
+    draws: tuple[Draw, ...]
+
+
+class Settle(Command, frozen=True, kw_only=True):
+    """The run draws on no budget any more: it has `used` this much of each thing that budgets count."""
+
+    used: dict[str, float]
+
+
+class CancelAdapter(Command, frozen=True, kw_only=True):
+    """Send the provider down the cancel ladder; given at most once."""
+
+    reason: str
+
+
+class HurryRecord(Command, frozen=True, kw_only=True):
+    """The run is to end: a store that does not answer in time has failed."""
+
+
+class RetryRecord(Command, frozen=True, kw_only=True):
+    """The run is over and the store failed: store once more what it lacks, `end` last, as one unit.
+
+    Where a record is refused, store each by itself but the end, and say so: the machine says what the end is
+    then, and asks again.
+    """
+
+    end: Event
+
+
+class ArmDeadline(Command, frozen=True, kw_only=True):
+    """Tick the machine at this moment; None disarms."""
+
+    at_ms: int | None
+
+
+class Finish(Command, frozen=True, kw_only=True):
+    """The run is over and its terminal event stored, as far as the store allows; given once, last."""
+
+    outcome: Outcome

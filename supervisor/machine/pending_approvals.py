@@ -1,0 +1,178 @@
+"""The calls a run holds for a person: each is asked for on record, then answered, expired or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from proctor.policies.events import ToolApprovalGranted, at_ms
+from proctor.policies.events.calls import Decision, input_digest
+from proctor.policies.policy import SCOPES, Approval
+
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
+from ..store.invariants import objection, same_input
+from . import event_factory as approvals
+from .call_table import Proposal
+from .interface import AskApproval, DropApproval
+from .run_state import RunState
+
+
+class Held:
+    """One call that waits for an answer; `shown` once its request is on record."""
+
+    __slots__ = ("expires_ms", "proposal", "request", "shown")
+
+    def __init__(self, request: ApprovalRequest, proposal: Proposal) -> None:
+        self.request = request
+        self.proposal = proposal
+        self.shown = False
+        assert request.expires_at is not None
+        self.expires_ms = at_ms(request.expires_at)
+
+    def made_exact(self, tool_input: dict[str, Any] | None) -> bool:
+        """Whether the input that is judged is the one that was requested: one read from the record may have
+        placeholders, or have been cut, and is then replaced by `tool_input`, if that is the one.
+        """
+        digest, call = self.request.input_digest, self.proposal.call
+        if input_digest(call.input) == digest:
+            return True
+        if tool_input is None or input_digest(tool_input) != digest:
+            return False
+        self.proposal.call = msgspec.structs.replace(call, input=tool_input)
+        return True
+
+
+class HeldCalls:
+    """Held calls by approval id; `earlier_grants` are the grants an earlier run of the session left behind.
+
+    # INVARIANT: whatever ends the waiting takes its call out, so it is answered once.
+    """
+
+    __slots__ = ("_covering", "_earlier_grants", "_held", "_rules", "_state")
+
+    def __init__(self, state: RunState, earlier_grants: Iterable[ToolApprovalGranted], rules: Approval) -> None:
+        self._state = state
+        self._held: dict[str, Held] = {}
+        self._earlier_grants: dict[tuple[str, str | None], ToolApprovalGranted] = {}
+        self._covering: dict[tuple[str, tuple[str, ...]], ToolApprovalGranted] = {}
+        self._rules = rules
+        for grant in earlier_grants:
+            self.take_grant(grant)
+
+    def take_grant(self, grant: ToolApprovalGranted) -> None:
+        """A grant that holds for later calls: one with this input, or all that it covers."""
+        if grant.scope == "once":
+            self._earlier_grants[grant.tool_name, grant.input_digest] = grant
+        elif grant.covers:
+            self._covering[grant.tool_name, grant.covers] = grant
+
+    def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
+        """Whether an earlier grant answers the call: one for this tool and input, which is used up by this, or one
+        that covers all that asks now.
+        """
+        tool = proposal.call.name
+        once = self._earlier_grants.pop((tool, decision.input_digest), None) if self._earlier_grants else None
+        grant = once or self._covering_grant(tool, decision)
+        if grant is None:
+            return False
+        request, reason = self._request(proposal, decision), f"covered by approval `{grant.approval_id}`"
+        if once is not None:
+            request, reason = msgspec.structs.replace(request, approval_id=once.approval_id), once.reason or ""
+        self._state.record(approvals.covered(request, grant, reason=reason or None))
+        return True
+
+    def _covering_grant(self, tool: str, decision: Decision) -> ToolApprovalGranted | None:
+        """The policy of this moment says how far a yes may reach."""
+        grant = self._covering.get((tool, approvals.covered_by(decision.violations))) if self._covering else None
+        return grant if grant and SCOPES.index(grant.scope) <= SCOPES.index(self._rules.scope) else None
+
+    def hold(self, proposal: Proposal, decision: Decision) -> None:
+        """Ask for an approval and hold the call."""
+        request = self._request(proposal, decision)
+        self._state.record(approvals.requested(request))
+        self._held[request.approval_id] = Held(request, proposal)
+        self._state.outbox.after_record(lambda: self._ask(request.approval_id))
+
+    def unanswerable(self, proposal: Proposal, decision: Decision) -> None:
+        """Record that an approval was requested, and that nobody can give it: observers hear of both."""
+        request = self._request(proposal, decision)
+        self._state.record(approvals.requested(request))
+        self._state.record(approvals.expired(request, reason="nobody can answer it here", withdrawn=True))
+
+    def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
+        """Hold a call that an earlier shell of this run held; its request is on record."""
+        held = self._held[request.approval_id] = Held(request, proposal)
+        held.shown = True
+
+    def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
+        """The call that this answers; it is not held any more. None for an answer to another input, and for a second
+        one. An answer to a signal is for the record.
+        """
+        held = self._held.get(approval_id)
+        request = held.request if held is not None else self._state.signals.get(approval_id)
+        if request is None or not same_input(request, answer.input_digest) or objection(request, answer) is not None:
+            return None
+        if held is not None:
+            self._take_out(held)
+        else:
+            del self._state.signals[approval_id]
+        record = approvals.answered(request, answer)
+        if isinstance(record, ToolApprovalGranted) and record.scope != "once":
+            self.take_grant(record)
+        self._state.record(record)
+        return held
+
+    def expired(self) -> Iterator[Held]:
+        """The calls whose time is up, one after another; they are not held any more."""
+        for held in [held for held in self._held.values() if held.expires_ms <= self._state.now_ms]:
+            self._expire(held, "nobody answered in time")
+            yield held
+
+    def drop(self, proposal: Proposal, why: str) -> None:
+        """Hold the call of that proposal no more, if it is held."""
+        for held in self._held.values():
+            if held.proposal is proposal:
+                self._expire(held, why, withdrawn=True)
+                return
+
+    def next_expiry(self) -> int | None:
+        """When the next held call expires, in milliseconds since the epoch."""
+        if not self._held:
+            return None
+        return min(held.expires_ms for held in self._held.values())
+
+    def requests(self) -> list[ApprovalRequest]:
+        """What is waiting for an answer, in the order it was asked."""
+        return [held.request for held in self._held.values() if held.shown]
+
+    def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
+        state = self._state
+        ids = (state.new_approval_id(), state.identity.run_id, state.identity.session_id)
+        request = approvals.request_for(
+            decision.violations,
+            proposal.call,
+            ids=ids,
+            at=state.at,
+            timeout_s=self._rules.timeout_s,
+            rules=self._rules,
+            started_by=state.identity.user,
+        )
+        return state.redactor.redact(request, ids[2])  # the digest is that of the exact input
+
+    def _ask(self, approval_id: str) -> AskApproval | None:
+        """Now on record, the request may be shown; not if the call does not wait any more."""
+        held = self._held.get(approval_id)
+        if held is None:
+            return None
+        held.shown = True
+        return AskApproval(request=held.request)
+
+    def _expire(self, held: Held, why: str, *, withdrawn: bool = False) -> None:
+        self._take_out(held)
+        self._state.record(approvals.expired(held.request, reason=why, withdrawn=withdrawn))
+
+    def _take_out(self, held: Held) -> None:
+        del self._held[held.request.approval_id]
+        self._state.outbox.at_once(DropApproval(approval_id=held.request.approval_id))

@@ -1,0 +1,277 @@
+"""What a run draws on of budgets that it shares: reserved before it is used, settled at the end.
+
+The store alone knows what is left, so a draw is a command and its answer an input. What comes of an answer the judge
+says, as of any other fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from proctor.policies.events import BudgetReserved, BudgetWarned
+from proctor.policies.limits import BudgetClaim
+from proctor.policies.values.foreign_code import error_text
+
+from ..ports.budget_ledger import Draw, Drawn
+from .interface import Reserve, Settle
+from .run_state import Cause, RunState
+
+FIRST_PART = 100
+"""Before its first response a run sets this part of a budget aside, or what is left of it."""
+SLICE_MS = 60_000
+"""So much time is set aside at once."""
+RESPONSES = ("cost_usd", "total_tokens")
+"""What responses of the model use: how much is known when they are over."""
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """One budget of the run, as far as it is used and as far as the store knows.
+
+    `seen`: used so far. `requested`: the use last reported to the store. `recorded`: the use it has confirmed.
+    `held`: what it has set aside for the run. `open`: whether it granted anything; None before its first answer.
+    """
+
+    claim: BudgetClaim
+    requested: float = 0.0
+    recorded: float = 0.0
+    held: float = 0.0
+    seen: float = 0.0
+    largest: float = 0.0
+    open: bool | None = None
+
+    def see(self, used: float) -> None:
+        """So much has been used."""
+        if used > self.seen:
+            self.largest = max(self.largest, used - self.seen)
+            self.seen = used
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the store is to be asked: more is used than it knows, or than was set aside, or a call that was
+        reserved did not run.
+        """
+        beyond = self.seen - self.recorded
+        if self.claim.counts == "running":
+            return False
+        if self.claim.counts in RESPONSES:
+            return beyond > 0
+        return beyond >= self.held if self.claim.counts == "duration_ms" else beyond != self.held
+
+    def draw(self, calls: int) -> Draw:
+        """The draw to ask the store for, with that many calls waiting."""
+        claim = self.claim
+        self.requested = self.seen
+        if claim.counts == "tool_calls":
+            want, least = float(calls), float(min(calls, 1))
+        elif claim.counts == "running":
+            want = least = 1.0
+        else:
+            first = SLICE_MS if claim.counts == "duration_ms" else self.largest or claim.max / FIRST_PART
+            used_at_once = self.largest if claim.counts in RESPONSES else 0.0
+            want, least = max(claim.reserve or first, used_at_once), claim.reserve or 0.0
+        return Draw(claim=claim, used=self.seen, want=want, least=least)
+
+
+class Budgets:
+    """The shared budgets of one run.
+
+    # INVARIANT: at most one draw is under way, and no call is permitted while one is.
+    """
+
+    __slots__ = (
+        "_awaiting",
+        "_drawing",
+        "_gates_all",
+        "_lines",
+        "_settled",
+        "_since_ms",
+        "_starting",
+        "_state",
+        "_waiting",
+    )
+
+    def __init__(self, state: RunState, claims: Sequence[BudgetClaim]) -> None:
+        self._state = state
+        self._gates_all = state.identity.gates_all
+        self._lines = [_Line(claim) for claim in claims]
+        self._awaiting = False
+        self._starting = True
+        self._settled = False
+        self._since_ms: int | None = None
+        self._drawing: list[Callable[[], None]] = []  # calls that the draw under way is for
+        self._waiting: list[Callable[[], None]] = []  # those that came since
+
+    def recall(self, event: BudgetReserved) -> None:
+        """Take up what the run's record says."""
+        self._starting = False
+        for line in self._lines:
+            if (line.claim.budget, line.claim.key) == (event.budget, event.key):
+                line.open = event.granted
+
+    def begun(self, at_ms: int) -> None:
+        """The run began at this moment."""
+        self._since_ms = at_ms
+
+    def begin(self) -> None:
+        """The run wants to start."""
+        self.begun(self._state.now_ms)
+        self._ask()
+
+    def look(self) -> None:
+        """Something happened: see whether more is used than is set aside."""
+        if self._awaiting or self._settled or self._starting or self._state.cause is not None:
+            return
+        self._see()
+        if any(line.lacks for line in self._lines):
+            self._ask()
+
+    def hold(self, go_on: Callable[[], None]) -> bool:
+        """Whether a call has to wait for the store before it is judged; `go_on` is called when it has answered."""
+        if self._settled or self._state.cause is not None:
+            return False
+        if not (self._awaiting or self._asks_first()):
+            return False
+        self._waiting.append(go_on)
+        if not self._awaiting:
+            self._ask()
+        return True
+
+    def reserved(self, drawn: Sequence[Drawn], error: Exception | None) -> None:
+        """The store has answered."""
+        self._awaiting = False
+        if error is not None:
+            reason = f"nothing can be reserved of the budgets: {error_text(error)}"
+            self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
+            self._waiting, self._drawing = [], []  # they are refused as the run is
+            return
+        waiting, self._drawing = self._drawing, []
+        answers = list(self._answers(drawn))
+        for line, answer in answers:
+            line.recorded, line.held = max(line.recorded, line.requested), answer.held
+            self._warn(line.claim, answer)
+            if answer.granted:
+                self._tell(line, answer, granted=True)
+            elif self._matters(line, answer, bool(waiting)):
+                self._tell(line, answer, granted=False, calls_wait=bool(waiting))
+        self._starting = False
+        self._let_on(waiting, answers)
+        came_meanwhile, self._waiting = self._waiting, []
+        if came_meanwhile and self._state.cause is None and self._asks_first():
+            self._waiting = came_meanwhile
+            self._ask()  # for all that wait at once
+            return
+        for go_on in came_meanwhile:
+            if not self.hold(go_on):
+                go_on()
+        self.look()
+
+    def settle(self) -> None:
+        """The run is over: have the store told, once it has answered what it was asked."""
+        if not self._settled and not self._awaiting:
+            self._see()
+            self._settled = True
+            self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
+
+    def settled(self, drawn: Sequence[Drawn]) -> None:
+        """The store knows all that was used."""
+        for line, answer in self._answers(drawn):
+            self._warn(line.claim, answer)
+            if not answer.granted:
+                self._tell(line, answer, granted=False)
+
+    def deadline(self) -> int | None:
+        """When the time that was set aside is used up."""
+        if self._awaiting or self._settled or self._starting or self._since_ms is None:
+            return None
+        timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.held]
+        return min((self._since_ms + int(line.recorded + line.held) for line in timed), default=None)
+
+    def _asks_first(self) -> bool:
+        """Whether the store is asked before a call is judged."""
+        self._see()
+        return any(self._asks_calls(line) or line.lacks for line in self._lines)
+
+    def _ask(self) -> None:
+        self._awaiting = True
+        self._drawing, self._waiting = self._waiting, []
+        draws = tuple(line.draw(len(self._drawing)) for line in self._lines)
+        self._state.outbox.at_once(Reserve(draws=draws))
+
+    def _see(self) -> None:
+        usage, calls = self._state.judge.usage, self._state.judge.calls
+        for line in self._lines:
+            match line.claim.counts:
+                case "cost_usd":
+                    line.see(usage.cost_usd)
+                case "total_tokens":
+                    line.see(usage.total_tokens)
+                case "tool_calls":
+                    line.see(calls)
+                case "duration_ms" if self._since_ms is not None:
+                    line.see(self._state.now_ms - self._since_ms)
+
+    def _asks_calls(self, line: _Line) -> bool:
+        """Whether each call asks the store: calls are counted, or there was nothing left and there may be now."""
+        return line.claim.counts == "tool_calls" or line.open is False or line.held <= 0
+
+    def _answers(self, drawn: Sequence[Drawn]) -> Iterator[tuple[_Line, Drawn]]:
+        by_claim = {(d.claim.budget, d.claim.key, d.claim.counts, d.claim.window): d for d in drawn}
+        for line in self._lines:
+            claim = line.claim
+            answer = by_claim.get((claim.budget, claim.key, claim.counts, claim.window))
+            if answer is not None:
+                yield line, answer
+
+    def _matters(self, line: _Line, answer: Drawn, calls_wait: bool) -> bool:
+        """Whether a refusal counts now, or may be gone by the time something is used."""
+        over = answer.used > line.claim.max
+        return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
+
+    def _tell(self, line: _Line, answer: Drawn, *, granted: bool, calls_wait: bool = False) -> None:
+        """Record the answer where it is news."""
+        claim = line.claim
+        if line.open is granted:
+            return
+        line.open = granted
+        self._state.record(
+            BudgetReserved(
+                budget=claim.budget,
+                key=claim.key,
+                counts=claim.counts,
+                granted=granted,
+                asked_for="start" if self._starting else "call" if calls_wait else "usage",
+                used=answer.used,
+                reserved=answer.reserved,
+                max=claim.max,
+                resets_at=answer.resets_at,
+            )
+        )
+
+    def _warn(self, claim: BudgetClaim, answer: Drawn) -> None:
+        """Record the fractions that this draw has passed."""
+        for fraction in claim.warn_at:
+            if answer.before < fraction * claim.max <= answer.used:
+                self._state.record(
+                    BudgetWarned(
+                        limit=claim.budget,
+                        used=answer.used,
+                        max=claim.max,
+                        fraction=answer.used / claim.max,
+                        key=claim.key,
+                        resets_at=answer.resets_at,
+                    )
+                )
+
+    def _let_on(self, waiting: Sequence[Callable[[], None]], answers: Sequence[tuple[_Line, Drawn]]) -> None:
+        """Have the calls judged that waited: as many as there is room for, then the others, with the budget shut."""
+        counted = [(line, answer) for line, answer in answers if line.claim.counts == "tool_calls"]
+        room = min((int(answer.held) for _, answer in counted), default=len(waiting))
+        for go_on in waiting[:room]:
+            go_on()
+        for line, answer in counted if room < len(waiting) else ():
+            if int(answer.held) == room:
+                self._tell(line, answer, granted=False, calls_wait=True)
+        for go_on in waiting[room:]:
+            go_on()

@@ -1,0 +1,145 @@
+"""What a store keeps of budgets that runs share: who draws how much, and what is left."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from proctor.policies.limits import BudgetClaim
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run asks of one budget. It states totals, not changes: asked twice, it counts once.
+
+    Attributes:
+        claim: The budget, and whose share of it.
+        used: What the run has used so far in all.
+        want: How much to reserve for what comes next.
+        least: If less than this is left, it gets nothing.
+    """
+
+    claim: BudgetClaim
+    used: float = 0
+    want: float = 0
+    least: float = 0
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True):
+    """A store's answer to one draw.
+
+    Attributes:
+        claim: The budget, and whose share of it.
+        granted: Whether anything could be reserved or, if nothing was wanted, whether use is within the budget.
+        held: What is reserved for the run now, in place of what was reserved before.
+        before: What all runs had used in this window before this draw.
+        used: What all have used now.
+        reserved: What is reserved for all current runs.
+        resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
+    """
+
+    claim: BudgetClaim
+    granted: bool
+    held: float
+    before: float
+    used: float
+    reserved: float
+    resets_at: datetime | None = None
+
+
+class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A shared budget as a list shows it, of one key.
+
+    Attributes:
+        budget: Its policy and its name: `policy/name`.
+        key: Whose it is: the values at its `per`; "" if it is one budget for all runs.
+        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        window: `day`, `month`, the length of a rolling window in ms as text, or "".
+        max: The whole amount, as the last run that drew on it said.
+        used: What is used in this window.
+        reserved: What is reserved for current runs.
+        runs: How many current runs draw on it.
+        resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
+    """
+
+    budget: str
+    key: str = ""
+    counts: str = ""
+    window: str = ""
+    max: float = 0
+    used: float = 0
+    reserved: float = 0
+    runs: int = 0
+    resets_at: datetime | None = None
+
+    @property
+    def left(self) -> float:
+        """What can still be reserved; never below 0."""
+        return max(0.0, round(self.max - self.used - self.reserved, 10))
+
+
+PARTS = 60
+"""Into how many parts a rolling window is cut: what was used leaves it part by part, a part late."""
+
+
+PARTS_KEPT = 400
+"""Of one budget and key; the oldest are dropped."""
+
+
+DIGITS = 10
+"""To how many digits amounts are compared: a sum of floats is a little off."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A window of a budget at one moment: what is used now is kept under `part`, what was kept from `since` on
+    counts.
+
+    All are milliseconds since the epoch; `ends` is 0 for a window that never does. `rolling` is the length of a
+    rolling one, with the part that goes out late.
+    """
+
+    part: int
+    since: int
+    ends: int = 0
+    rolling: int = 0
+
+    def resets_at(self, oldest: int | None) -> datetime | None:
+        """When it starts again, or when what was used longest ago, in part `oldest`, leaves it."""
+        ends = oldest + self.rolling if self.rolling and oldest is not None else self.ends
+        return datetime.fromtimestamp(ends / 1000, UTC) if ends else None
+
+
+def window_at(window: str, now_ms: int) -> Window:
+    """The window of a claim at a moment."""
+    if not window:
+        return Window(0, 0)
+    if window in ("day", "month"):
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        start = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        if window == "month":
+            start = start.replace(day=1)
+        after = start + timedelta(days=1) if window == "day" else (start + timedelta(days=32)).replace(day=1)
+        return Window(_ms(start), _ms(start), _ms(after))
+    length = int(window)
+    part = max(1, length // PARTS)
+    return Window(now_ms - now_ms % part, now_ms - length - part + 1, rolling=length + part)
+
+
+def set_aside(draw: Draw, *, used: float, others: float) -> float | None:
+    """What is set aside of a budget of which so much is used, and so much reserved by others; None: not granted."""
+    left = round(draw.claim.max - used - others, DIGITS)
+    if draw.claim.counts in ("tool_calls", "running"):
+        left = math.floor(left)
+    if not draw.want:
+        return 0.0 if round(draw.claim.max - used, DIGITS) >= 0 else None
+    return min(draw.want, left) if left > 0 and left >= draw.least else None
+
+
+def grown(used: float, before: float) -> float:
+    """By how much a run's total has grown; one that is lower than it was takes nothing back."""
+    return max(0.0, round(used - before, DIGITS))
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)

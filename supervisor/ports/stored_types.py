@@ -1,0 +1,389 @@
+"""What a store keeps besides events: sessions, runs and their owners, approvals, and orders from people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from proctor.policies.errors import Violation
+from proctor.policies.events import Event
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Usage
+from proctor.policies.policy import ApprovalScope
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+
+RunStatus: TypeAlias = Literal["created", "running", "lost", "completed", "failed", "cancelled"]
+"""`lost` is running while its owner is gone."""
+
+
+GOING_ON: frozenset[RunStatus] = frozenset(("created", "running"))
+"""What a store keeps of a run that is not over; one that was started is `created` until the first of it is stored."""
+
+
+NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
+"""The statuses that a run which is not over is shown with."""
+
+
+ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
+
+
+CLIENT = "client_"
+"""How the id of an owner begins that is a person's own client."""
+
+
+ENDING = "end_"
+"""How the id of an owner begins that ends what others have left."""
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """The owner of a run: a supervisor in one process on one machine, or a person's own client that hooks report for.
+
+    Attributes:
+        owner_id: The owner's id.
+        host: The name of its machine, for people.
+        machine: The machine's own id.
+        pid: The id of its process.
+        started: When that process started, as the machine says it.
+        epoch: The number that claims and appends carry; the store gives it, rising.
+        after: The number of the latest instruction when it registered.
+        gone: Its lease is over, or its process ran on this machine and runs no more.
+    """
+
+    owner_id: str
+    host: str = ""
+    machine: str = ""
+    pid: int = 0
+    started: str = ""
+    epoch: int = 0
+    after: int = 0
+    gone: bool = False
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on `{self.host}`" if self.pid else f"`{self.owner_id}`"
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it is a client: it reads no orders, so its run is ended by whoever gives one."""
+        return self.owner_id.startswith(CLIENT)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it ends what others have left: what it has claimed is over soon."""
+        return self.owner_id.startswith(ENDING)
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored session, as a list shows it.
+
+    Attributes:
+        session_id: The session's id.
+        provider: The name of its adapter.
+        provider_session_id: The provider's own id of it, where it said one.
+        last_seq: The seq of its latest event; 0 without any.
+    """
+
+    session_id: str
+    provider: str = ""
+    provider_session_id: str | None = None
+    last_seq: int = 0
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored run, as a list shows it. What is counted is counted from its events as they are stored, whoever stores
+    them.
+
+    Attributes:
+        run_id: The run's id.
+        session_id: Its session's id.
+        provider: The name of its adapter.
+        status: `running` until its terminal event is stored; `lost` if its owner is gone before that.
+        created_at: When it was recorded, UTC.
+        spec: What `execute_run` needs to start a run that was only created: prompt and metadata; with `again`, what
+            goes on where it is lost.
+        owner: Who has claimed it; None if no supervisor has.
+        after: The number of the latest instruction when it was created: those that follow may concern it.
+        tenant: The tenant of its context.
+        labels: The labels of its context.
+        started_at: When it began, UTC.
+        ended_at: When it ended, UTC.
+        started_seq: The seq of its start; 0 before.
+        ended_seq: The seq of its end; 0 before.
+        calls: How many calls ran.
+        violations: How many violations were recorded.
+        attempts: How many owners have claimed it in order to start it, if it was created first.
+        usage: Tokens and USD reported so far and, once it has ended, what its end states.
+    """
+
+    run_id: str
+    session_id: str
+    provider: str = ""
+    status: RunStatus = "created"
+    created_at: datetime | None = None
+    spec: dict[str, Any] = {}
+    owner: Owner | None = None
+    after: int = 0
+    tenant: str | None = None
+    labels: dict[str, Any] = {}
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    started_seq: int = 0
+    ended_seq: int = 0
+    calls: int = 0
+    violations: int = 0
+    attempts: int = 0
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """How long it took; None before its end."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return round((self.ended_at - self.started_at).total_seconds() * 1000)
+
+    def attempts_with(self, epoch: int, *, lost: bool) -> int:
+        """Its `attempts` once the owner of that epoch claims it, to start it or, where it was `lost`, to end it."""
+        return self.attempts + (not lost and (self.owner is None or self.owner.epoch != epoch))
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a list shows: those that meet every given condition.
+
+    Attributes:
+        status: One of these.
+        tenant: This tenant.
+        labels: Each of these, with its value as text (anything but a text as in JSON).
+        provider: This adapter.
+        since: Started, or created where it has not, at this time or later.
+        until: Started, or created where it has not, before this time.
+        begins: What its id begins with.
+    """
+
+    status: frozenset[RunStatus] = frozenset()
+    tenant: str | None = None
+    labels: dict[str, str] = {}
+    provider: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    begins: str = ""
+
+
+ANY_RUN = RunFilter()
+
+
+class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a store holds.
+
+    Attributes:
+        sessions: How many sessions, those of which only a `record_pruned` is left included.
+        runs: How many runs, by status.
+        events: How many events.
+        bytes: The space they take, in bytes.
+        free_bytes: How much of that space is free again, in bytes; 0 if a store cannot say.
+    """
+
+    sessions: int = 0
+    runs: dict[str, int] = {}
+    events: int = 0
+    bytes: int = 0
+    free_bytes: int = 0
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the log of a store: after the event with this position. As text, it is a cursor to keep."""
+
+    store_id: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.store_id}.{self.position}"
+
+
+class LogEntry(msgspec.Struct, kw_only=True):
+    """One stored event of any session, where it stands in the log of the store, and whose its run is.
+
+    `position` counts over all sessions in the order in which events were stored, with gaps, and is never given
+    twice. `data` is the event as JSON; `event` the same, decoded, where it is at hand. `digest` is over that of the
+    record before in its session and `data` (see `store.chain`); empty where a store keeps none.
+    """
+
+    position: int
+    session_id: str
+    run_id: str
+    seq: int
+    tenant: str | None
+    data: bytes
+    digest: bytes = b""
+    event: Event | None = None
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an approver sees: the call, and why it needs approval.
+
+    Attributes:
+        approval_id: The request's id, which an answer names.
+        run_id: The run that asks.
+        session_id: Its session.
+        call: The call with its real input.
+        input_digest: The SHA-256 digest of that input, to which a grant is bound.
+        policy_name: The policy of the first violation.
+        violation_kind: The kind of the first violation.
+        reason: Why the first violation requires approval.
+        violations: All that the approval is about.
+        requested_at: When it was requested, UTC.
+        expires_at: When it expires, UTC.
+        held: Whether the call waits for the answer.
+        ran: The agent could not be held and the call had started, so the answer is for the record.
+        approvers: Who may answer: names, and groups as `@name`; None means anybody.
+        started_by: Who started the run, where that person may not answer; "" where nobody knows, and nobody may.
+        scope: The most that one grant may cover: `once`, `run` or `session`.
+    """
+
+    approval_id: str
+    run_id: str
+    session_id: str
+    call: ToolCall
+    input_digest: str
+    policy_name: str
+    violation_kind: str
+    reason: str | None = None
+    violations: tuple[Violation, ...] = ()
+    requested_at: datetime | None = None
+    expires_at: datetime | None = None
+    held: bool = True
+    ran: bool = False
+    approvers: tuple[str, ...] | None = None
+    started_by: str | None = None
+    scope: str = "once"
+
+
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's answer; it holds for the input of that digest only.
+
+    Attributes:
+        granted: Whether the call may run.
+        by: Who answered, as the surface that took the answer says.
+        reason: For the record.
+        input_digest: The digest of the input that the person saw; an answer with another digest does not count.
+        tell_model: What the person tells the model if the call is refused.
+        groups: The groups of who answers, as the surface that took the answer says.
+        scope: What a grant covers: this call (`once`), or also later ones of the `run` or the `session` that the
+            same rules ask about; no more than the policy allows.
+    """
+
+    granted: bool
+    by: str
+    reason: str | None = None
+    input_digest: str | None = None
+    tell_model: str | None = None
+    groups: tuple[str, ...] = ()
+    scope: ApprovalScope = "once"
+
+
+class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
+    """An approval as the store has it.
+
+    Attributes:
+        request: What was requested.
+        state: Its state; `withdrawn`: nobody needs to answer any more, as its run is over.
+        answer: The answer that counts.
+        answered_at: When that was given, UTC.
+        recorded: Its owner has acted on the answer, and the session's record says so.
+        number: Its number in the store, in the order of the requests.
+    """
+
+    request: ApprovalRequest
+    state: ApprovalState = "requested"
+    answer: ApprovalAnswer | None = None
+    answered_at: datetime | None = None
+    recorded: bool = False
+    number: int = 0
+
+
+def label_text(value: object) -> str:
+    """A label's value as a filter or an order names it: a text as it is, anything else as in JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's order about runs.
+
+    Attributes:
+        scope: What is named: one `run`, a `session`, a `tenant`, a `label`, or `all`.
+        value: The id of the run or session, the tenant's name, a label as `key=value`; empty for all.
+        by: Who orders it.
+        reason: Why, for the record.
+        at: When it was ordered, UTC.
+        number: Its number in the store, rising; a cancel concerns runs that were created before it.
+    """
+
+    scope: Literal["run", "session", "tenant", "label", "all"]
+    value: str = ""
+    by: str = ""
+    reason: str = ""
+    at: datetime | None = None
+    number: int = 0
+
+    def covers(self, *, run_id: str, session_id: str, tenant: object = None, labels: object = None) -> bool:
+        """Whether a run is in its scope."""
+        match self.scope:
+            case "run":
+                return self.value == run_id
+            case "session":
+                return self.value == session_id
+            case "tenant":
+                return self.value == tenant
+            case "label":
+                key, _, value = self.value.partition("=")
+                return isinstance(labels, Mapping) and key in labels and label_text(labels[key]) == value
+            case "all":
+                return True
+
+
+class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
+    """An order that runs end: those of its scope that were created before it, whatever any clock says.
+
+    Attributes:
+        approval: The request that the run ends for, if that is the reason.
+    """
+
+    approval: ApprovalRequest | None = None
+
+
+class Block(_Order, frozen=True, kw_only=True, tag="block"):
+    """An order that no run of its scope starts until it is lifted."""
+
+
+class Lift(_Order, frozen=True, kw_only=True, tag="lift"):
+    """An order that lifts a block: the one of exactly its scope and value, or every block if its scope is all."""
+
+    def lifts(self, block: Block) -> bool:
+        """Whether this lifts that block."""
+        return self.scope == "all" or (self.scope, self.value) == (block.scope, block.value)
+
+
+class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+    """An answer that its approval took, on its way to the owner of the run.
+
+    Attributes:
+        run_id: The run that asked.
+        approval_id: The approval.
+        answer: The answer.
+        at: When it was given, UTC.
+        number: Its number in the store, rising.
+    """
+
+    run_id: str
+    approval_id: str
+    answer: ApprovalAnswer
+    at: datetime | None = None
+    number: int = 0
+
+
+Instruction: TypeAlias = Cancel | Block | Lift | AnswerGiven
+"""What people ask of the owners of runs, from any process."""

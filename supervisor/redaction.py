@@ -1,0 +1,419 @@
+"""Secrets are taken out of what is recorded, logged and shown; what is judged stays exact."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+from functools import cache
+from importlib import import_module
+from operator import is_
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
+import re2
+
+from proctor.policies.events.codec import Encoded
+
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from proctor.policies.events import Event
+
+
+class Pattern(NamedTuple):
+    """A kind of secret; `group` is the part of a match that is the secret."""
+
+    kind: str
+    regex: str
+    group: int = 0
+
+
+_DETECTORS = {
+    "azure_storage_key.AzureStorageKeyDetector": "azure-storage-key",
+    "basic_auth.BasicAuthDetector": "password-in-url",
+    "discord.DiscordBotTokenDetector": "discord-token",
+    "github_token.GitHubTokenDetector": "github-token",
+    "gitlab_token.GitLabTokenDetector": "gitlab-token",
+    "mailchimp.MailchimpDetector": "mailchimp-key",
+    "npm.NpmDetector": "npm-token",
+    "openai.OpenAIDetector": "openai-key",
+    "pypi_token.PypiTokenDetector": "pypi-token",
+    "sendgrid.SendGridDetector": "sendgrid-key",
+    "slack.SlackDetector": "slack-token",
+    "square_oauth.SquareOAuthDetector": "square-secret",
+    "stripe.StripeDetector": "stripe-key",
+    "telegram_token.TelegramBotTokenDetector": "telegram-token",
+    "twilio.TwilioKeyDetector": "twilio-key",
+    "aws.AWSKeyDetector": "aws-key",
+}
+"""Plugins of detect-secrets, by what a placeholder calls their secrets. Those that go by entropy or by words such
+as `password` alone are not among them: they take commit ids and test names for secrets.
+"""
+
+
+_GROUPS = {"password-in-url": 1, "npm-token": 1}
+
+
+_WORDS = "authorization|passwords?|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|cookie"
+"""What a name ends with that is a secret's."""
+
+
+_NAMED = re.compile(
+    r"(?:.*[_. ])?(?:pg)?(?:authorization|passwords?|passwd|passphrase|pwd|secret|token|api_?key|access_?key"
+    r"|secret_?key|private_?key|credentials?|cookie)"
+)
+
+
+_NO_SECRET = re.compile(r"(?:.*_)?(?:page|next|continuation|cancel)_token")
+
+
+def names_secret(name: str) -> bool:
+    """Whether what goes by a name is a secret: `AWS_SECRET_ACCESS_KEY`, `apiKey`, `--password`, `Authorization`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:200]).lower().strip("-: ").replace("-", "_")
+    return _NAMED.fullmatch(words) is not None and _NO_SECRET.fullmatch(words) is None
+
+
+OWN = (
+    Pattern("private-key", r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?s:.*?)(?:-----END [A-Z0-9 ]*-----|\z)"),
+    Pattern("private-key", r"PuTTY-User-Key-File-[23](?s:.*?)(?:Private-MAC: *[0-9a-f]+|\z)"),
+    Pattern("age-key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    Pattern("anthropic-key", r"sk-ant-[\w-]{16,}"),
+    Pattern("openai-key", r"sk-(?:proj|svcacct|admin|or-v1)-[\w-]{20,}"),
+    Pattern("openai-key", r"\bsk-[A-Za-z0-9]{32,}"),
+    Pattern("github-token", r"github_pat_\w{22,}"),
+    Pattern("google-api-key", r"AIza[\w-]{35}"),
+    Pattern("google-oauth", r"(?:ya29\.|GOCSPX-|1//0)[\w-]{24,}"),
+    Pattern("aws-key", r"(?i:aws_?secret_?(?:access_?)?key)\W{1,8}([0-9a-zA-Z/+]{40})", 1),
+    Pattern("jwt", r"eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)*"),
+    Pattern("authorization", r"(?i:authorization\W{1,6}(?:bearer|basic|token)\s+)([\w.~+/=-]{8,})", 1),
+    Pattern(
+        "authorization", r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})", 1
+    ),
+    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:([^\s/\"'<>\\]+)@[\w.\[-]", 1),
+    Pattern(
+        "named-secret", rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})", 1
+    ),
+    Pattern(
+        "named-secret",
+        r"\b[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PRIVATE_KEY)=[\"']?([^\s\"'$()\\]{4,})",
+        1,
+    ),
+    Pattern("named-secret", rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)", 1),
+    Pattern("slack-token", r"xox[a-z](?:-[0-9A-Za-z]+){2,}|xapp-\d-[0-9A-Za-z-]{20,}"),
+    Pattern("stripe-key", r"(?:[rs]k_(?:live|test)|whsec)_[0-9a-zA-Z]{16,}"),
+    Pattern("huggingface-token", r"hf_[A-Za-z]{34,}"),
+    Pattern("npm-token", r"npm_[A-Za-z0-9]{36}"),
+    Pattern("xai-key", r"xai-[A-Za-z0-9]{60,}"),
+    Pattern("groq-key", r"gsk_[A-Za-z0-9]{40,}"),
+    Pattern("digitalocean-token", r"do[opr]_v1_[a-f0-9]{64}"),
+    Pattern("vault-token", r"hv[sbr]\.[\w-]{24,}"),
+    Pattern("grafana-token", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{32,}"),
+    Pattern("shopify-token", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+    Pattern("databricks-token", r"\bdapi[a-f0-9]{32}"),
+)
+
+
+TRIGGERS = "|".join(
+    (
+        r"PRIVATE KEY|PuTTY-User-Key-File|AGE-SECRET-KEY-1",
+        r"sk-|gh[a-z]_|github_pat_|gl[a-z]{2,6}-|GR1348941|AIza|ya29\.|GOCSPX-|1//0",
+        r"(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[0-9A-Z]{16}",
+        r"(?i:aws)[^\n]*(?i:key|pwd|pw|pass|token)",
+        r"eyJ[\w-]{10}|(?i:authorization\W)",
+        r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
+        r"(?i:token)(?:[\"'\\=:]|[ \t])|://[^\s/]*:[^\s/]+@",
+        r"AccountKey=|://[^:/?#\[\]@!$&'()*+,;=\s]+:[^:/?#\[\]@!$&'()*+,;=\s]+@",
+        r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}",
+        r"[0-9a-z]{32}-us[0-9]|_authToken|pypi-Ag|SG\.|sq0csp|[rs]k_live_|[rs]k_test_|whsec_",
+        r"(?i:xox[a-z]-|hooks\.slack\.com/services)|xapp-",
+        r"\d{8,10}:[\w-]{35}|AC[a-z0-9]{32}|SK[a-z0-9]{32}",
+        r"hf_[A-Za-z]{34}|npm_|xai-|gsk_|do[opr]_v1_|hv[sbr]\.|gl(?:sa|c)_|shp[a-z]{2}_|dapi[a-f0-9]{32}",
+    )
+)
+
+
+def shipped() -> tuple[Pattern, ...]:
+    """Every pattern that is looked for where nothing else is said."""
+    return (*OWN, *of_detect_secrets())
+
+
+def of_detect_secrets() -> tuple[Pattern, ...]:
+    """The patterns of the detectors in use, as RE2 has them: a text without end costs no more than its length."""
+    found: list[Pattern] = []
+    for path, kind in _DETECTORS.items():
+        module, _, name = path.partition(".")
+        detector = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
+        for pattern in detector.denylist:
+            # RE2 looks at nothing beside a match and counts to 1,000. A token is taken whole wherever it ends.
+            regex = pattern.pattern.removesuffix(r"(?!\w)").replace(",1024}", ",}")
+            flags = "(?i)" if pattern.flags & 2 else ""
+            grouped = 1 if regex.startswith("aws.") else _GROUPS.get(kind, 0)
+            found.append(Pattern(kind, flags + regex, grouped))
+    return tuple(found)
+
+
+VARIABLE = "PROCTOR_REDACTION"
+"""The environment variable that holds for every process which is not told otherwise: `off`, or a YAML file."""
+
+
+class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which secrets are taken out of the record, the logs and what is shown.
+
+    Args:
+        off: nothing is.
+        patterns: regular expressions (RE2) of further secrets, by what a placeholder calls them. Where one has a
+            group, the group is the secret.
+        allow: values that are not secrets, as they stand in a text.
+        key: what placeholders are keyed with besides the session's id; who has neither cannot test a guess.
+    """
+
+    off: bool = False
+    patterns: dict[str, str] = {}
+    allow: tuple[str, ...] = ()
+    key: str = ""
+
+    @classmethod
+    def of_environment(cls) -> Redaction:
+        """What PROCTOR_REDACTION says, or the default. Raises UsageError for a file that cannot be read."""
+        named = os.environ.get(VARIABLE, "")
+        if named in ("", "on"):
+            return cls()
+        if named == "off":
+            return cls(off=True)
+        try:
+            return msgspec.yaml.decode(Path(named).read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UsageError(f"`{VARIABLE}` is `off` or a YAML file; `{named}` cannot be used: {error}") from None
+
+
+PLACEHOLDER = b"[redacted:"
+"""How what stands for a secret begins."""
+
+
+_REST = re.compile(rb"[\w-]*")
+
+
+class SecretSpan(NamedTuple):
+    """A secret: where it begins and ends in a text's bytes, and its kind."""
+
+    start: int
+    end: int
+    kind: str
+
+
+class Detector:
+    """Finds what the shipped patterns and the caller's describe. Raises UsageError for one RE2 cannot read."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._own = [_compiled(kind, regex) for kind, regex in redaction.patterns.items()]
+        self._allowed = frozenset(value.encode() for value in redaction.allow)
+
+    def suspects(self, data: bytes) -> bool:
+        """Whether something may be found in a text, or in JSON that holds it: quick, and never wrongly false."""
+        return bool(self._own) or _triggers().search(data) is not None
+
+    def find(self, text: bytes) -> list[SecretSpan]:
+        """The secrets in a text, from left to right, none inside another."""
+        shipped = _shipped() if _triggers().search(text) else ()
+        found = sorted(span for span in self._all(text, (*self._own, *shipped)) if span.start < span.end)
+        return _apart(found)
+
+    def may_be_named(self, value: str) -> bool:
+        """Whether a value may be what its name says: it is no placeholder, no variable, and not allowed."""
+        data = value.encode("utf-8", "surrogatepass")
+        return bool(data) and not data.startswith((PLACEHOLDER, b"$")) and data not in self._allowed
+
+    def _all(self, text: bytes, wanted: Sequence[tuple[str, Any, int]]) -> Iterator[SecretSpan]:
+        for kind, regex, group in wanted:
+            done = 0
+            for match in regex.finditer(text):
+                start, end = match.span(group if match[group] is not None else 0)
+                if start < done:
+                    continue  # it stands in what was taken whole
+                if group == 0:
+                    end = _REST.match(text, end).end()  # type: ignore[union-attr]  # it matches everywhere
+                done = end
+                if text.startswith(PLACEHOLDER, start):
+                    continue  # it was replaced before
+                if text[start:end] not in self._allowed and match[0] not in self._allowed:
+                    yield SecretSpan(start, end, kind)
+
+
+def _apart(found: list[SecretSpan]) -> list[SecretSpan]:
+    """Spans that overlap as one."""
+    apart: list[SecretSpan] = []
+    for span in found:
+        if apart and span.start < apart[-1].end:
+            last = apart[-1]
+            apart[-1] = last._replace(end=max(last.end, span.end))
+        else:
+            apart.append(span)
+    return apart
+
+
+@cache
+def _triggers() -> Any:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.never_capture = True
+    return re2.compile(TRIGGERS.encode(), options)
+
+
+@cache
+def _shipped() -> tuple[tuple[str, Any, int], ...]:
+    return tuple((pattern.kind, re2.compile(pattern.regex.encode()), pattern.group) for pattern in shipped())
+
+
+def _compiled(kind: str, regex: str) -> tuple[str, Any, int]:
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(regex.encode(), options)
+    except (re2.error, UnicodeEncodeError) as error:
+        raise UsageError(f"redaction pattern `{kind}` cannot be read: {error}") from None
+    return kind, compiled, min(compiled.groups, 1)
+
+
+T = TypeVar("T")
+
+
+EXACT = frozenset(
+    (
+        "approval_id",
+        "created_at",
+        "event_id",
+        "id",
+        "input_digest",
+        "kind",
+        "parent_tool_call_id",
+        "provider",
+        "provider_session_id",
+        "run_id",
+        "session_id",
+        "tool_call_id",
+    )
+)
+"""Fields of records by which something is found again; they are left as they are."""
+
+
+_NAMES = ("name", "key", "header", "Name", "Key")
+
+
+_VALUES = ("value", "Value", "val")
+"""Objects that give something as a name and a value."""
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+_UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)
+
+
+class Redactor:
+    """Replaces secrets by `[redacted:KIND:DIGEST]`, equal for equal secrets of one session and for no others."""
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        redaction = Redaction.of_environment() if redaction is None else redaction
+        self._detector = None if redaction.off else Detector(redaction)
+        self._key = redaction.key
+
+    def events(self, events: list[Event], lines: list[bytes]) -> list[Event]:
+        """Events as they may be stored; `lines` are theirs, fewer where one cannot be encoded. Almost none has a
+        secret, and many at once cost little to look at.
+        """
+        if len(lines) < len(events):
+            return [self.redact(event, event.session_id) for event in events]
+        if self._detector is None or not self._detector.suspects(b"\n".join(lines)):
+            return Encoded(events, lines)
+        return [self.redact(event, event.session_id) if self._suspects(event) else event for event in events]
+
+    def redact(self, value: T, session_id: str = "") -> T:
+        """A text, a JSON value or a record as it may be kept and shown; the same object where it has no secret."""
+        if self._detector is None or not self._suspects(value):
+            return value
+        redacted: T = _Walk(self._detector, self._placeholder_of(session_id)).of(value)
+        return redacted
+
+    def _suspects(self, value: Any) -> bool:
+        if self._detector is None:
+            return False
+        try:
+            return self._detector.suspects(_encode(value))
+        except _UNREADABLE:  # no store takes it either, but what is shown of it is searched
+            return True
+
+    def _placeholder_of(self, session_id: str) -> Callable[[str, bytes], bytes]:
+        key = f"{self._key}\0{session_id}".encode("utf-8", "replace")
+
+        def placeholder(kind: str, secret: bytes) -> bytes:
+            return f"[redacted:{kind}:{hmac.digest(key, secret, 'sha256').hex()[:16]}]".encode()
+
+        return placeholder
+
+
+class _Walk:
+    """Goes through one value; what has no secret in it is given as it is."""
+
+    def __init__(self, detector: Detector, placeholder: Callable[[str, bytes], bytes]) -> None:
+        self._detector = detector
+        self._placeholder = placeholder
+
+    def of(self, value: Any, depth: int = 0, *, named: bool = False) -> Any:
+        """A value without its secrets; one that is `named` as a secret is one as a whole."""
+        if isinstance(value, str):
+            return self._whole(value) if named and self._detector.may_be_named(value) else self._text(value)
+        if depth > _DEEPEST or value is None or isinstance(value, (int, float)):
+            return value
+        if isinstance(value, dict):
+            pair = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), "")
+            is_named = bool(pair) and names_secret(pair)
+            walked = {
+                self.of(key, depth + 1): self.of(
+                    item,
+                    depth + 1,
+                    named=named or (isinstance(key, str) and (names_secret(key) or (is_named and key in _VALUES))),
+                )
+                for key, item in value.items()
+            }
+            same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))
+            return value if same else walked
+        if isinstance(value, (list, tuple)):
+            before = [isinstance(item, str) and names_secret(item) for item in (None, *value)]
+            items = [self.of(item, depth + 1, named=named or at) for item, at in zip(value, before, strict=False)]
+            return value if all(map(is_, value, items)) else type(value)(items)
+        return self._struct(value, depth) if isinstance(value, msgspec.Struct) else value
+
+    def _struct(self, value: msgspec.Struct, depth: int) -> msgspec.Struct:
+        changed: dict[str, Any] = {}
+        for name in value.__struct_fields__:
+            if name not in EXACT:
+                before = getattr(value, name)
+                after = self.of(before, depth + 1)
+                if after is not before:
+                    changed[name] = after
+        return msgspec.structs.replace(value, **changed) if changed else value
+
+    def _whole(self, text: str) -> str:
+        return self._placeholder("named-secret", text.encode("utf-8", "surrogatepass")).decode()
+
+    def _text(self, text: str) -> str:
+        data = text.encode("utf-8", "surrogatepass")  # places in text are slow to find again, those in bytes are not
+        parts: list[bytes] = []
+        place = 0
+        for start, end, kind in self._detector.find(data):
+            parts += (data[place:start], self._placeholder(kind, data[start:end]))
+            place = end
+        return b"".join((*parts, data[place:])).decode("utf-8", "surrogatepass") if parts else text
+
+
+UNREDACTED = Redactor(Redaction(off=True))
+"""Leaves everything as it is."""
+
+
+_DEEPEST = 400
+"""No store takes a value that is nested deeper."""

@@ -1,0 +1,35 @@
+"""What an adapter says of itself, asked so that whatever it raises is an error of that adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proctor.policies.events.run_context import Capabilities
+from proctor.policies.policy import Policy
+from proctor.policies.values.foreign_code import isolated
+
+from ..errors import UsageError
+from ..ports.adapter import Adapter, LaunchOptions, Provider, Rung
+
+
+def capabilities_of(adapter: Adapter) -> Capabilities:
+    """What an adapter can do. Raises what it raises, as an Exception, and UsageError for anything else."""
+    given: object = isolated(getattr, adapter, "capabilities")
+    if not isinstance(given, Capabilities):
+        raise UsageError(f"the adapter's `capabilities` are a `{type(given).__name__}`, not `Capabilities`")
+    return given
+
+
+def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:
+    """A policy as an adapter's launch options. Raises what it raises, as an Exception, and UsageError for anything
+    else.
+    """
+    given: object = isolated(adapter.compile, policy)
+    if not isinstance(given, LaunchOptions):
+        raise UsageError(f"the adapter's `compile` gave a `{type(given).__name__}`, not `LaunchOptions`")
+    return given
+
+
+def ladder_of(provider: Provider) -> Sequence[Rung]:
+    """The steps that end a provider. Raises what it raises, as an Exception."""
+    return isolated(lambda: tuple(provider.ladder()))

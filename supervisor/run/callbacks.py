@@ -1,0 +1,241 @@
+"""What the machine of a run asks others: the store about shared budgets, its checks, and its approver."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from proctor.policies.events.calls import ToolCall, tell_model_default
+
+from ..log import RunLog
+from ..machine import interface
+from ..machine.interface import AskApproval, DropApproval, Reserve, RunChecks, Settle
+from ..machine.validation import NO_CALL
+from ..ports.adapter import GateAnswer
+from ..ports.stored_types import ApprovalAnswer
+from .services import Services
+from .tasks import Latch, SelfCancelledError, contained, silence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, TypeAlias
+
+    from ..machine.interface import AsyncCheck
+    from ..ports.adapter import Approver
+    from ..ports.budget_ledger import Drawn
+    from ..ports.stored_types import ApprovalRequest
+
+
+CHECK_TIMEOUT_S = 60.0
+"""How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
+
+
+async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, Any]:
+    """Ask the checks of a call one after another; gives what each answered, or its error."""
+    answers: dict[str, Any] = {}
+    for name, ask in checks:
+        answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
+        with anyio.move_on_after(CHECK_TIMEOUT_S):
+            try:
+                answers[name] = await contained(partial(ask, call))
+            except Exception as error:  # a check that raises denies; the judge names it
+                answers[name] = error
+    return answers
+
+
+class Approvals:
+    """An approver's open questions; `failed` is called with an error of theirs."""
+
+    __slots__ = ("_approver", "_failed", "_open")
+
+    def __init__(self, approver: Approver, failed: Callable[[str, Exception], None]) -> None:
+        self._approver = approver
+        self._failed = failed
+        self._open: dict[str, anyio.CancelScope] = {}
+
+    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        """Ask for an answer; None when there is none, or none is wanted any more."""
+        with anyio.CancelScope() as scope:
+            self._open[request.approval_id] = scope
+            try:
+                return await self._answer(request)
+            finally:
+                self._open.pop(request.approval_id, None)
+        return None
+
+    async def _answer(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        try:
+            answer = await contained(partial(self._approver, request))
+            if not isinstance(answer, ApprovalAnswer | None):
+                raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
+        except SelfCancelledError:  # it has not answered; others may
+            return None
+        except Exception as error:  # whoever cannot be asked has not said yes
+            self._failed("approver.failed", error)
+            return ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
+        return answer
+
+    def drop(self, approval_id: str) -> None:
+        """The answer is not needed any more."""
+        scope = self._open.pop(approval_id, None)
+        if scope is not None:
+            scope.cancel()
+
+
+Question: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
+"""The commands that somebody else answers, or is asked no more."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Questions:
+    """Asks for one run, and feeds the answers to its machine.
+
+    Args:
+        services: the store and the approver.
+        run_id: the run.
+        epoch: of its owner.
+        within_s: seconds that the store may take to answer.
+        start: begins an errand.
+        feed: takes an input for the machine.
+        now_ms: the moment.
+        log: is told of requests and of errors.
+    """
+
+    services: Services
+    run_id: str
+    epoch: int
+    within_s: float
+    start: Callable[[Callable[[], Awaitable[None]]], None]
+    feed: Callable[[interface.Input], None]
+    now_ms: Callable[[], int]
+    log: RunLog
+    _approvals: Approvals | None = None
+    _first_draw: Latch | None = None
+
+    def __post_init__(self) -> None:
+        if self.services.approver is not None:
+            self._approvals = Approvals(self.services.approver, self.log.failed)
+
+    def carry_out(self, command: Question) -> None:
+        """Ask, and do not wait for the answer."""
+        match command:
+            case Reserve():
+                answered = self._first_draw = self._first_draw or Latch()
+                self.start(partial(self._reserve, command, answered))
+            case Settle():
+                self.start(partial(self._settle, command))
+            case RunChecks():
+                self.start(partial(self._check, command))
+            case AskApproval():
+                self.log.tell("info", "approval.requested", command.request.call, id=command.request.approval_id)
+                if self._approvals is not None:
+                    self.start(partial(self._ask, command.request, self._approvals))
+            case DropApproval():
+                if self._approvals is not None:
+                    self._approvals.drop(command.approval_id)
+
+    async def drawn(self) -> None:
+        """Wait until the store has answered the first draw on a shared budget, if there was one."""
+        if self._first_draw is not None:
+            await self._first_draw.wait()
+
+    async def _reserve(self, command: Reserve, answered: Latch) -> None:
+        store = self.services.store
+        drawn, error = await self._answer(lambda: store.reserve(self.run_id, command.draws, epoch=self.epoch))
+        try:
+            self.feed(interface.Reserved(now_ms=self.now_ms(), drawn=drawn, error=error))
+        finally:
+            answered.set()
+
+    async def _settle(self, command: Settle) -> None:
+        store = self.services.store
+        drawn, error = await self._answer(lambda: store.settle(self.run_id, command.used, epoch=self.epoch))
+        self.feed(interface.Settled(now_ms=self.now_ms(), drawn=drawn, error=error))
+
+    async def _answer(self, ask: Callable[[], Awaitable[list[Drawn]]]) -> tuple[tuple[Drawn, ...], Exception | None]:
+        """What the store answers, or how it failed to."""
+        with anyio.move_on_after(self.within_s):
+            try:
+                return tuple(await contained(ask)), None
+            except Exception as error:
+                self.log.failed("budgets.failed", error)
+                return (), error
+        return (), silence(self.within_s)
+
+    async def _check(self, command: RunChecks) -> None:
+        answers = await ask_checks(command.checks, command.call)
+        self.feed(interface.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
+
+    async def _ask(self, request: ApprovalRequest, approvals: Approvals) -> None:
+        answer = await approvals.ask(request)
+        if answer is not None:
+            self.feed(
+                interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=request.approval_id, answer=answer)
+            )
+
+
+class _Waiter:
+    """One waiter at the gate."""
+
+    __slots__ = ("answer", "call", "come")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.answer: GateAnswer | None = None
+        self.come = Latch()
+
+    def give(self, answer: GateAnswer) -> None:
+        self.answer = answer
+        self.come.set()
+
+
+class GateWaiters:
+    """Proposes calls through `feed` and holds their callers, each under a key that is never used again."""
+
+    __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms")
+
+    def __init__(self, feed: Callable[[interface.Input], None], now_ms: Callable[[], int]) -> None:
+        self._feed = feed
+        self._now_ms = now_ms
+        self._by_key: dict[int, _Waiter] = {}
+        self._key = 0
+        self._closed = False
+
+    async def hold(self, proposed: Any) -> GateAnswer:
+        """Propose a call and wait for its answer; a caller that goes away first has withdrawn the call."""
+        call = proposed if isinstance(proposed, ToolCall) else NO_CALL
+        if self._closed:
+            return _refusal(call)
+        self._key += 1
+        key = self._key
+        waiter = self._by_key[key] = _Waiter(call)
+        try:
+            self._feed(interface.Proposed(now_ms=self._now_ms(), key=key, call=proposed))
+            await waiter.come.wait()
+        except BaseException:
+            self._feed(interface.Withdrawn(now_ms=self._now_ms(), key=key, call_id=call.id))
+            raise
+        finally:
+            del self._by_key[key]
+        assert waiter.answer is not None
+        return waiter.answer
+
+    def give(self, key: int, answer: GateAnswer) -> None:
+        """Answer the caller under this key, if it still waits."""
+        waiter = self._by_key.get(key)
+        if waiter is not None:
+            waiter.give(answer)
+
+    def close(self) -> None:
+        """The run is over: refuse every waiter, and whoever comes later."""
+        self._closed = True
+        for waiter in self._by_key.values():
+            waiter.give(_refusal(waiter.call))
+
+
+def _refusal(call: ToolCall) -> GateAnswer:
+    return GateAnswer(allowed=False, tell_model=tell_model_default(call.name), stop=True)

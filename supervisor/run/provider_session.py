@@ -1,0 +1,232 @@
+"""One provider's life: started, read to its end, and ended down the ladder when that is ordered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+
+from proctor.policies.events import ErrorOccurred, Event
+from proctor.policies.events.run_context import RunContext
+from proctor.policies.values.foreign_code import as_error, error_text, named_error
+
+from ..errors import ProviderError, UnknownSessionError
+from ..machine.ending import described, plain
+from ..ports.adapter import Adapter, Provider
+from ..ports.store import Store
+from .adapter_calls import ladder_of
+from .tasks import Apart, Latch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..ports.adapter import Launch, Rung
+    from .services import Clock
+
+
+async def walk(
+    rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock, on_rung: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """Take one rung after another until `ended` is set; returns what each did. `on_rung` is called as each begins.
+
+    A rung that raises, or that takes longer than its bound, is followed by the next.
+    """
+    taken: list[dict[str, Any]] = []
+    for rung in rungs:
+        if ended.is_set():
+            break
+        taken.append(await _take(rung, ended, clock, on_rung))
+    return taken
+
+
+async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, on_rung: Callable[[], None]) -> dict[str, Any]:
+    started = clock.monotonic()
+    taken: dict[str, Any] = {"rung": error_text(rung.name)}
+
+    async def acted() -> dict[str, Any] | None:
+        on_rung()
+        return await rung.act()
+
+    act = Apart(acted)
+    try:
+        with anyio.move_on_after(rung.bound_s):
+            await act.done.wait()
+            if act.error is not None:  # the next rung is the answer to a rung that fails
+                taken["error"] = named_error(act.error)
+            elif act.result:
+                taken["evidence"] = plain(act.result)
+            await ended.wait()
+    except TypeError as error:  # a bound that is no number
+        taken["error"] = named_error(error)
+    act.cancel()
+    taken["took_ms"] = round((clock.monotonic() - started) * 1000, 1)
+    taken["ended"] = ended.is_set()
+    return taken
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run passes on to those that its agent starts.
+
+    Attributes:
+        run_id: The run.
+        store: Where it draws on budgets.
+        compiled: Its compiled policy.
+        context: Its context.
+        thread: The thread of its event loop.
+    """
+
+    run_id: str
+    store: Store
+    compiled: Any
+    context: RunContext
+    thread: int = msgspec.field(default_factory=threading.get_ident)
+
+
+_parent: ContextVar[Parent | None] = ContextVar("parent", default=None)
+
+
+def parent() -> Parent | None:
+    """The run that this task or thread works for, where it has budgets to pass on."""
+    return _parent.get()
+
+
+def work_for(run: Parent | None) -> None:
+    """What this task starts from now on works for that run."""
+    if _parent.get() is not run:
+        _parent.set(run)
+
+
+TURN = 128
+"""The most events read from a provider that never waits, before others have their turn."""
+
+
+EXIT_S = 30.0
+"""So long may a client take to leave once its stream has ended."""
+
+
+class Next(Enum):
+    """How the reading of a provider goes on after an event."""
+
+    READ = "at once"
+    REST = "after a rest"
+    END = "not at all"
+
+
+READ = Next.READ
+
+
+@dataclass(slots=True, eq=False)
+class ProviderReader:
+    """Reads a provider. `take(event)` is called for each event and says how to go on; `rest()` is awaited after each
+    `TURN` of them, and whenever `take` says so. What the client's code starts are sub-runs of `parent`.
+    """
+
+    _adapter: Adapter
+    _take: Callable[[Event], Next]
+    _rest: Callable[[], Awaitable[None]]
+    _parent: Parent | None = None
+    rungs: list[dict[str, Any]] = field(default_factory=list, init=False)
+    released: bool = field(default=True, init=False)
+    _client: Apart[None] | None = field(default=None, init=False)
+    _ended: Latch | None = field(default=None, init=False)
+    _provider: Provider | None = field(default=None, init=False)
+    _walking: Latch | None = field(default=None, init=False)
+    _abandoned: bool = field(default=False, init=False)
+
+    async def run(self, launch: Launch) -> Exception | None:
+        """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
+        if self._abandoned:
+            return None
+        self._ended = ended = Latch()
+        self._client = client = Apart(partial(self._live, launch, ended))
+        await ended.wait()
+        self.released = await client.released(0 if self._abandoned else EXIT_S)
+        if self._walking is not None:
+            await self._walking.wait()
+        if self.released:
+            return client.error
+        self.rungs.append({"rung": "release", "released": False})
+        return ProviderError("the agent was not released: it does not end, and is left behind")
+
+    async def _live(self, launch: Launch, ended: Latch) -> None:
+        work_for(self._parent)
+        try:
+            await self._adapter.prepare()
+            while self._provider is None:
+                try:
+                    async with self._adapter.open(launch) as provider:
+                        self._provider = provider
+                        try:
+                            await self._read(provider)
+                        finally:
+                            ended.set()
+                except Exception as raised:
+                    launch = await self._anew(launch, raised)
+        finally:
+            ended.set()
+
+    async def _anew(self, launch: Launch, raised: Exception) -> Launch:
+        """What is opened in place of a launch whose client does not have its session; of any other, what it raised is
+        raised.
+        """
+        error, begun = as_error(raised), self._provider is not None or self._walking is not None
+        if begun or launch.retell is None or not isinstance(error, UnknownSessionError):
+            raise raised
+        self._take(begins_anew(error))
+        return launch.anew(await launch.retell())
+
+    async def cancel(self, clock: Clock, on_rung: Callable[[], None]) -> None:
+        """End the client down its ladder, once; `rungs` keeps what was tried. `on_rung` is called as each begins."""
+        if self._ended is None or self._client is None or self._ended.is_set():
+            return
+        self._walking = Latch()
+        try:
+            self.rungs.extend(await walk(self._ladder(), self._ended, clock, on_rung))
+        finally:
+            if not self._ended.is_set():
+                self.rungs.append({"rung": "abandon"})
+                self.abandon()
+            self._walking.set()
+
+    def abandon(self) -> None:
+        """Cancel the client and wait no longer than that takes; one that is not started will not be."""
+        self._abandoned = True
+        if self._ended is not None and self._client is not None:
+            self._client.cancel()
+            self._ended.set()
+
+    def _ladder(self) -> Sequence[Rung]:
+        try:
+            return () if self._provider is None else ladder_of(self._provider)
+        except Exception as error:
+            self.rungs.append({"rung": "ladder", "error": named_error(error)})
+            return ()
+
+    async def _read(self, provider: Provider) -> None:
+        events, take, left = provider.events(), self._take, TURN
+        try:
+            async for event in events:
+                how = take(event)
+                left -= 1
+                if how is not READ or not left:
+                    if how is Next.END:
+                        return
+                    left = TURN
+                    await self._rest()
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+
+
+def begins_anew(error: UnknownSessionError) -> ErrorOccurred:
+    """The event that says why a run meant to go on in the client's own session goes on by replay."""
+    message = f"{error.reason}: it begins anew, told the conversation so far"
+    return ErrorOccurred(code=error.code, message=message, provider_error=described(error).get("details"))

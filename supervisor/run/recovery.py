@@ -1,0 +1,173 @@
+"""Ends runs without a shell: those that never started, and those whose owner is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+import anyio
+
+from proctor.policies.errors import PolicyError
+from proctor.policies.events import Event, RunStarted
+from proctor.policies.events.run_context import Usage
+from proctor.policies.policy import Policy
+
+from ..errors import OwnerLostError, StoreError
+from ..machine import interface
+from ..machine.interface import Judge
+from ..machine.machine import RunMachine
+from ..machine.run_state import RunIdentity
+from ..ports.adapter import Adapter, Remains
+from ..ports.processes import enter, leave, process_mark
+from ..ports.store import Store
+from ..ports.stored_types import ENDING, Owner, RunInfo
+from ..store.invariants import create_next
+from .tasks import contained
+
+LEASE_S = 30.0
+"""How long after its last sign of life an owner counts as gone, where nobody can see its process."""
+LEAVE_S = 5.0
+"""How long a store may take to let an owner go."""
+_ORPHAN = Policy(name="orphan")
+
+
+@asynccontextmanager
+async def passing_owner(store: Store) -> AsyncIterator[Owner]:
+    """An owner for as long as it takes. A start that finds its session claimed by one waits. Raises StoreError."""
+    owner = enter(ENDING)
+    try:
+        owner = await store.register(owner, lease_s=LEASE_S)
+        yield owner
+    finally:
+        leave(owner)
+        if owner.epoch:
+            with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
+                await contained(lambda: store.release(owner.epoch))
+
+
+def remains_of(adapter: Adapter) -> Remains | None:
+    """What ends the remains of an adapter's runs, where it can."""
+    found: Remains | None = getattr(adapter, "end_remains", None)
+    return found
+
+
+async def end_lost_runs(
+    store: Store, *, remains: Remains | None = None, session_id: str | None = None
+) -> list[RunInfo]:
+    """End the lost runs of a store, or of one session, and give those that this ended; others may have been quicker.
+
+    `remains` ends what a run left running on this machine. Raises StoreError.
+    """
+    lost = await store.lost_runs()
+    mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
+    if not mine:
+        return []
+    async with passing_owner(store) as owner:
+        return [run for run in mine if await end_lost(store, run, epoch=owner.epoch, remains=remains)]
+
+
+async def end_lost(
+    store: Store, run: RunInfo, *, epoch: int, remains: Remains | None = None, again: bool = True
+) -> bool:
+    """End a run whose owner is gone, or that has none; False where somebody else does. Raises StoreError.
+
+    Where its spec says that another run goes on with it, that is created first, unless not `again`.
+    """
+    try:
+        claimed = await store.claim_run(run.run_id, epoch=epoch, lost=True)
+    except StoreError as error:
+        if error.kind in ("claimed", "run_over", "session_busy"):
+            return False
+        raise
+    if again:
+        await create_next(store, run)
+    evidence = {}
+    if remains is not None:
+        evidence = await remains(process_mark(run.run_id, (await store.place()).store_id))
+    lost = interface.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence))
+    return await _ended(store, claimed, epoch, lost)
+
+
+def lost_error(owner: Owner | None, evidence: dict[str, Any] | None = None) -> OwnerLostError:
+    """The error of a run whose owner is gone, or that has none."""
+    return OwnerLostError(f"the run was lost: {whose(owner)}", details=evidence)
+
+
+def whose(owner: Owner | None) -> str:
+    """The owner that is gone, in words."""
+    if owner is None:
+        return "no supervisor owns it"
+    return f"its {'client' if owner.is_client else 'supervisor'}, {owner}, is gone"
+
+
+async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by: str = "") -> bool:
+    """End a run that no supervisor owns, by somebody's order; False where one does by now. Raises StoreError.
+
+    A client is turned out: its hooks find that the run is over, or another's.
+    """
+    try:
+        if run.owner is not None and run.owner.is_client:
+            await store.release(run.owner.epoch)
+        claimed = await store.claim_run(run.run_id, epoch=epoch, lost=run.status != "created")
+    except StoreError as error:
+        if error.kind in ("claimed", "run_over", "session_busy", "started"):
+            return False
+        raise
+    return await _ended(store, claimed, epoch, interface.CancelAsked(now_ms=_now_ms(), reason=reason, person=by))
+
+
+async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
+    """End a claimed run that never started, unless another owner has it by now. Raises StoreError."""
+    await _ended(store, run, epoch, interface.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller"))
+
+
+async def fail_untried(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
+    """End a claimed run as failed instead of trying it again, unless another owner has it. Raises StoreError."""
+    error = OwnerLostError(reason, details={"attempts": run.attempts})
+    await _ended(store, run, epoch, interface.OwnerLost(now_ms=_now_ms(), error=error))
+
+
+async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.CancelAsked | interface.OwnerLost) -> bool:
+    events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
+    identity = RunIdentity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
+    judge = _judge(events)
+    machine = RunMachine.resume(identity, judge, events)
+    machine.handle(cause)
+    machine.handle(interface.AdapterEnded(now_ms=cause.now_ms))
+    try:
+        await store.settle(run.run_id, used_by(run, judge.usage), epoch=epoch)
+        await store.append(machine.take_record(), epoch=epoch)
+    except StoreError as error:
+        if error.kind in ("fenced", "run_over"):  # somebody took it over meanwhile
+            return False
+        raise
+    return True
+
+
+def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
+    """What a run has used of what budgets count, as far as its record tells."""
+    return {
+        "cost_usd": usage.cost_usd,
+        "total_tokens": float(usage.total_tokens),
+        "tool_calls": float(run.calls),
+    }
+
+
+def _judge(events: Sequence[Event]) -> Judge:
+    """A judge without rules: it counts what a run used, by the prices that its record has."""
+    from proctor.policies import compile_policy, merge_policies, parse_policies
+
+    starts = [event.metadata.get("policies") or () for event in events if isinstance(event, RunStarted)]
+    priced = [policy for policy in starts[-1] if policy.get("prices")] if starts else []
+    members = [{"name": policy.get("name"), "prices": policy["prices"]} for policy in priced]
+    try:
+        stack = merge_policies(parse_policies({"policies": members})) if members else _ORPHAN
+    except PolicyError:  # written by another version
+        stack = _ORPHAN
+    return cast(Judge, compile_policy(stack).monitor())
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,233 @@
+"""Code of others in a task of its own, which can be left behind: no cancel ends code that refuses to end.
+
+The one place with tasks outside a task group. A group waits for each of its tasks, and waiting for code that swallows
+every cancel would never end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import anyio
+from anyio.lowlevel import checkpoint
+from sniffio import current_async_library
+
+from proctor.policies.values.foreign_code import as_error, is_signal
+
+from ..errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any
+
+
+T = TypeVar("T")
+
+
+class SelfCancelledError(RuntimeError):
+    """Code of others ended itself with a cancel."""
+
+
+async def contained(call: Callable[[], Awaitable[T]]) -> T:
+    """Call code of others and give what it gives.
+
+    Raises what it raises, as an Exception whatever it was: a cancel of its own making (SelfCancelledError),
+    KeyboardInterrupt and SystemExit are errors of that code. Only a cancel of the waiting task goes through.
+    """
+    given: list[T] = []
+    raised: list[Exception] = []
+
+    async def guarded() -> None:
+        try:
+            given.append(await call())
+        except BaseException as error:
+            raised.append(own_error(error))
+
+    # A group of its own: on asyncio, a task that ends with a cancel nobody ordered ends its whole group.
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(guarded)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise SelfCancelledError("it was cancelled by its own code")
+    return given[0]
+
+
+def own_error(raised: BaseException) -> Exception:
+    """What code of others raised in this very task, as an error of its own. Raises a cancel of the waiting task.
+    What a handler of the program's signals raised goes on to the event loop.
+    """
+    if is_signal(raised):
+        pass_on(raised)
+    if not _is_cancel(raised):
+        return as_error(raised)
+    if anyio.current_effective_deadline() == -math.inf:
+        raise raised
+    return SelfCancelledError("it was cancelled by its own code")
+
+
+def tool_error(raised: BaseException) -> BaseException:
+    """What a tool raised that a framework runs in a task of its own: a cancel and the program's signals as they are,
+    all else as an Exception, as on asyncio a task that raises SystemExit ends the event loop.
+    """
+    return raised if _is_cancel(raised) or is_signal(raised) else as_error(raised)
+
+
+def pass_on(raised: BaseException) -> None:
+    """Have the event loop raise what a handler of the program's signals raised: it is nobody's here."""
+
+    def again() -> None:
+        raise raised
+
+    if current_async_library() == "trio":
+        from trio.lowlevel import current_trio_token
+
+        current_trio_token().run_sync_soon(again)
+    else:
+        asyncio.get_running_loop().call_soon(again)
+
+
+def _is_cancel(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_cancel(one) for one in error.exceptions)
+    return isinstance(error, anyio.get_cancelled_exc_class())
+
+
+def silence(seconds: float) -> StoreError:
+    """The error of a store that does not answer."""
+    return StoreError(f"the store has not answered for {seconds:g} seconds")
+
+
+class Latch:
+    """Like `anyio.Event`, which holds a queue of its own on asyncio: thousands of idle runs wait for several."""
+
+    __slots__ = ("_event", "_futures", "_set")
+
+    def __init__(self) -> None:
+        self._set = False
+        self._event: anyio.Event | None = None
+        self._futures: tuple[asyncio.Future[None], ...] = ()
+
+    def set(self) -> None:
+        """It has happened: let all waiters go."""
+        self._set = True
+        if self._event is not None:
+            self._event.set()
+        for future in self._futures:
+            if not future.done():
+                future.set_result(None)
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self._set
+
+    async def wait(self) -> None:
+        """Return once it has happened."""
+        if self._set:
+            await checkpoint()
+        elif current_async_library() == "asyncio":
+            future = asyncio.get_running_loop().create_future()
+            self._futures = (*self._futures, future)
+            try:
+                await future
+            finally:
+                self._futures = tuple(one for one in self._futures if one is not future)
+        else:
+            if self._event is None:
+                self._event = anyio.Event()
+            await self._event.wait()
+
+
+RELEASE_S = 5.0
+"""So long may code take to end once it was cancelled."""
+
+
+_tasks: set[Any] = set()
+"""Those that go on: asyncio itself does not keep its tasks."""
+
+
+def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine function in a task outside every group; it contains what it raises. No scope cancels it.
+
+    Lighter than a task of a group, which costs anyio two KiB on asyncio: there is one for each idle run.
+    """
+    if current_async_library() == "trio":
+        from trio.lowlevel import spawn_system_task
+
+        spawn_system_task(run, context=copy_context())
+    else:
+        task = asyncio.get_running_loop().create_task(run())
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+
+
+class Apart(Generic[T]):
+    """Calls something at once; `done` is set when it has ended, with its `result` or `error`, and `over` called."""
+
+    __slots__ = ("_call", "_over", "_scope", "done", "error", "result")
+
+    def __init__(
+        self, call: Callable[[], Awaitable[T]], *, over: Callable[[Apart[T]], None] = lambda _: None
+    ) -> None:
+        self._call = call
+        self._over = over
+        self._scope = anyio.CancelScope()
+        self.done = Latch()
+        self.result: T | None = None
+        self.error: Exception | None = None
+        spawn(self._run)
+
+    def cancel(self) -> None:
+        """Tell it to end."""
+        if not self.done.is_set():
+            self._scope.cancel()
+
+    async def released(self, within_s: float) -> bool:
+        """Whether it ends within so many seconds, or at least once it was cancelled. False: it is left behind."""
+        with anyio.move_on_after(within_s):
+            await self.done.wait()
+        if not self.done.is_set():
+            self.cancel()
+            with anyio.move_on_after(RELEASE_S):
+                await self.done.wait()
+        return self.done.is_set()
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                self.result = await self._call()
+        except BaseException as raised:
+            self.error = own_error(raised)
+        finally:
+            self.done.set()
+            self._over(self)
+
+
+class Errands:
+    """Each goes on in a task of its own. `failed` is called with what one raises, unless it cancelled itself."""
+
+    __slots__ = ("_failed", "_going")
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._going: tuple[Apart[Any], ...] = ()
+
+    def start(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Begin one; it may be left behind at the end of the run if it does not end."""
+        self._going = (*self._going, Apart(call, over=self._is_over))
+
+    async def end(self) -> None:
+        """Cancel those that go on, and wait until they have ended or are left behind."""
+        going = self._going
+        for errand in going:
+            errand.cancel()
+        for errand in going:
+            await errand.released(0)
+
+    def _is_over(self, errand: Apart[Any]) -> None:
+        self._going = tuple(one for one in self._going if one is not errand)
+        if errand.error is not None and not isinstance(errand.error, SelfCancelledError):
+            self._failed(errand.error)

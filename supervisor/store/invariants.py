@@ -1,0 +1,241 @@
+"""What every store says when it refuses a claim, an append or an answer."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies.errors import Violation
+from proctor.policies.events import (
+    RunCancelled,
+    ToolApprovalDenied,
+    ToolApprovalExpired,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+)
+from proctor.policies.events.calls import ToolCall, input_digest
+from proctor.policies.policy import SCOPES
+
+from ..errors import StoreError
+from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Cancel, RunInfo
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from proctor.policies.events import ApprovalEvent, Event
+
+    from ..ports.store import Store
+    from ..ports.stored_types import ApprovalState, Owner, StoredApproval
+
+
+_SAME = {*ApprovalRequest.__struct_fields__} & {*ToolApprovalRequested.__struct_fields__} - {
+    "input_digest",
+    "violations",
+}
+"""What a request and its record have under one name, the same in both."""
+
+
+def state_after(event: ApprovalEvent) -> ApprovalState:
+    """What an event makes of its approval."""
+    match event:
+        case ToolApprovalGranted():
+            return "granted"
+        case ToolApprovalDenied():
+            return "denied"
+        case ToolApprovalExpired():
+            return "withdrawn" if event.withdrawn else "expired"
+    return "requested"
+
+
+def asks(event: ApprovalEvent) -> TypeGuard[ToolApprovalRequested]:
+    """Whether an event asks for an approval that can be answered."""
+    return isinstance(event, ToolApprovalRequested) and bool(event.input_digest)
+
+
+def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
+    """The approval after an event that closes it; the answer it took before stands where the event repeats it."""
+    state, answer = state_after(event), approval.answer
+    if event.by is None:
+        answer = None
+    elif answer is None or state != approval.state:
+        answer = ApprovalAnswer(granted=state == "granted", by=event.by, reason=event.reason)
+    return replace(approval, state=state, answer=answer, answered_at=event.at, recorded=True)
+
+
+def outlives(approval: StoredApproval, end: Event) -> bool:
+    """Whether an approval that waits goes on waiting when its run has ended so: where the run was ended to ask."""
+    return approval.request.ran or (isinstance(end, RunCancelled) and not approval.request.held)
+
+
+def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
+    """Why an answer does not count: who gives it, or how much it would cover; None where it counts."""
+    allowed = request.approvers
+    if allowed is not None and given.by not in allowed and not any(f"@{group}" in allowed for group in given.groups):
+        return f"`{given.by}` may not answer; these may: {', '.join(allowed) or 'nobody'}"
+    if request.started_by == "":
+        return "who started the run may not answer it, and is not known: give its context a `user`"
+    if request.started_by is not None and request.started_by == given.by:
+        return f"`{given.by}` started the run; somebody else must answer"
+    if given.granted and SCOPES.index(given.scope) > SCOPES.index(request.scope):
+        return f"a yes may cover `{request.scope}` at most here, not `{given.scope}`"
+    return None
+
+
+def same_input(request: ApprovalRequest, digest: str | None) -> bool:
+    """Whether an answer is for the input that was shown; one that names no input answers what was shown."""
+    return digest is None or digest == request.input_digest
+
+
+def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
+    """What an approver is shown of a recorded request, `call` where more of it is known than the request says."""
+    return ApprovalRequest(
+        **{name: getattr(event, name) for name in _SAME},
+        call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
+        input_digest=event.input_digest or input_digest(event.tool_input),
+        violations=_violations(event),
+        requested_at=event.at,
+    )
+
+
+def _violations(event: ToolApprovalRequested) -> tuple[Violation, ...]:
+    try:
+        return msgspec.convert(event.violations, tuple[Violation, ...])
+    except msgspec.ValidationError:  # written by another version: the request says what it is about all the same
+        return ()
+
+
+def fenced(run_id: str, owner: Owner | None) -> StoreError:
+    """An append to a run that another epoch has claimed."""
+    whose = f"is {owner}'s" if owner is not None else "is nobody's"
+    return StoreError(f"run `{run_id}` {whose}, not yours: nothing more is recorded of it from here", kind="fenced")
+
+
+def no_owner(epoch: int) -> StoreError:
+    """An epoch that the store gave to nobody, or whose owner has left."""
+    return StoreError(f"no owner has epoch {epoch}; register first", kind="fenced")
+
+
+def no_run(run_id: str) -> StoreError:
+    """A run that was never registered."""
+    return StoreError(f"there is no run `{run_id}`; create it first", kind="no_run")
+
+
+def run_over(run_id: str, status: str) -> StoreError:
+    """A run that has ended."""
+    return StoreError(f"run `{run_id}` is over: it is {status}", kind="run_over")
+
+
+def started(run_id: str) -> StoreError:
+    """A run that went on already when somebody wanted to start it."""
+    return StoreError(
+        f"run `{run_id}` was started before and its owner is gone: `proctor reap` ends it", kind="started"
+    )
+
+
+def claimed(run_id: str, owner: Owner) -> StoreError:
+    """A run with an owner that is there."""
+    return StoreError(f"run `{run_id}` has an owner that is alive: {owner}", kind="claimed")
+
+
+def session_busy(session_id: str, run_id: str, owner: Owner) -> StoreError:
+    """A session with another run that is not over."""
+    whose = "its owner is gone: `proctor reap` ends it" if owner.gone else f"it is {owner}'s"
+    return StoreError(
+        f"session `{session_id}` already has a run that is not over: `{run_id}`, and {whose}", kind="session_busy"
+    )
+
+
+def no_approval(approval_id: str) -> StoreError:
+    """An approval that nobody asked for."""
+    return StoreError(f"there is no approval `{approval_id}`", kind="no_approval")
+
+
+def check_answerable(approval: StoredApproval, given: ApprovalAnswer) -> None:
+    """Raises StoreError for an approval that takes no answer any more, or not this one: to another input, by somebody
+    who may not answer, for more than a yes may cover.
+    """
+    name = f"approval `{approval.request.approval_id}`"
+    if approval.state != "requested":
+        raise StoreError(f"{name} is closed: {how_closed(approval)}", kind="answered")
+    if not same_input(approval.request, given.input_digest):
+        raise StoreError(f"{name} was requested with another input than the one answered", kind="other_input")
+    if (why := objection(approval.request, given)) is not None:
+        raise StoreError(f"{name} takes no such answer: {why}", kind="not_allowed")
+
+
+def how_closed(approval: StoredApproval) -> str:
+    """How an approval was closed: by whom and when."""
+    by = f" by `{approval.answer.by}`" if approval.answer is not None else ""
+    at = f" at {approval.answered_at:%Y-%m-%d %H:%M:%S} UTC" if approval.answered_at is not None else ""
+    return f"{approval.state}{by}{at}"
+
+
+AGAIN = "again"
+"""The field of a run's spec that says whether another goes on where it is lost: how often (`times`), and what the
+agent is told then where it had begun (`prompt`).
+"""
+
+
+def next_of(run: RunInfo) -> RunInfo | None:
+    """The run that goes on where this one was lost; None where its spec asks for none, or for no more."""
+    again = run.spec.get(AGAIN, {})
+    if again.get("times", 0) < 1:
+        return None
+    count = again.get("count", 1) + 1
+    begun = {"prompt": again["prompt"]} if run.started_seq and again.get("prompt") else {}
+    counted = {**again, "times": again["times"] - 1, "count": count}
+    first = run.run_id if count == 2 else run.run_id.rpartition(".")[0]
+    return RunInfo(
+        run_id=f"{first}.{count}",
+        session_id=run.session_id,
+        provider=run.provider,
+        spec={**run.spec, **begun, AGAIN: counted},
+        created_at=datetime.now(UTC),
+    )
+
+
+async def latest(store: Store, run: RunInfo) -> RunInfo:
+    """The last of the runs that went on with this one; itself where none did. Raises StoreError."""
+    while (following := await _stored_next(store, run)) is not None:
+        run = following
+    return run
+
+
+async def create_next(store: Store, run: RunInfo) -> None:
+    """Create what goes on with a lost run, once, unless somebody ordered that the run ends. Raises StoreError."""
+    following = next_of(run)
+    if following is None or await ordered_to_end(store, run):
+        return
+    try:
+        created = await store.create_run(following)
+    except StoreError as error:
+        if error.kind != "run_exists":
+            raise
+        stored = await _stored_next(store, run)
+        if stored is None:
+            return  # another run has the name
+        created = stored
+    order = await ordered_to_end(store, run)
+    if order is not None and order.number <= created.after:  # it came too early to concern the new run
+        await store.instruct(Cancel(scope="run", value=created.run_id, by=order.by, reason=order.reason, at=order.at))
+
+
+async def _stored_next(store: Store, run: RunInfo) -> RunInfo | None:
+    following = next_of(run)
+    stored = None if following is None else await store.run(following.run_id)
+    if following is None or stored is None or stored.session_id != run.session_id:
+        return None
+    return stored if stored.spec.get(AGAIN) == following.spec[AGAIN] else None
+
+
+async def ordered_to_end(store: Store, run: RunInfo) -> Cancel | None:
+    """Somebody's order that a run ends, given since it was created."""
+    for order in await store.instructions(after=run.after):
+        if isinstance(order, Cancel) and order.covers(
+            run_id=run.run_id, session_id=run.session_id, tenant=run.tenant, labels=run.labels
+        ):
+            return order
+    return None

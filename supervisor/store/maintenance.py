@@ -1,0 +1,332 @@
+"""How long the record is kept: sessions that ended long ago are removed, and what was removed stays accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.policies.errors import EventError
+from proctor.policies.events import RecordPruned
+from proctor.policies.events.codec import decode_event
+
+from ..arguments import check_store
+from ..errors import StoreError, UsageError
+from ..ports.stored_types import RunFilter, RunInfo
+from ..redaction import Redactor
+from .run_index import all_runs, closing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from proctor.policies.events import Event
+
+    from ..ports.store import Store
+
+
+_ENDED = frozenset(("completed", "failed", "cancelled"))
+
+
+class PruneReport(msgspec.Struct, kw_only=True):
+    """What pruning did, or would do.
+
+    Attributes:
+        sessions: How many sessions were removed.
+        runs: How many runs they had.
+        events: How many events they had.
+        kept_going_on: How many sessions of that age were kept because a run of them is not over.
+        kept_with_violations: How many were kept because a rule was broken in them.
+    """
+
+    sessions: int = 0
+    runs: int = 0
+    events: int = 0
+    kept_going_on: int = 0
+    kept_with_violations: int = 0
+
+
+async def prune(
+    store: Store,
+    *,
+    older_than: timedelta,
+    keep_violations: bool = False,
+    by: str = "",
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> PruneReport:
+    """Remove the sessions in which nothing was stored for a long time, and give the room back.
+
+    A session is removed as a whole, never while a run of it goes on. One event stays in its place, `record_pruned`,
+    so that no number is given twice; it cannot be resumed.
+
+    Args:
+        store: the store.
+        older_than: how long nothing was stored.
+        keep_violations: keep sessions in which a rule was broken.
+        by: who removes them; recorded.
+        dry_run: only say what would be removed.
+        now: the moment to count back from; the present one by default.
+
+    Raises:
+        UsageError: `older_than` is not a length of time.
+        StoreError: the store cannot be read or written.
+    """
+    check_store(store)
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise UsageError("`older_than` is a time, for example `timedelta(days=90)`")
+    cutoff = (now or datetime.now(UTC)) - older_than
+    reason = f"nothing was stored for more than {older_than}"
+    pruning = _Pruning(store, cutoff, keep_violations, None if dry_run else RecordPruned(by=by, reason=reason))
+    for session_id in await _candidates(store, cutoff):
+        await pruning.take(session_id)
+    if not dry_run:
+        await store.compact()
+    return pruning.report
+
+
+async def _candidates(store: Store, cutoff: datetime) -> list[str]:
+    """The sessions with a run that began before that moment and is over."""
+    where = RunFilter(until=cutoff, status=_ENDED)  # type: ignore[arg-type]
+    found = dict.fromkeys([run.session_id async for run in all_runs(store, where=where)])
+    return list(found)[::-1]
+
+
+class _Pruning:
+    """Removes sessions and counts them; without an `event` to be left it only counts."""
+
+    def __init__(self, store: Store, cutoff: datetime, keep_violations: bool, event: RecordPruned | None) -> None:
+        self._store = store
+        self._cutoff = cutoff
+        self._keep_violations = keep_violations
+        self._event = event
+        self.report = PruneReport()
+
+    async def take(self, session_id: str) -> None:
+        """Remove a session, unless something was stored in it since or it is to be kept."""
+        last = await _latest(self._store, session_id)
+        if last is None or last.at is None or last.at >= self._cutoff:
+            return
+        runs = [run async for run in all_runs(self._store, session_id=session_id)]
+        if any(run.status not in _ENDED for run in runs):
+            self.report.kept_going_on += 1
+        elif self._keep_violations and any(run.violations for run in runs):
+            self.report.kept_with_violations += 1
+        elif self._event is None:
+            self._count(len(runs), last.seq)
+        else:
+            await self._remove(msgspec.structs.replace(self._event, session_id=session_id), last.seq)
+
+    async def _remove(self, event: RecordPruned, last_seq: int) -> None:
+        event = msgspec.structs.replace(event, at=datetime.now(UTC))
+        left = await self._store.prune(event, up_to=last_seq)
+        if left is None:  # a run of it began meanwhile
+            self.report.kept_going_on += 1
+        else:
+            self._count(left.runs, left.events)
+
+    def _count(self, runs: int, events: int) -> None:
+        self.report.sessions += 1
+        self.report.runs += runs
+        self.report.events += events
+
+
+async def _latest(store: Store, session_id: str) -> Event | None:
+    async with closing(store.read(session_id, newest_first=True)) as events:
+        async for event in events:
+            return event
+    return None
+
+
+FORMAT = "proctor record 1"
+
+
+_BATCH = 500
+
+
+_MOST_READERS = 64
+"""Of sessions that are there already, whose events are read beside those that come."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Head(msgspec.Struct, frozen=True):
+    format: str
+    store: str = ""
+
+
+class _Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it was created; all else of it follows from its events."""
+
+    run_id: str
+    session_id: str
+    provider: str = ""
+    created_at: Any = None
+    spec: dict[str, Any] = {}
+
+
+class _Line(msgspec.Struct, frozen=True):
+    run: RunInfo | None = None
+    event: msgspec.Raw = msgspec.Raw()
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+_line = msgspec.json.Decoder(_Line).decode
+
+
+class ImportReport(msgspec.Struct, kw_only=True):
+    """What an import did.
+
+    Attributes:
+        runs: How many runs were stored.
+        events: How many events were stored.
+        already_there: How many events were there already.
+    """
+
+    runs: int = 0
+    events: int = 0
+    already_there: int = 0
+
+
+async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncGenerator[bytes, None]:
+    """The record of a store, or of one session, as lines: what it is, the runs in the order they were created, the
+    events in the order they were stored. What is stored meanwhile may be left out. Secrets are taken out of what runs
+    were created with: a run that waits to be started is not moved exactly.
+
+    Args:
+        store: the store whose record it is.
+        session_id: of this session only.
+    """
+    check_store(store)
+    redactor = Redactor()
+    place = await store.place()
+    yield _encode(_Head(format=FORMAT, store=str(place))) + b"\n"
+    run_ids = [run.run_id async for run in all_runs(store, session_id=session_id)]
+    for run_id in reversed(run_ids):
+        run = await store.run(run_id)
+        if run is not None:
+            yield b'{"run":' + _encode(redactor.redact(_Run(**_created(run)), run.session_id)) + b"}\n"
+    async with closing(store.log()) as entries:
+        async for entry in entries:
+            if entry.position > place.position:
+                return
+            if session_id in (None, entry.session_id):
+                yield b'{"event":' + entry.data + b"}\n"
+
+
+async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
+    """Store what `export_lines` gave. What is there already is left as it is, so an import that broke off can be done
+    again.
+
+    Args:
+        store: where it is to be.
+        lines: the lines, the first of which says what they are.
+
+    Raises:
+        UsageError: the lines are something else.
+        StoreError: a session of that id has another record (`conflict`), or it cannot be stored.
+    """
+    check_store(store)
+    async with aclosing(_Import(store)) as importing:
+        for number, line in enumerate(lines, 1):
+            try:
+                if number == 1:
+                    if _head(line).format != FORMAT:
+                        raise UsageError(f"line 1: this is not `{FORMAT}`; `proctor export` writes one")
+                elif line.strip():
+                    await importing.take(_line(line))
+            except (msgspec.DecodeError, EventError, UnicodeDecodeError, RecursionError) as error:
+                raise UsageError(f"line {number}: {error}") from None
+        await importing.flush()
+        return importing.report
+
+
+class _Import:
+    """Appends events in batches, in their order, under their own numbers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._batch: list[Event] = []
+        self._there: dict[str, int] = {}
+        self._readers: dict[str, AsyncIterator[Event]] = {}
+        self.report = ImportReport()
+
+    async def take(self, line: _Line) -> None:
+        """Take one line."""
+        if line.run is not None:
+            await self._create(line.run)
+        if data := bytes(line.event):
+            event = decode_event(data)
+            if event.seq > await self._last_seq(event.session_id):
+                self._batch.append(event)
+            else:
+                self.report.already_there += 1
+                await self._compare(event)
+            if len(self._batch) >= _BATCH:
+                await self.flush()
+
+    async def flush(self) -> None:
+        """Store what was taken."""
+        batch, self._batch = self._batch, []
+        for event, stored in zip(batch, await self._store.append(batch) if batch else (), strict=True):
+            if stored.seq != event.seq:
+                raise _conflict(event)
+        self.report.events += len(batch)
+
+    async def _create(self, run: RunInfo) -> None:
+        try:
+            await self._store.create_run(RunInfo(**_created(run)))
+        except StoreError as error:
+            if error.kind != "run_exists":
+                raise
+            stored = await self._store.run(run.run_id)
+            if stored is None or stored.session_id != run.session_id:
+                raise
+        else:
+            self.report.runs += 1
+
+    async def _last_seq(self, session_id: str) -> int:
+        if session_id not in self._there:
+            self._there[session_id] = await self._store.last_seq(session_id)
+        return self._there[session_id]
+
+    async def _compare(self, event: Event) -> None:
+        """Raises StoreError where another event is there; what was pruned is not there to be compared."""
+        reader = self._readers.pop(event.session_id, None)
+        stored = None if reader is None else await anext(reader, None)
+        if reader is None or stored is None or stored.seq != event.seq:
+            await _close(reader)
+            reader = self._store.read(event.session_id, after=event.seq - 1)
+            stored = await anext(reader, None)
+        self._readers[event.session_id] = reader
+        if len(self._readers) > _MOST_READERS:
+            await _close(self._readers.pop(next(iter(self._readers))))
+        if stored is not None and stored.seq == event.seq and stored != event:
+            raise _conflict(event)
+
+    async def aclose(self) -> None:
+        """Let the store's record go."""
+        for reader in self._readers.values():
+            await _close(reader)
+
+
+def _created(run: RunInfo) -> dict[str, Any]:
+    """What a run was created with."""
+    return {name: getattr(run, name) for name in _Run.__struct_fields__}
+
+
+async def _close(reader: AsyncIterator[Event] | None) -> None:
+    if isinstance(reader, AsyncGenerator):
+        await reader.aclose()
+
+
+def _conflict(event: Event) -> StoreError:
+    return StoreError(
+        f"event {event.seq} of session `{event.session_id}` is not the one stored here; import into another store",
+        kind="conflict",
+    )

@@ -1,0 +1,345 @@
+"""The in-memory Store: what a durable store promises, but for the time of one process and event loop."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from itertools import dropwhile, islice
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+
+from proctor.policies.events import TERMINAL
+
+from ..errors import StoreError
+from ..ports.stored_types import ANY_RUN, Place, StoreSize
+from . import invariants
+from .admission import stored_before, unit_start
+from .codec import from_record
+from .memory_ledger import Ledger
+from .memory_tables import Claims, Desk, Records, places
+from .run_index import meets, owners
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from proctor.policies.events import Event, RecordPruned
+
+    from ..ports.budget_ledger import BudgetInfo, Draw, Drawn
+    from ..ports.stored_types import (
+        ApprovalAnswer,
+        Block,
+        Cancel,
+        Instruction,
+        Lift,
+        LogEntry,
+        Owner,
+        RunFilter,
+        RunInfo,
+        SessionInfo,
+        StoredApproval,
+    )
+
+
+class Wakeups:
+    """Counts what was stored; `wait` returns once the count has moved on from a token."""
+
+    def __init__(self) -> None:
+        self._version = 1
+        self._waiting: list[anyio.Event] = []
+
+    def ring(self) -> None:
+        """Something was stored: wake everybody who waits."""
+        self._version += 1
+        waiting, self._waiting = self._waiting, []
+        for changed in waiting:
+            changed.set()
+
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Return the next token once something was stored since `token`, or the time is up."""
+        if token != self._version:
+            await anyio.lowlevel.checkpoint()
+            return self._version
+        changed = anyio.Event()
+        self._waiting.append(changed)
+        try:
+            with anyio.move_on_after(timeout_s):
+                await changed.wait()
+        finally:
+            if not changed.is_set():
+                self._waiting.remove(changed)
+        return self._version
+
+
+class MemoryStore:
+    """Keeps everything in this process. No method but `wait` suspends, so every append is one unit.
+
+    Records are kept encoded: what is read is what a durable store would give, and nobody shares state
+    with what was appended. `wall_clock` gives the time by which windows of budgets go, in seconds since the epoch.
+    """
+
+    def __init__(self, *, wall_clock: Callable[[], float] = time.time) -> None:
+        self._records = Records(self._noted)
+        self._sessions, self._runs = self._records.sessions, self._records.runs
+        self._id = uuid.uuid4().hex[:16]
+        self._claims = Claims(self._runs)
+        self._desk = Desk()
+        self._ledger = Ledger(lambda: round(wall_clock() * 1000), self._claims.holds)
+        self._wakeups = Wakeups()
+        self._closed = False
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        """Store events as one unit; see `Store.append`."""
+        self._check_open()
+        return self._append(events, epoch)
+
+    async def read(
+        self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[Event]:
+        """The stored events of a session with seq > after, in order; see `Store.read`."""
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None:
+            return
+        for n in places(session.data, after, newest_first):
+            data = session.data[n]
+            if data and (run_id is None or session.run_ids[n] == run_id):
+                yield from_record(data, session_id=session_id, seq=n + 1)
+
+    async def log(
+        self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[LogEntry]:
+        """The stored events of all sessions; see `Store.log`."""
+        self._check_open()
+        for n in places(self._records.log, after, newest_first):
+            entry = self._records.entry(n)
+            if entry is not None and tenant in (None, entry.tenant):
+                yield entry
+
+    async def place(self) -> Place:
+        """After the latest stored event."""
+        self._check_open()
+        return Place(store_id=self._id, position=len(self._records.log))
+
+    async def last_seq(self, session_id: str) -> int:
+        """The seq of a session's latest event, 0 when it has none."""
+        self._check_open()
+        return self._records.last_seq(session_id)
+
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+        """Register a run before it starts; see `Store.create_run`. Raises StoreError."""
+        self._check_open()
+        if not run.run_id or not run.session_id:
+            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
+        if run.run_id in self._runs:
+            raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+        if epoch:
+            self._claims.check(run, epoch)
+        tenant, labels = owners(run.spec)
+        stored = msgspec.structs.replace(
+            run, owner=None, after=self._desk.last_instruction, tenant=tenant, labels=labels
+        )
+        self._runs[run.run_id] = stored
+        self._records.session(run.session_id)
+        if epoch:
+            self._claims.claim(run, epoch)
+        self._wakeups.ring()
+        return self._claims.shown(stored)
+
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+        """Make an owner the only writer of a run; see `Store.claim_run`."""
+        self._check_open()
+        run = self._runs.get(run_id)
+        if run is None:
+            raise invariants.no_run(run_id)
+        self._claims.check(run, epoch, lost=lost)
+        attempts = self._claims.shown(run).attempts_with(epoch, lost=lost)
+        self._claims.claim(run, epoch)
+        self._runs[run_id] = run = msgspec.structs.replace(run, attempts=attempts)
+        self._wakeups.ring()
+        return self._claims.shown(run)
+
+    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
+        """Let an owner in; returns it with its epoch."""
+        self._check_open()
+        return self._claims.register(msgspec.structs.replace(owner, after=self._desk.last_instruction), lease_s)
+
+    async def renew(self, epoch: int, *, lease_s: float) -> None:
+        """Put the end of an owner's lease off; see `Store.renew`."""
+        self._check_open()
+        self._claims.renew(epoch, lease_s)
+
+    async def release(self, epoch: int) -> None:
+        """The owner leaves; a run that it has not ended is lost."""
+        self._check_open()
+        self._claims.release(epoch)
+
+    async def lost_runs(self) -> list[RunInfo]:
+        """The runs whose owner is gone and that are not over; see `Store.lost_runs`."""
+        self._check_open()
+        return list(self._claims.lost())
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        """A run with its status as the stored events have it, or None."""
+        self._check_open()
+        run = self._runs.get(run_id)
+        return run and self._claims.shown(run)
+
+    async def runs(
+        self,
+        *,
+        limit: int = 100,
+        session_id: str | None = None,
+        before: str | None = None,
+        where: RunFilter = ANY_RUN,
+    ) -> list[RunInfo]:
+        """Newest first; see `Store.runs`."""
+        self._check_open()
+        newest_first: Iterator[RunInfo] = reversed(self._runs.values())
+        if before is not None:
+            newest_first = dropwhile(lambda run: run.run_id != before, newest_first)
+            next(newest_first, None)
+        shown = (self._claims.shown(run) for run in newest_first if session_id in (None, run.session_id))
+        return list(islice((run for run in shown if meets(run, where)), max(limit, 0)))
+
+    async def session(self, session_id: str) -> SessionInfo | None:
+        """A session, or None."""
+        self._check_open()
+        session = self._sessions.get(session_id)
+        if session is None:
+            return None
+        return msgspec.structs.replace(session.info, last_seq=len(session.data))
+
+    async def approvals(
+        self,
+        *,
+        waiting: bool = True,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[StoredApproval]:
+        """Approvals, in the order they were requested; see `Store.approvals`."""
+        self._check_open()
+        return self._desk.approvals(waiting=waiting, run_id=run_id, session_id=session_id, after=after, limit=limit)
+
+    async def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval, or None."""
+        self._check_open()
+        return self._desk.approval(approval_id)
+
+    async def answer(
+        self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
+    ) -> StoredApproval:
+        """Answer an approval, if nobody has; see `Store.answer`."""
+        self._check_open()
+        answered = self._desk.answer(approval_id, given, at, instruct=event is None)
+        if event is not None:
+            self._append([event], 0)
+        self._wakeups.ring()
+        return self._desk.approval(approval_id) or answered
+
+    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
+        """Keep an order for the owners of runs; returns its number."""
+        self._check_open()
+        number = self._desk.instruct(instruction)
+        self._wakeups.ring()
+        return number
+
+    async def blocks(self) -> list[Block]:
+        """What blocks starts and was not lifted, oldest first."""
+        self._check_open()
+        return list(self._desk.blocks)
+
+    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+        """Orders and answers with a number > after, in order."""
+        self._check_open()
+        return self._desk.instructions(after)
+
+    async def last_instruction(self) -> int:
+        """The number of the latest, 0 when there is none."""
+        self._check_open()
+        return self._desk.last_instruction
+
+    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
+        """Draw on shared budgets; see `Store.reserve`."""
+        self._check_open()
+        self._claims.check_drawing(run_id, epoch)
+        return self._ledger.reserve(run_id, draws, epoch)
+
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
+        """A run draws no more; see `Store.settle`."""
+        self._check_open()
+        self._claims.check_drawing(run_id, epoch)
+        return self._ledger.settle(run_id, used, epoch)
+
+    async def budgets(self) -> list[BudgetInfo]:
+        """The shared budgets that were drawn on, by name and key."""
+        self._check_open()
+        return list(self._ledger.budgets())
+
+    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+        """Remove the record of a session; see `Store.prune`."""
+        self._check_open()
+        left = self._records.prune(event, up_to)
+        if left is not None:
+            self._desk.forget(event.session_id)
+            self._wakeups.ring()
+        return left
+
+    async def size(self) -> StoreSize:
+        """How much is stored; see `Store.size`."""
+        self._check_open()
+        kept = [data for session in self._sessions.values() for data in session.data if data]
+        return StoreSize(
+            sessions=len(self._sessions),
+            runs=dict(Counter(run.status for run in self._runs.values())),
+            events=len(kept),
+            bytes=sum(map(len, kept)),
+        )
+
+    async def compact(self) -> None:
+        """There is nothing to give back."""
+        self._check_open()
+
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Return when something was stored since `token` or the time is up; see `Store.wait`."""
+        self._check_open()
+        return await self._wakeups.wait(token, timeout_s)
+
+    async def aclose(self) -> None:
+        """Refuse everything from now on; all waiters are released."""
+        self._closed = True
+        self._wakeups.ring()
+
+    async def __aenter__(self) -> MemoryStore:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("the store is closed", kind="closed")
+
+    def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
+        start = unit_start(events) if events else 0
+        again: list[Event | None] = []
+        if 0 < start <= self._records.last_seq(events[0].session_id):
+            self._claims.check_fence(events[0].run_id, epoch)
+            before = self._records.of_run(events[0].session_id, events[0].run_id, start)
+            again = stored_before(events, before, epoch=epoch)
+            events = [event for event, one in zip(events, again, strict=True) if one is None]
+        stored, news = self._records.append(events, lambda run_id: self._claims.check_fence(run_id, epoch))
+        if news:
+            self._wakeups.ring()
+        new = iter(stored)
+        return [one or next(new) for one in again] or stored
+
+    def _noted(self, event: Event) -> None:
+        self._desk.note(event)
+        if isinstance(event, TERMINAL):
+            self._claims.over(event)

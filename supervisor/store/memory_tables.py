@@ -1,0 +1,508 @@
+"""The events of a store in memory, encoded, and the lines of sessions and runs that follow from them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import anyio
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies.events import TERMINAL, ApprovalEvent, RecordPruned, SessionEvent
+
+from ..ports.processes import is_gone
+from ..ports.stored_types import GOING_ON, AnswerGiven, Block, Lift, LogEntry, RunInfo, SessionInfo, StoredApproval
+from . import invariants
+from .admission import AFTER_THE_END, CALLS, CallsInFlight
+from .codec import NEWS, SIZE, from_record, head_below, lines_of, links, root, status_after, to_record
+from .invariants import asks, check_answerable, closed, no_approval, outlives, shown
+from .run_index import COUNTED, RunTally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from proctor.policies.events import Event
+
+    from ..ports.stored_types import ApprovalAnswer, Cancel, Instruction, Owner
+
+
+def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
+    """The indexes after the first `after`; what is stored meanwhile comes too, unless the newest come first."""
+    if newest_first:
+        yield from range(len(kept) - 1, max(after, 0) - 1, -1)
+        return
+    n = max(after, 0)
+    while n < len(kept):
+        yield n
+        n += 1
+
+
+class SessionRecords:
+    """One session's records: `data[n]`, `run_ids[n]` and `places[n]`, its index in the log, belong to seq n + 1."""
+
+    __slots__ = ("_digests", "data", "info", "places", "run_ids", "seq_of")
+
+    def __init__(self, session_id: str) -> None:
+        self.info = SessionInfo(session_id=session_id)
+        self.data: list[bytes] = []  # empty: pruned
+        self.run_ids: list[str] = []
+        self.places = array("q")
+        self._digests = bytearray()
+        self.seq_of: dict[str, int] = {}
+
+    def add(self, data: Sequence[bytes], run_id: str, place: int) -> None:
+        """The session's next records, of one run; `place` is that of the first."""
+        self.data += data
+        self.run_ids += [run_id] * len(data)
+        self.places.extend(range(place, place + len(data)))
+
+    def digest(self, seq: int) -> bytes:
+        """What the record of that seq is chained with; made when it is first asked for, as most never are."""
+        made = len(self._digests) // SIZE
+        if made < seq:
+            before = self.digest(made) if made else root(self.info.session_id)
+            for digest in links(before, self.data[made:seq]):
+                self._digests += digest
+        return bytes(self._digests[(seq - 1) * SIZE : seq * SIZE])
+
+    def leave_out(self, count: int) -> None:
+        """The first so many records are pruned."""
+        self.data[:count] = [b""] * count
+        self.run_ids[:count] = [""] * count
+        self.seq_of.clear()
+
+    def begin_after(self, seq: int, head: bytes) -> None:
+        """The records up to that seq are pruned elsewhere; `head` is what the last of them was chained with."""
+        self.leave_out(seq)
+        self.places = array("q", [-1] * seq)
+        self._digests = bytearray(SIZE * (seq - 1)) + head
+
+    def note(self, event: Event) -> None:
+        """Let the session's own line follow from an event."""
+        info = self.info
+        found = event.provider_session_id if isinstance(event, SessionEvent) else None
+        if (event.provider and not info.provider) or (found and found != info.provider_session_id):
+            self.info = msgspec.structs.replace(
+                info,
+                provider=info.provider or event.provider,
+                provider_session_id=found or info.provider_session_id,
+            )
+
+
+class _Stretch:
+    """New events one after another that have the same run, session and provider: their lines, and those of them
+    that change more than the record, the first among them.
+    """
+
+    __slots__ = ("data", "notable", "run_id")
+
+    def __init__(self, run_id: str, first: Event) -> None:
+        self.run_id = run_id
+        self.data: list[bytes] = []
+        self.notable = [first]
+
+
+NOTABLE = NEWS | COUNTED
+"""What changes the line of a session, a run or an approval."""
+
+
+class _Admission:
+    """What one append may add to runs, held to what they have."""
+
+    __slots__ = ("_before", "_runs", "calls", "ended")
+
+    def __init__(self, runs: Mapping[str, RunInfo], before: Mapping[str, CallsInFlight]) -> None:
+        self._runs = runs
+        self._before = before
+        self.calls: dict[str, CallsInFlight] = {}
+        self.ended: dict[str, str] = {}
+
+    def check(self, event: Event) -> None:
+        """Raises StoreError for what comes after a run's end, and for a second start of a call."""
+        run_id, kind = event.run_id, type(event)
+        run = self._runs.get(run_id)
+        status = self.ended.get(run_id) or ("created" if run is None else run.status)
+        if status not in GOING_ON and kind not in AFTER_THE_END:
+            raise invariants.run_over(run_id, status)
+        if kind in CALLS:
+            if run_id not in self.calls:
+                self.calls[run_id] = CallsInFlight(self._before[run_id].text if run_id in self._before else "")
+            self.calls[run_id].observe(event)
+        elif kind in TERMINAL:
+            self.ended[run_id] = status_after(event)
+
+
+class Records:
+    """Sessions and runs by id, and the log of all events.
+
+    `noted` is called with each event that ends a run or is about an approval.
+    """
+
+    def __init__(self, noted: Callable[[Event], None]) -> None:
+        self.sessions: dict[str, SessionRecords] = {}
+        self.runs: dict[str, RunInfo] = {}
+        self.log: list[SessionRecords] = []
+        self._calls: dict[str, CallsInFlight] = {}
+        self._noted = noted
+
+    def append(self, events: Sequence[Event], check: Callable[[str], None]) -> tuple[list[Event], bool]:
+        """Store events as one unit; gives them as they are stored, and whether any is new.
+
+        `check(run_id)` raises for a run whose events are refused.
+        """
+        result: list[Event] = []
+        stretches: list[_Stretch] = []
+        next_seq: dict[str, int] = {}
+        new_ids: dict[tuple[str, str], Event] = {}
+        run_id = session_id = provider = None
+        stretch: _Stretch | None = None
+        admission = _Admission(self.runs, self._calls)
+        for event, line in zip(events, lines_of(events), strict=True):
+            if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
+                if event.run_id and event.run_id is not run_id:
+                    check(event.run_id)
+                run_id, session_id, provider = event.run_id, event.session_id, event.provider
+                stretch = None
+            event_id = event.event_id
+            if event_id and (earlier := self._stored(event) or new_ids.get((session_id, event_id))) is not None:
+                result.append(earlier)
+                continue
+            seq = next_seq.get(session_id) or self._next_seq(event)
+            stored, data = to_record(event, seq, line)
+            if run_id:
+                admission.check(stored)
+            next_seq[session_id] = seq + 1
+            if stretch is None:
+                stretch = _Stretch(run_id, stored)
+                stretches.append(stretch)
+            elif event_id or type(stored) in NOTABLE:
+                stretch.notable.append(stored)
+            stretch.data.append(data)
+            if event_id:
+                new_ids[session_id, event_id] = stored
+            result.append(stored)
+        for stretch in stretches:
+            self._keep(stretch)
+        self._calls |= admission.calls
+        for ended in admission.ended:
+            self._calls.pop(ended, None)
+        return result, bool(stretches)
+
+    def _next_seq(self, event: Event) -> int:
+        last = self.last_seq(event.session_id)
+        return event.seq if not last and isinstance(event, RecordPruned) and event.seq > 0 else last + 1
+
+    def prune(self, event: RecordPruned, up_to: int) -> RecordPruned | None:
+        """See `Store.prune`."""
+        session = self.sessions.get(event.session_id)
+        runs = [run for run in self.runs.values() if run.session_id == event.session_id]
+        if session is None or len(session.data) != up_to or any(run.status in GOING_ON for run in runs):
+            return None
+        kept = [n for n, data in enumerate(session.data) if data]
+        left = msgspec.structs.replace(
+            event,
+            first_seq=kept[0] + 1,
+            last_seq=up_to,
+            events=len(kept),
+            runs=len(runs),
+            violations=sum(run.violations for run in runs),
+            head=session.digest(up_to).hex(),
+        )
+        [stored], _ = self.append([left], lambda run_id: None)
+        session.leave_out(up_to)
+        for run in runs:
+            del self.runs[run.run_id]
+        assert isinstance(stored, RecordPruned)
+        return stored
+
+    def last_seq(self, session_id: str) -> int:
+        """The seq of a session's latest event, 0 when it has none."""
+        session = self.sessions.get(session_id)
+        return len(session.data) if session is not None else 0
+
+    def of_run(self, session_id: str, run_id: str, start: int) -> Iterator[Event]:
+        """The events of a run from a seq on."""
+        session = self.sessions.get(session_id)
+        for n in range(start - 1, len(session.data) if session is not None else 0):
+            if session is not None and session.data[n] and session.run_ids[n] == run_id:
+                yield from_record(session.data[n], session_id=session_id, seq=n + 1)
+
+    def session(self, session_id: str) -> SessionRecords:
+        """A session, made if need be."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            session = self.sessions[session_id] = SessionRecords(session_id)
+        return session
+
+    def entry(self, n: int) -> LogEntry | None:
+        """The event at that index of the log; None for one that was pruned."""
+        session = self.log[n]
+        seq = bisect(session.places, n)
+        data = session.data[seq - 1]
+        if not data:
+            return None
+        run = self.runs.get(session.run_ids[seq - 1])
+        return LogEntry(
+            position=n + 1,
+            session_id=session.info.session_id,
+            run_id=session.run_ids[seq - 1],
+            seq=seq,
+            tenant=None if run is None else run.tenant,
+            data=data,
+            digest=session.digest(seq),
+        )
+
+    def _stored(self, event: Event) -> Event | None:
+        session = self.sessions.get(event.session_id)
+        if session is None:
+            return None
+        seq = session.seq_of.get(event.event_id)
+        if seq is None:
+            return None
+        return from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
+
+    def _keep(self, stretch: _Stretch) -> None:
+        first, run_id = stretch.notable[0], stretch.run_id
+        session = self._note(first)
+        if not session.data and first.seq > 1:
+            session.begin_after(first.seq - 1, head_below(first, root(first.session_id)))
+        session.add(stretch.data, run_id, len(self.log))
+        self.log += [session] * len(stretch.data)
+        tally: RunTally | None = None
+        for event in stretch.notable:
+            if event is not first and type(event) in NEWS:
+                self._note(event)
+            if event.event_id:
+                session.seq_of[event.event_id] = event.seq
+            if run_id and type(event) in COUNTED:
+                tally = tally or RunTally()
+                tally.take(event)
+        if tally is not None:
+            self.runs[run_id] = tally.applied(self.runs[run_id])
+
+    def _note(self, event: Event) -> SessionRecords:
+        """The session of an event, after its line and that of its run have followed from it."""
+        session = self.session(event.session_id)
+        session.note(event)
+        if event.run_id:
+            self._note_run(event)
+        if isinstance(event, (ApprovalEvent, *TERMINAL)):
+            self._noted(event)
+        return session
+
+    def _note_run(self, event: Event) -> None:
+        run = self.runs.get(event.run_id)
+        if run is None:
+            run = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
+        elif run.status not in GOING_ON:
+            return
+        status = status_after(event)
+        provider = run.provider or event.provider
+        if status != run.status or provider != run.provider:
+            run = msgspec.structs.replace(run, status=status, provider=provider)
+        self.runs[event.run_id] = run
+
+
+class Claims:
+    """Owners by epoch, and the epoch of each run; time is the event loop's, so it is virtual where that is.
+
+    Args:
+        runs: every run of the store, with its status as the events have it.
+    """
+
+    def __init__(self, runs: Mapping[str, RunInfo]) -> None:
+        self._runs = runs
+        self._owners: dict[int, Owner] = {}
+        self._until: dict[int, float] = {}
+        self._epochs: dict[str, int] = {}
+        self._open: dict[str, str] = {}  # the claimed run of each session, while it is not over
+
+    def register(self, owner: Owner, lease_s: float) -> Owner:
+        """Let an owner in."""
+        new = replace(owner, epoch=len(self._owners) + 1, gone=False)
+        self._owners[new.epoch] = new
+        self._until[new.epoch] = anyio.current_time() + lease_s
+        return new
+
+    def renew(self, epoch: int, lease_s: float) -> None:
+        """Put the end of a lease off. Raises StoreError for one that was released, or never was."""
+        if epoch not in self._until:
+            raise invariants.no_owner(epoch)
+        self._until[epoch] = anyio.current_time() + lease_s
+
+    def release(self, epoch: int) -> None:
+        """The owner is gone from now on."""
+        self._until.pop(epoch, None)
+
+    def check_fence(self, run_id: str, epoch: int) -> None:
+        """Raises StoreError for events of a run that this epoch has not claimed."""
+        if self._epochs.get(run_id, 0) != epoch:
+            raise invariants.fenced(run_id, self._owner(run_id))
+
+    def check_drawing(self, run_id: str, epoch: int) -> None:
+        """Raises StoreError for a run that is not there, is over, or that this epoch has not claimed."""
+        run = self._runs.get(run_id)
+        if run is None:
+            raise invariants.no_run(run_id)
+        if run.status not in GOING_ON:
+            raise invariants.run_over(run_id, run.status)
+        self.check_fence(run_id, epoch)
+
+    def check(self, run: RunInfo, epoch: int, *, lost: bool = False) -> None:
+        """Raises StoreError where the run, its session or the owner does not let it be claimed."""
+        if run.status not in GOING_ON:
+            raise invariants.run_over(run.run_id, run.status)
+        owner = self._owner(run.run_id)
+        if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
+            raise invariants.claimed(run.run_id, owner)
+        if run.status == "running" and not lost:
+            raise invariants.started(run.run_id)
+        if not self._holds(epoch):
+            raise invariants.no_owner(epoch)
+        other = self._open.get(run.session_id, run.run_id)
+        owner = self._owner(other)
+        if other != run.run_id and owner and (not owner.gone or self._runs[other].status == "running"):
+            raise invariants.session_busy(run.session_id, other, owner)
+
+    def claim(self, run: RunInfo, epoch: int) -> None:
+        """Release what another owner had claimed of the session and never started."""
+        other = self._open.get(run.session_id)
+        if other is not None:
+            self._epochs.pop(other, None)
+        self._open[run.session_id] = run.run_id
+        self._epochs[run.run_id] = epoch
+
+    def holds(self, run_id: str, epoch: int) -> bool:
+        """Whether what a run set aside under an epoch counts: while it goes on, though its owner is gone; where it
+        never started, as long as that owner is there.
+        """
+        run = self._runs.get(run_id)
+        if run is None or not epoch:
+            return False
+        created = run.status == "created" and self._epochs.get(run_id, 0) == epoch and self._holds(epoch)
+        return run.status == "running" or created
+
+    def over(self, end: Event) -> None:
+        """A run has ended; its owner stays its owner, and its session is free."""
+        if self._open.get(end.session_id) == end.run_id:
+            del self._open[end.session_id]
+
+    def lost(self) -> Iterator[RunInfo]:
+        """The runs that are not over and whose owner is gone."""
+        lost = {run_id for run_id in self._open.values() if not self._holds(self._epochs[run_id])}
+        return (self.shown(run) for run in self._runs.values() if run.run_id in lost) if lost else iter(())
+
+    def shown(self, run: RunInfo) -> RunInfo:
+        """The run with its owner, and lost where that is gone."""
+        owner = self._owner(run.run_id)
+        if owner is None:
+            return run
+        lost = owner.gone and run.status == "running"
+        return replace(run, owner=owner, status="lost" if lost else run.status)
+
+    def _owner(self, run_id: str) -> Owner | None:
+        epoch = self._epochs.get(run_id, 0)
+        return replace(self._owners[epoch], gone=not self._holds(epoch)) if epoch else None
+
+    def _holds(self, epoch: int) -> bool:
+        until = self._until.get(epoch)
+        return until is not None and anyio.current_time() < until and not is_gone(self._owners[epoch])
+
+
+class Desk:
+    """Approvals in the order they were requested, and instructions in the order they came."""
+
+    def __init__(self) -> None:
+        self._approvals: dict[str, StoredApproval] = {}
+        self._count = 0
+        self._waiting: dict[str, set[str]] = {}
+        self._instructions: list[Instruction] = []
+        self.blocks: list[Block] = []
+
+    def note(self, event: Event) -> None:
+        """Let approvals follow from an event that was stored."""
+        if isinstance(event, ApprovalEvent):
+            stored = self._approvals.get(event.approval_id)
+            if stored is None and asks(event):
+                self._count += 1
+                self._approvals[event.approval_id] = StoredApproval(request=shown(event), number=self._count)
+                self._waiting.setdefault(event.run_id, set()).add(event.approval_id)
+            elif stored is not None and event.type != "tool_approval_requested":
+                self._keep(closed(stored, event))
+        elif isinstance(event, TERMINAL):
+            for approval_id in self._waiting.pop(event.run_id, ()):
+                stored = self._approvals[approval_id]
+                if stored.state == "requested" and not outlives(stored, event):
+                    self._approvals[approval_id] = replace(
+                        stored, state="withdrawn", answered_at=event.at, recorded=True
+                    )
+
+    def forget(self, session_id: str) -> None:
+        """The session's record was removed, and what was asked in it."""
+        for approval_id, stored in list(self._approvals.items()):
+            if stored.request.session_id == session_id:
+                del self._approvals[approval_id]
+                self._waiting.get(stored.request.run_id, set()).discard(approval_id)
+
+    def answer(self, approval_id: str, given: ApprovalAnswer, at: datetime, *, instruct: bool) -> StoredApproval:
+        """Take an answer, if it is the first; see `Store.answer`."""
+        stored = self._approvals.get(approval_id)
+        if stored is None:
+            raise no_approval(approval_id)
+        check_answerable(stored, given)
+        state = "granted" if given.granted else "denied"
+        answered = replace(stored, state=state, answer=given, answered_at=at)
+        if instruct:
+            self._keep(answered)
+            run_id = stored.request.run_id
+            number = len(self._instructions) + 1
+            given_answer = AnswerGiven(run_id=run_id, approval_id=approval_id, answer=given, at=at, number=number)
+            self._instructions.append(given_answer)
+        return answered
+
+    def instruct(self, order: Cancel | Block | Lift) -> int:
+        """Keep an order; returns its number."""
+        number = len(self._instructions) + 1
+        order = replace(order, number=number)
+        self._instructions.append(order)
+        if isinstance(order, Block):
+            self.blocks.append(order)
+        elif isinstance(order, Lift):
+            self.blocks = [block for block in self.blocks if not order.lifts(block)]
+        return number
+
+    def instructions(self, after: int) -> list[Instruction]:
+        """Those with a number > after."""
+        return self._instructions[max(after, 0) :]
+
+    @property
+    def last_instruction(self) -> int:
+        """The number of the latest."""
+        return len(self._instructions)
+
+    def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval, or None."""
+        return self._approvals.get(approval_id)
+
+    def approvals(
+        self, *, waiting: bool, run_id: str | None, session_id: str | None, after: int, limit: int
+    ) -> list[StoredApproval]:
+        """See `Store.approvals`."""
+        found = (
+            approval
+            for approval in self._approvals.values()
+            if approval.number > after
+            and (not waiting or (approval.state == "requested" and not approval.request.ran))
+            and run_id in (None, approval.request.run_id)
+            and session_id in (None, approval.request.session_id)
+        )
+        return list(islice(found, max(limit, 0)))
+
+    def _keep(self, approval: StoredApproval) -> None:
+        request = approval.request
+        self._approvals[request.approval_id] = approval
+        self._waiting.get(request.run_id, set()).discard(request.approval_id)

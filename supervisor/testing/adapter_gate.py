@@ -1,0 +1,329 @@
+"""What every Adapter must do with its calls: ask first, run those allowed, and report the outcomes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import anyio
+
+from proctor.policies.events import (
+    ApprovalEvent,
+    BudgetReserved,
+    BudgetWarned,
+    PolicyViolated,
+    RunCompleted,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallDenied,
+    TurnStarted,
+)
+from proctor.policies.events.calls import ToolCall, tell_model_default
+
+from ..errors import UnknownSessionError
+from ..ports.adapter import Adapter, GateAnswer, Launch
+from .adapter_fixture import AdapterChecks, completed, ends_once, has_failed, mentions, terminals, total, ungated
+from .fakes import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    from proctor.policies.events import Event, ToolCallStarted
+
+    from .adapter_fixture import Agent, Answering, Driven
+
+
+_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, ToolCallDenied)
+
+
+class GatingChecks(AdapterChecks):
+    """Order, completeness, and the gate before the effect. Ungated calls are only reported."""
+
+    async def test_a_run_holds_its_calls_reports_them_in_order_and_ends_once(self) -> None:
+        """A call has no effect before its answer; then it runs once and has one outcome. The supervisor alone
+        sets ids, order and time of events, and records approvals, violations and denials.
+        """
+        files = ["alpha", "beta"]
+        agent = self.making(*files)
+
+        async def hold(call: ToolCall) -> GateAnswer:
+            self.processes()  # takes a while, in which an agent that does not wait would act
+            assert not [file for file in self.made() if mentions(call, file)]
+            return GateAnswer(allowed=True)
+
+        done = await self.run(agent, answer=hold)
+
+        assert done.error is None
+        assert self.made() == self.effects(*files)
+        assert [type(event) for event in terminals(done)] == [RunCompleted]
+        assert ends_once(done)
+        assert all((event.run_id, event.session_id, event.seq) == ("", "", 0) for event in done.events)
+        assert not any(isinstance(event, _OURS) for event in done.events)
+        self._assert_in_order(done, files)
+        gate = agent.adapter.capabilities.gate
+        assert (not done.proposed) if gate == "none" else (not ungated(done)), f"the gate is `{gate}`"
+        if gate != "some":
+            self.saw(agent.adapter.capabilities, gate=gate)
+
+    async def test_what_runs_unasked_is_reported_when_it_begins(self) -> None:
+        """With the gate `some`, one call is held, and one that is not held is reported."""
+        agent = self.mixing("alpha")
+        if agent is None:
+            gate = self.making("alpha").adapter.capabilities.gate
+            if gate == "some":
+                self.lacking("mixing", declares=True)
+            return
+        done = await self.run(agent)
+
+        assert self.made() == self.effects("alpha")
+        began = ungated(done)
+        assert began
+        assert not {call.tool_call_id for call in began} & {call.id for call in done.proposed}
+        assert [len(done.outcomes(call.tool_call_id)) for call in began] == [1] * len(began)
+        assert [mentions(call, "alpha") for call in done.proposed] == [True]
+        self.saw(agent.adapter.capabilities, gate="some")
+
+    async def test_a_client_that_fails_says_so_once(self) -> None:
+        """By an error or by its last event, never by a completion."""
+        agent = self.failing()
+        if agent is None:
+            return self.lacking("failing")
+        assert has_failed(await self.run(agent))
+
+    async def test_a_call_that_fails_is_told_as_failed_once(self) -> None:
+        """It is never reported as completed, and never left without an outcome."""
+        agent = self.erring()
+        if agent is None:
+            return self.lacking("erring")
+        done = await self.run(agent)
+
+        begun = [call.id for call in done.proposed] or [call.tool_call_id for call in ungated(done)]
+        assert begun
+        assert [[each.type for each in done.outcomes(call_id)] for call_id in begun] == [["tool_call_failed"]] * len(
+            begun
+        )
+        assert ends_once(done)
+
+    def _assert_in_order(self, done: Driven, files: list[str]) -> None:
+        """A call for each file, in their order, with unique ids and rising turns; each outcome after its call."""
+        begun: list[ToolCall | ToolCallStarted] = [*(done.proposed or ungated(done))]
+        ids = [call.id if isinstance(call, ToolCall) else call.tool_call_id for call in begun]
+        assert len(set(ids)) == len(ids)
+        turns = [call.turn for call in begun]
+        assert turns == sorted(turns)
+        if any(isinstance(event, TurnStarted) for event in done.events):
+            assert min(turns) > 0, "the adapter reports turns, and its calls say 0"
+        outcomes = [done.outcomes(call_id) for call_id in ids]
+        if self.all_or_nothing:  # calls stand beside the one that they are parts of
+            assert any(outcomes)
+        else:
+            assert [mentions(call, file) for call, file in zip(begun, files, strict=True)] == [True] * len(files)
+            assert [len(found) for found in outcomes] == [1] * len(files)
+        for call, found in zip(begun, outcomes, strict=True):
+            assert [outcome.type for outcome in found] in ([], ["tool_call_completed"])
+            assert all(done.log.index(call) < done.log.index(outcome) for outcome in found)
+        if len({call.turn for call in begun}) == len(begun) > 1:  # one call a response: each is over before the next
+            for found, later in zip(outcomes, begun[1:], strict=False):
+                assert all(done.log.index(outcome) < done.log.index(later) for outcome in found)
+
+
+class RefusingChecks(AdapterChecks):
+    """Refusals, and the pairing of calls with outcomes, for the calls that are proposed to the gate."""
+
+    async def test_a_refused_call_has_no_effect_and_no_outcome(self) -> None:
+        """The first is refused; whether the second still runs is what a refusal does to the turn."""
+        agent = self._asking("alpha", "beta")
+        if agent is None:
+            return
+        done = await self.run(agent, answer=_refusing(0))
+
+        assert ends_once(done)
+        assert done.outcomes(done.proposed[0].id) == []
+        assert "alpha" not in self.made()
+        went_on = bool(completed(done))
+        assert self.made() == (self.effects("beta") if went_on else [])
+        self.saw(agent.adapter.capabilities, deny_ends_turn=not went_on)
+
+    async def test_parallel_calls_are_asked_about_and_paired_with_their_outcomes(self) -> None:
+        """Of three siblings, the second is refused: the others run, unless one refusal refuses all."""
+        files = ["first", "second", "third"]
+        agent = self._asking(*files, together=True)
+        if agent is None:
+            return
+        done = await self.run(agent, answer=_refusing(1))
+
+        assert ends_once(done)
+        if not self.in_order:
+            files.sort(key=lambda file: [mentions(call, file) for call in done.proposed].index(True))
+        assert all(mentions(call, file) for call, file in zip(done.proposed, files, strict=False))
+        ran = [call.id in completed(done) for call in done.proposed]
+        assert self.made() == self.effects(*itertools.compress(files, ran))
+        assert done.outcomes(done.proposed[1].id) == []
+        assert max(len(done.outcomes(call.id)) for call in done.proposed) <= 1
+        if not (self.all_or_nothing or agent.adapter.capabilities.deny_ends_turn):
+            assert ran == [True, False, True]
+
+    async def test_after_a_stop_nothing_more_is_asked_or_runs(self) -> None:
+        """After a refusal that stops the agent, no other answer matters."""
+        agent = self._asking("alpha", "beta")
+        if agent is None:
+            return
+        done = await self.run(agent, answer=_refusing(0, stop=True))
+
+        assert len(done.proposed) == 1
+        _assert_nothing_ran(done, self.made())
+        assert len(terminals(done)) <= 1
+
+    async def test_a_gate_that_raises_permits_nothing_and_is_not_passed_over(self) -> None:
+        """Without an answer there is no permission, and the run does not end as if there had been one."""
+        agent = self._asking("alpha")
+        if agent is None:
+            return
+
+        async def broken(call: ToolCall) -> GateAnswer:
+            raise RuntimeError("no answer")
+
+        done = await self.run(agent, answer=broken)
+
+        _assert_nothing_ran(done, self.made())
+        assert ends_once(done)
+
+    async def test_an_input_of_the_gates_own_is_what_runs_or_nothing_does(self) -> None:
+        """The call never runs as it was requested."""
+        agent = self._asking("original")
+        if agent is None or not self.acts:
+            return
+
+        async def other(call: ToolCall) -> GateAnswer:
+            changed = _replaced(call.input, "original", "rewritten")
+            return GateAnswer(allowed=True, input=changed if changed != call.input else None)
+
+        done = await self.run(agent, answer=other)
+
+        assert ends_once(done)
+        rewritten = self.made() == ["rewritten"]
+        assert rewritten or self.made() == []
+        assert bool(completed(done)) is rewritten
+        self.saw(agent.adapter.capabilities, rewrite=rewritten)
+
+    def _asking(self, *files: str, together: bool = False) -> Agent | None:
+        agent = self.making(*files, together=together)
+        return None if agent.adapter.capabilities.gate == "none" else agent
+
+
+def _assert_nothing_ran(done: Driven, made: list[str]) -> None:
+    assert made == []
+    assert completed(done) == []
+    assert done.types[-1:] != ["run_completed"]
+
+
+def _refusing(n: int, *, stop: bool = False) -> Answering:
+    """A gate that refuses the n-th call it is asked for, from 0."""
+    counted = itertools.count()
+
+    async def answer(call: ToolCall) -> GateAnswer:
+        if next(counted) == n:
+            return GateAnswer(allowed=False, tell_model=tell_model_default(call.name), stop=stop)
+        return GateAnswer(allowed=True)
+
+    return answer
+
+
+def _replaced(value: Any, old: str, new: str) -> Any:
+    """The value with a word replaced in every text inside it."""
+    if isinstance(value, str):
+        return value.replace(old, new)
+    if isinstance(value, dict):
+        return {key: _replaced(item, old, new) for key, item in value.items()}
+    return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value
+
+
+class ShowingChecks(AdapterChecks):
+    """Each capability is shown to be exactly what is declared."""
+
+    def test_it_is_an_adapter_with_a_name(self) -> None:
+        """It has all that the port asks for."""
+        adapter = self.making("alpha").adapter
+
+        assert isinstance(adapter, Adapter)
+        assert adapter.name
+
+    async def test_usage_reports_add_up(self) -> None:
+        """Deltas and cumulative reports give the same totals, and come at the declared times."""
+        reporting = self.using()
+        if reporting is None:
+            self.saw(self.making("alpha").adapter.capabilities, usage="none", reports_cost=False)
+            return self.lacking("using")
+        agent, expected = reporting
+        done = await self.run(agent)
+
+        assert total(done) == expected
+        reports = [event for event in done.events if isinstance(event, TokenUsageUpdated)]
+        counting = [event for event in reports if event.input_tokens or event.output_tokens]
+        turns = [event for event in done.events if isinstance(event, TurnStarted)]
+        if agent.adapter.capabilities.usage == "per_turn" and len(turns) > 1:
+            first, last = done.log.index(counting[0]), done.log.index(turns[-1])
+            assert first < last, "declared `per_turn`, and nothing was reported before the last response"
+        kind: Literal["per_turn", "at_end"] = "per_turn" if len(counting) > 1 else "at_end"
+        costs = any(event.cost_usd is not None for event in reports)
+        self.saw(agent.adapter.capabilities, usage=kind if counting else "none", reports_cost=costs)
+
+    async def test_a_later_run_has_the_agents_own_session_again(self) -> None:
+        """And continues in it."""
+        agent = self.making("earlier")
+        if not agent.adapter.capabilities.resume:
+            return
+        sessions = _sessions((await self.run(agent)).events)
+        done = await self.run(self.making("later"), resume=sessions[0])
+
+        assert _sessions(done.events) == sessions
+        assert ends_once(done)
+        assert isinstance(done.events[-1], RunCompleted)
+        assert self.made() == self.effects("earlier", "later")
+        self.saw(agent.adapter.capabilities, resume=True)
+
+    async def test_a_session_that_the_agent_does_not_have_is_said_so_before_it_begins(self) -> None:
+        """Its conversation can then be told to a new session: nothing was done, and nothing is left running."""
+        agent = self.making("alpha")
+        if not agent.adapter.capabilities.resume:
+            return
+        opened = False
+        try:
+            with anyio.fail_after(PATIENCE_S):
+                await agent.adapter.prepare()
+                async with agent.adapter.open(_launch(agent, resume=self.nobodys_session)):
+                    opened = True
+        except UnknownSessionError:
+            assert not opened
+        else:
+            raise AssertionError("a session that there is not was opened")
+        assert self.made() == []
+        assert self.processes() == []
+
+    async def test_the_model_is_offered_what_could_be_called_or_everything(self) -> None:
+        """If the adapter narrows, a tool of which no call could be allowed is hidden."""
+        offering = self.offering()
+        if offering is None:
+            return self.lacking("offering", declares=self.making("alpha").adapter.capabilities.narrow)
+        agent, offered = offering
+
+        def without_hidden(tools: Sequence[str]) -> list[str]:
+            return [tool for tool in tools if tool != "hidden"]
+
+        await self.run(agent, narrow=without_hidden)
+
+        assert "kept" in offered
+        self.saw(agent.adapter.capabilities, narrow="hidden" not in offered)
+
+
+def _launch(agent: Agent, *, resume: str) -> Launch:
+    async def refuse(call: ToolCall) -> GateAnswer:
+        return GateAnswer(allowed=False, stop=True)
+
+    return Launch(run_id=f"run-{uuid4().hex}", session_id="s-1", prompt=agent.prompt, gate=refuse, resume=resume)
+
+
+def _sessions(events: list[Event]) -> list[str]:
+    return [e.provider_session_id for e in events if isinstance(e, SessionStarted) and e.provider_session_id]

@@ -1,0 +1,317 @@
+"""An agent in memory that follows its steps and keeps what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+
+from proctor.policies.events import TERMINAL, Event, RunCompleted, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.run_context import Capabilities
+
+from ..ports.adapter import LaunchOptions, Rung
+from ..ports.stored_types import ApprovalAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from typing import Final, TypeAlias
+
+    from anyio.streams.memory import MemoryObjectSendStream
+
+    from proctor.policies.policy import Policy
+
+    from ..ports.adapter import GateAnswer, Launch, Provider
+    from ..ports.stored_types import ApprovalRequest
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Propose one call. If it may run, it returns `output` or fails with `error`.
+
+    `ungated`: run it without asking the gate, like a client that cannot hold this call. `first` is
+    awaited before it asks, `meanwhile` while the call runs.
+    """
+
+    name: str
+    input: dict[str, Any] = {}
+    id: str = ""
+    turn: int = 0
+    output: Any = "done"
+    error: str | None = None
+    ungated: bool = False
+    first: Callable[[], Awaitable[object]] | None = None
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Propose several calls at once."""
+
+    asks: tuple[Ask, ...]
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Do nothing for some seconds, or until interrupted; without a number, for ever."""
+
+    seconds: float | None = None
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """Fail like a client: the stream of events raises this."""
+
+    error: Exception
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """End the stream of events without saying how it ended."""
+
+
+Step: TypeAlias = Event | Ask | Together | Pause | Crash | Stop
+
+
+class FakeAdapter:
+    """The in-memory twin of an Adapter.
+
+    Args:
+        steps: what every run of it does; it then completes with `output`, unless a step said how it ends.
+        gate: which calls it proposes to the gate; with `some` and `none`, calls that are not proposed run at once.
+        deaf: how many rungs of the ladder it ignores; the last one always ends it.
+        capabilities: more of what it can do.
+        unavailable: what `prepare` raises.
+        lacking: what `open` raises for a session that it is to resume.
+
+    After a run, `ran` has the calls that ran, `answers` the gate's answer to each call, `launches` how it was
+    started, `rungs` which rungs were taken, and `closed` how often a client was released.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step] = (),
+        *,
+        output: Any = "done",
+        gate: Any = "all",
+        deaf: int = 0,
+        rung_s: float = 1.0,
+        capabilities: Capabilities | None = None,
+        unavailable: Exception | None = None,
+        lacking: Exception | None = None,
+        name: str = "fake",
+    ) -> None:
+        self.steps = tuple(steps)
+        self.output = output
+        self.deaf = deaf
+        self.rung_s = rung_s
+        self._name = name
+        self._capabilities = capabilities or Capabilities(gate=gate, usage="per_turn")
+        self._unavailable = unavailable
+        self._lacking = lacking
+        self.ran: list[ToolCall] = []
+        self.answers: dict[str, GateAnswer] = {}
+        self.launches: list[Launch] = []
+        self.rungs: list[str] = []
+        self.compiled = 0
+        self.closed = 0
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def gated(self) -> bool:
+        """Whether calls are held at the gate."""
+        return self._capabilities.gate != "none"
+
+    async def prepare(self) -> None:
+        if self._unavailable is not None:
+            raise self._unavailable
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        self.compiled += 1
+        return LaunchOptions()
+
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
+        self.launches.append(launch)
+        return self._opened(launch)
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        try:
+            if self._lacking is not None and launch.resume is not None:
+                raise self._lacking
+            async with anyio.create_task_group() as tasks:
+                yield FakeProvider(self, launch, tasks.start_soon)
+                tasks.cancel_scope.cancel()
+        finally:
+            self.closed += 1
+
+
+_Item: TypeAlias = tuple[Event | Exception, anyio.Event]
+
+
+class _Mouth:
+    """Says something and waits until it was taken, so that what is asked next comes after it."""
+
+    def __init__(self, stream: MemoryObjectSendStream[_Item]) -> None:
+        self.stream = stream
+
+    async def say(self, item: Event | Exception) -> None:
+        taken = anyio.Event()
+        await self.stream.send((item, taken))
+        await taken.wait()
+
+
+class FakeProvider:
+    """One running session of a fake agent."""
+
+    def __init__(self, adapter: FakeAdapter, launch: Launch, spawn: Any) -> None:
+        self._adapter = adapter
+        self._launch = launch
+        self._spawn = spawn
+        self._scope = anyio.CancelScope()
+        self._calls = 0
+
+    async def events(self) -> AsyncIterator[Event]:
+        send, receive = anyio.create_memory_object_stream[_Item](0)
+        self._spawn(self._act, _Mouth(send))
+        with receive:
+            async for item, taken in receive:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+                taken.set()
+
+    def ladder(self) -> Sequence[Rung]:
+        names = ("interrupt", "terminate", "kill")
+        deaf = min(self._adapter.deaf, len(names) - 1)
+        return [
+            Rung(name=name, act=self._rung(name, heard=n >= deaf), bound_s=self._adapter.rung_s)
+            for n, name in enumerate(names)
+        ]
+
+    def _rung(self, name: str, *, heard: bool) -> Any:
+        async def act() -> dict[str, Any]:
+            self._adapter.rungs.append(name)
+            if heard:
+                self._scope.cancel()
+            return {"heard": heard}
+
+        return act
+
+    async def _act(self, mouth: _Mouth) -> None:
+        with mouth.stream, self._scope:
+            try:
+                for step in self._adapter.steps:
+                    if await self._step(step, mouth):
+                        return
+                await mouth.say(RunCompleted(output=self._adapter.output))
+            except anyio.BrokenResourceError:
+                return
+
+    async def _step(self, step: Step, mouth: _Mouth) -> bool:
+        """Do one step; says whether it was the last."""
+        match step:
+            case Ask():
+                return await self._ask(step, mouth)
+            case Together():
+                async with anyio.create_task_group() as tasks:
+                    for ask in step.asks:
+                        tasks.start_soon(self._ask, ask, mouth)
+            case Pause():
+                await (anyio.sleep_forever() if step.seconds is None else anyio.sleep(step.seconds))
+            case Crash():
+                await mouth.say(step.error)
+                return True
+            case Stop():
+                return True
+            case Event():
+                await mouth.say(step)
+                return isinstance(step, TERMINAL)
+        return False
+
+    async def _ask(self, ask: Ask, mouth: _Mouth) -> bool:
+        if ask.first is not None:
+            await ask.first()
+        self._calls += 1
+        call = ToolCall(id=ask.id or f"call-{self._calls}", name=ask.name, input=ask.input, turn=ask.turn)
+        if self._adapter.gated and not ask.ungated:
+            answer = await self._launch.gate(call)
+            self._adapter.answers[call.id] = answer
+            if not answer.allowed:
+                return answer.stop
+        else:
+            await mouth.say(
+                ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
+            )
+        self._adapter.ran.append(call)
+        if ask.meanwhile is not None:
+            await ask.meanwhile()
+        await mouth.say(_outcome(call, ask))
+        return False
+
+
+def _outcome(call: ToolCall, ask: Ask) -> Event:
+    if ask.error is not None:
+        return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=ask.error)
+    return ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=ask.output)
+
+
+class FakeApprover:
+    """Gives one answer to every request: yes, no, or (None) none; keeps what it was asked.
+
+    `error` is raised instead. `on_request` is called with each request before it is answered.
+    """
+
+    def __init__(
+        self,
+        granted: bool | None,
+        *,
+        by: str = "ana",
+        error: Exception | None = None,
+        on_request: Callable[[ApprovalRequest], object] | None = None,
+    ) -> None:
+        self.requests: list[ApprovalRequest] = []
+        self.first_asked = anyio.Event()
+        self._granted = granted
+        self._by = by
+        self._error = error
+        self._on_request = on_request
+
+    async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        self.requests.append(request)
+        self.first_asked.set()
+        if self._on_request is not None:
+            self._on_request(request)
+        if self._error is not None:
+            raise self._error
+        if self._granted is None:
+            return None
+        return ApprovalAnswer(granted=self._granted, by=self._by, input_digest=request.input_digest)
+
+
+class FakePublisher:
+    """Keeps the events it is handed; raises at the n-th, where `fails_at` says so."""
+
+    def __init__(self, *, fails_at: int | None = None) -> None:
+        self.events: list[Event] = []
+        self._fails_at = fails_at
+
+    def __call__(self, event: Event) -> None:
+        if self._fails_at is not None and len(self.events) + 1 >= self._fails_at:
+            raise RuntimeError("the publisher failed")
+        self.events.append(event)
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the events it got."""
+        return [event.type for event in self.events]
+
+
+PATIENCE_S: Final = 120
+"""Seconds. Nothing that works comes near it: it is no measure of speed."""

@@ -1,0 +1,101 @@
+"""What the tests of the Store port share: how a store is opened and queried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from proctor.policies.events import MessageReceived
+
+from ..errors import StoreError
+from ..store.memory_store import MemoryStore
+from .fakes import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from typing import Any
+
+    from proctor.policies.events import Event
+
+    from ..ports.store import Store
+    from ..ports.stored_types import RunInfo
+
+
+T = TypeVar("T")
+
+
+async def stored(store: Store, session_id: str, *, after: int = 0, run_id: str | None = None) -> list[Event]:
+    """All that `read` gives."""
+    return [event async for event in store.read(session_id, after=after, run_id=run_id)]
+
+
+def message(session_id: str, text: str, *, run_id: str = "", event_id: str = "") -> MessageReceived:
+    """An event as an adapter would report it."""
+    return MessageReceived(session_id=session_id, run_id=run_id, event_id=event_id, content=text)
+
+
+def texts(events: Sequence[Event]) -> list[Any]:
+    """The contents of messages."""
+    return [event.content for event in events if isinstance(event, MessageReceived)]
+
+
+async def kind_of_refusal(attempt: Any) -> str | None:
+    """The kind of the StoreError that awaiting raises, or None when it raises none."""
+    try:
+        await attempt
+    except StoreError as error:
+        return error.kind
+    return None
+
+
+async def at_once(work: Callable[[T], Coroutine[Any, Any, object]], each: Iterable[T]) -> None:
+    """Do something for each of these at the same time, in bounded time."""
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for one in each:
+                tasks.start_soon(work, one)
+
+
+async def run_of(store: Store, run_id: str) -> RunInfo:
+    """A run that exists."""
+    run = await store.run(run_id)
+    assert run is not None
+    return run
+
+
+async def status_of(store: Store, run_id: str) -> str:
+    """The status of a run that exists."""
+    return (await run_of(store, run_id)).status
+
+
+class StoreChecks:
+    """The base of every group of tests. `durable` says that a store opened again holds what the first one
+    acknowledged, and that two may be open at once.
+    """
+
+    durable = False
+
+    def open_store(self) -> AbstractAsyncContextManager[Store]:
+        """Open the store of this test, empty at first; leaving the context closes it."""
+        raise NotImplementedError
+
+
+class FaultyStore(MemoryStore):
+    """Keeps everything in memory, but append number `fails_at` (and, with `stays_broken`, every later one)
+    raises StoreError.
+    """
+
+    def __init__(self, fails_at: int, *, stays_broken: bool = False) -> None:
+        super().__init__()
+        self.appends = 0
+        self._fails_at = fails_at
+        self._stays_broken = stays_broken
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        """Store events, or raise StoreError when it is due."""
+        self.appends += 1
+        if self.appends == self._fails_at or (self._stays_broken and self.appends > self._fails_at):
+            raise StoreError("the disk is full", kind="unwritable")
+        return await super().append(events, epoch=epoch)

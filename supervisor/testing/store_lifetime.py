@@ -1,0 +1,277 @@
+"""Waiting for what is stored; closing a store, opening it again, opening it twice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import anyio
+
+from proctor.policies.events import PolicyViolated, RecordPruned, RunCompleted, RunStarted, ToolApprovalRequested
+
+from ..errors import StoreError
+from ..ports.stored_types import ApprovalAnswer, Cancel, Owner, RunInfo
+from .fakes import PATIENCE_S
+from .store_fixture import StoreChecks, kind_of_refusal, message, status_of, stored
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from proctor.policies.events import Event
+
+    from ..ports.store import Store
+
+
+class LifetimeChecks(StoreChecks):
+    """Waiting for what is stored; closing a store, opening it again, opening it twice."""
+
+    async def test_wait_returns_at_once_for_an_old_token(self) -> None:
+        """Token 0 always is one; nothing stored between reading and waiting is missed."""
+        async with self.open_store() as store:
+            with anyio.fail_after(PATIENCE_S):
+                token = await store.wait(0, 3600)
+                await store.append([message("s", "a")])
+                later = await store.wait(token, 3600)
+
+                assert later != token
+
+    async def test_wait_ends_when_the_time_is_up(self) -> None:
+        """Nothing needs to be stored for that."""
+        async with self.open_store() as store:
+            with anyio.fail_after(PATIENCE_S):
+                token = await store.wait(0, 0)
+                for timeout_s in (0, 0.01):
+                    token = await store.wait(token, timeout_s)
+
+    async def test_wait_waits_for_something_to_be_stored(self) -> None:
+        """With the latest token it does not come back before that."""
+        async with self.open_store() as store:
+            token = await store.wait(0, 0)
+            woken = False
+
+            async def wait() -> None:
+                nonlocal woken
+                await store.wait(token, 3600)
+                woken = True
+
+            with anyio.fail_after(PATIENCE_S):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(wait)
+                    await anyio.wait_all_tasks_blocked()
+                    await store.wait(token, 0.01)  # one that does not wait has come back by then
+                    assert not woken
+                    await store.append([message("s", "a")])
+
+            assert woken
+
+    async def test_wait_wakes_everybody_for_everything_stored(self) -> None:
+        """An event, a message and a new run; a waiter that is cancelled takes nobody with it."""
+        async with self.open_store() as store:
+            writes: list[Any] = [
+                lambda: store.append([message("s", "a")]),
+                lambda: store.instruct(Cancel(scope="all")),
+                lambda: store.create_run(RunInfo(run_id="r", session_id="s")),
+            ]
+            for write in writes:
+                token = await store.wait(0, 0)
+                with anyio.fail_after(PATIENCE_S):
+                    async with anyio.create_task_group() as tasks, anyio.create_task_group() as doomed:
+                        for _ in range(10):
+                            tasks.start_soon(store.wait, token, 3600.0)
+                        doomed.start_soon(store.wait, token, 3600.0)
+                        await anyio.wait_all_tasks_blocked()
+                        doomed.cancel_scope.cancel()
+                        await write()
+
+    async def test_a_closed_store_refuses_everything(self) -> None:
+        """Closing twice is fine; whoever waits is released."""
+        async with self.open_store() as store:
+            with anyio.fail_after(PATIENCE_S):
+                token = await store.wait(0, 0)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(store.wait, token, 3600.0)
+                    await anyio.wait_all_tasks_blocked()
+                    await store.aclose()
+            await store.aclose()
+
+            for attempt in (
+                store.append([message("s", "a")]),
+                store.append([]),
+                store.last_seq("s"),
+                store.runs(),
+                store.run("r"),
+                store.session("s"),
+                store.instructions(),
+                store.instruct(Cancel(scope="all")),
+                store.last_instruction(),
+                store.blocks(),
+                store.approvals(),
+                store.approval("a"),
+                store.answer("a", ApprovalAnswer(granted=True, by="ana"), at=datetime.now(UTC)),
+                store.register(Owner(owner_id="o"), lease_s=60),
+                store.renew(1, lease_s=60),
+                store.release(1),
+                store.claim_run("r", epoch=1),
+                store.lost_runs(),
+                store.wait(0, 0),
+                store.create_run(RunInfo(run_id="r", session_id="s")),
+                stored(store, "s"),
+            ):
+                assert await kind_of_refusal(attempt) == "closed"
+
+    async def test_closing_finishes_what_was_begun(self) -> None:
+        """Every append ends one way: stored and acknowledged, or refused as closed."""
+        if not self.durable:
+            return
+        acknowledged: list[Event] = []
+        async with self.open_store() as store:
+
+            async def append(n: int) -> None:
+                batch = store.append([message("s", str(n))])
+                try:
+                    acknowledged.extend(await batch)
+                except StoreError as error:
+                    assert error.kind == "closed"  # noqa: PT017
+
+            with anyio.fail_after(PATIENCE_S):
+                async with anyio.create_task_group() as tasks:
+                    for n in range(50):
+                        tasks.start_soon(append, n)
+                    await anyio.lowlevel.checkpoint()
+                    await store.aclose()
+        async with self.open_store() as store:
+            assert sorted(acknowledged, key=lambda event: event.seq) == await stored(store, "s")
+
+    async def test_a_store_opened_again_holds_what_was_acknowledged(self) -> None:
+        """Events, runs and instructions; the seqs, the event ids and the numbers go on."""
+        if not self.durable:
+            return
+        async with self.open_store() as store:
+            await store.create_run(RunInfo(run_id="r", session_id="s", spec={"prompt": "go"}))
+            first = await store.append([message("s", "a", run_id="r", event_id="e1"), message("s", "b")])
+            number = await store.instruct(Cancel(scope="run", value="r"))
+        async with self.open_store() as store:
+            again = await store.append([message("s", "x", event_id="e1"), message("s", "c")])
+
+            assert [event.seq for event in again] == [1, 3]
+            assert [*first, again[1]] == await stored(store, "s")
+            assert await status_of(store, "r") == "running"
+            assert await store.instructions() == [Cancel(scope="run", value="r", number=number)]
+            assert await store.instruct(Cancel(scope="all")) > number
+
+    async def test_two_open_at_once_see_each_others_writes(self) -> None:
+        """Seqs without a gap, runs created once, event ids stored once, and `wait` wakes."""
+        if not self.durable:
+            return
+        async with self.open_store() as one, self.open_store() as other:
+            for n in range(5):
+                await one.append([message("s", f"one {n}", run_id="r", event_id=f"e{n}")])
+                await other.append([message("s", f"other {n}"), message("s", "again", event_id=f"e{n}")])
+            taken = await kind_of_refusal(other.create_run(RunInfo(run_id="r", session_id="s")))
+
+            assert taken == "run_exists"
+            assert list(range(1, 11)) == [event.seq for event in await stored(one, "s")]
+            with anyio.fail_after(PATIENCE_S):
+                token = await other.wait(0, 0)
+                while not await other.instructions():
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(one.instruct, Cancel(scope="all"))
+                        token = await other.wait(token, 3600)
+
+
+_LEFT = RecordPruned(session_id="s", by="ana", reason="old")
+
+
+async def _fill(store: Store) -> None:
+    """A session of two runs that are over, and another one."""
+    for run_id in ("r1", "r2"):
+        ids: Any = {"run_id": run_id, "session_id": "s"}
+        request = ToolApprovalRequested(approval_id=f"{run_id}.1", input_digest="d", tool_name="t", **ids)
+        await store.append([RunStarted(**ids), request, PolicyViolated(**ids), RunCompleted(**ids)])
+    await store.append([message("t", "other", run_id="r3")])
+
+
+class PruningChecks(StoreChecks):
+    """How the record of a session is removed, and what stays in its place."""
+
+    async def test_one_event_stays_where_a_record_was(self) -> None:
+        """It says what was removed; its events, runs and approvals are gone, those of others are not."""
+        async with self.open_store() as store:
+            await _fill(store)
+            entries = [entry async for entry in store.log() if entry.session_id == "s"]
+            left = await store.prune(_LEFT, up_to=8)
+
+            assert left is not None
+            assert (left.seq, left.first_seq, left.last_seq, left.events) == (9, 1, 8, 8)
+            assert (left.runs, left.violations, left.by, left.reason) == (2, 2, "ana", "old")
+            assert left.head == entries[-1].digest.hex()
+            assert await stored(store, "s") == [left]
+            assert [run.run_id for run in await store.runs()] == ["r3"]
+            assert await store.run("r1") is None
+            assert await store.approvals(waiting=False) == []
+            assert [entry.session_id async for entry in store.log()] == ["t", "s"]
+
+    async def test_numbers_go_on_after_a_record_was_removed(self) -> None:
+        """No seq and no place is given twice, in this session or after all of them are gone."""
+        async with self.open_store() as store:
+            await _fill(store)
+            before = await store.place()
+            assert await store.prune(_LEFT, up_to=8) is not None
+            [late] = await store.append([message("s", "late")])
+            again = await store.prune(_LEFT, up_to=10)
+
+            assert late.seq == 10
+            assert again is not None
+            assert (again.seq, again.first_seq, again.events, again.runs) == (11, 9, 2, 0)
+            assert await store.last_seq("s") == 11
+            assert (await store.place()).position > before.position
+            assert [entry.seq async for entry in store.log(after=before.position)] == [11]
+        if self.durable:
+            async with self.open_store() as store:
+                assert [event.seq for event in await store.append([message("s", "a"), message("u", "b")])] == [12, 1]
+
+    async def test_a_record_that_goes_on_is_not_removed(self) -> None:
+        """A run that was created or runs; events that came since; a session there is not."""
+        async with self.open_store() as store:
+            await _fill(store)
+            assert await store.prune(_LEFT, up_to=7) is None
+            await store.create_run(RunInfo(run_id="r4", session_id="s"))
+            assert await store.prune(_LEFT, up_to=8) is None
+            await store.append([RunStarted(run_id="r4", session_id="s")])
+            assert await store.prune(_LEFT, up_to=9) is None
+            assert await store.prune(RecordPruned(session_id="nobody"), up_to=0) is None
+
+            assert await store.last_seq("s") == 9
+            assert len(await store.runs()) == 4
+
+    async def test_what_is_left_of_a_record_is_brought_to_another_store_under_its_number(self) -> None:
+        """And tied to what was removed: it has the digest that it had."""
+        async with self.open_store() as store:
+            left = RecordPruned(session_id="s", seq=9, first_seq=1, last_seq=8, events=8, head="ab" * 32)
+            assert await store.append([left, message("s", "after")]) == [left, *await stored(store, "s", after=9)]
+            [first, second] = [entry async for entry in store.log()]
+
+            assert (first.seq, second.seq) == (9, 10)
+            assert await stored(store, "s", after=8) == await stored(store, "s")
+            assert await store.last_seq("s") == 10
+            assert first.digest == _digest(bytes.fromhex(left.head), first.data)
+            assert second.digest == _digest(first.digest, second.data)
+
+    async def test_what_is_stored_can_be_measured(self) -> None:
+        """Sessions, runs by status, events."""
+        async with self.open_store() as store:
+            await _fill(store)
+            size = await store.size()
+            await store.prune(_LEFT, up_to=8)
+            await store.compact()
+            after = await store.size()
+
+            assert (size.sessions, size.runs, size.events) == (2, {"completed": 2, "running": 1}, 9)
+            assert (after.sessions, after.runs, after.events) == (2, {"running": 1}, 2)
+            assert size.bytes > 0
+
+
+def _digest(before: bytes, data: bytes) -> bytes:
+    from ..store.codec import link
+
+    return link(before, data)

@@ -1,0 +1,77 @@
+"""A Ray cluster on this machine and a fleet on it, in a process of their own; RAY_TMPDIR names its folder.
+
+Reads commands as lines of JSON and answers each with one: Ray stays out of the process of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import anyio
+import msgspec
+
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+ADDRESS = "127.0.0.2"
+"""A loopback address that Ray does not take for another name of the machine, as it does with 127.0.0.1."""
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": ADDRESS}
+HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 10_000,
+    "health_check_failure_threshold": 5,
+    "gcs_rpc_server_reconnect_timeout_s": 5,
+}
+
+
+async def main() -> None:
+    """Answer until there are no more commands."""
+    from ray.cluster_utils import Cluster
+
+    from proctor.adapters.fleet import Fleet
+
+    cluster: Any = Cluster()  # untyped
+    add_node(cluster, include_dashboard=False, _system_config=HEALTH)
+    add_node(cluster)
+    tell({"address": cluster.address, "token": os.environ["RAY_AUTH_TOKEN"]})
+    for line in sys.stdin:
+        do, store, name, more = json.loads(line)
+        try:
+            if do == "add_node":
+                add_node(cluster)
+                tell(None)
+            elif do == "lose_node":
+                (other,) = cluster.worker_nodes
+                lost = other.node_id
+                cluster.remove_node(other, allow_graceful=False)
+                tell(lost)
+            elif do == "lose_head":
+                cluster.remove_node(cluster.head_node, allow_graceful=False)
+                tell(None)
+            else:
+                async with Fleet(store, name=name, address=cluster.address) as fleet:
+                    tell(msgspec.to_builtins(await getattr(fleet, do)(**more)))
+        except Exception as error:  # told to the test
+            tell({"error": f"{type(error).__name__}: {error}"})
+    if cluster.head_node is not None:
+        cluster.shutdown()
+
+
+def add_node(cluster: Any, **more: Any) -> None:
+    """One more, once it is there: Ray itself waits for half a minute, which a busy machine may take."""
+    cluster._wait_for_node(cluster.add_node(wait=False, **NODE, **more), timeout=PATIENCE_S)
+
+
+def tell(answer: Any) -> None:
+    """One line, which no other output of Ray's can be taken for."""
+    OUTPUT.write(json.dumps({"answer": answer}) + "\n")
+    OUTPUT.flush()
+
+
+if __name__ == "__main__":
+    OUTPUT = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    anyio.run(main)

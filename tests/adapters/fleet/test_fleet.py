@@ -1,0 +1,229 @@
+"""A fleet on a real Ray cluster: two nodes on this machine, workers killed, a node lost, a node drained."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+from cluster_processes import ASKING, approved, check_record, spec, waiting_approval
+from ray_house import ENVIRONMENT, SOON, RayHouse, Workers, needs_ray
+
+from proctor.adapters.fleet import Fleet, WorkerStatus
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor import MemoryStore, UsageError
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytestmark = [needs_ray, pytest.mark.anyio]
+BUSY = {"steps": [*({"call": "bash", "input": {"command": f"sleep 0.{n}"}} for n in range(1, 4)), {"output": "done"}]}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Of the tests: that of the workers is asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[RayHouse]:
+    """Started once for all of them, as that takes seconds."""
+    house = RayHouse()
+    yield house
+    house.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    """A store in a file."""
+    async with SQLiteStore(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncIterator[Workers]:
+    """Two, on the store."""
+    workers = Workers(house, str(tmp_path / "runs.db"), tmp_path.name)
+    await workers.ask("up", workers=2)
+    await workers.working()
+    yield workers
+    async with Fleet(store) as fleet:
+        await fleet.switch.kill(by="test", everything=True)
+    assert {one.state for one in await workers.ask("drain")} <= {"drained"}
+    assert await workers.ask("status") == []
+
+
+async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: SQLiteStore) -> None:
+    """Placed by Ray; runs are taken from the store, approvals answered by way of it."""
+    async with Fleet(store) as fleet:
+        handles = [await fleet.start(spec()) for _ in range(10)]
+        assert {(await handle.wait()).output for handle in handles} == {"done"}
+        asking = await fleet.start(spec(policy=ASKING))
+        await fleet.approve((await waiting_approval(store, asking.run_id)).request.approval_id, by="ana")
+        assert [call.name for call in (await asking.wait()).calls] == ["bash"]
+
+    found = await workers.until(lambda found: sum(one.finished for one in found) == 11)
+    assert len({one.node for one in found}) == 2
+    assert [one.name for one in found] == [f"{workers.name}-1", f"{workers.name}-2"]
+
+
+async def test_a_killed_worker_is_started_again_and_its_runs_are_continued(
+    workers: Workers, store: SQLiteStore
+) -> None:
+    """In every phase: waiting, in a call, held, over. Each is accounted for, and no call permitted twice."""
+    async with Fleet(store) as fleet:
+        held = [await fleet.start(spec(policy=ASKING)) for _ in range(4)]
+        for handle in held:
+            await waiting_approval(store, handle.run_id)
+        busy = [await fleet.start(spec(BUSY)) for _ in range(8)]
+        owner = (await held[0].info()).owner
+        assert owner is not None
+
+        os.kill(owner.pid, signal.SIGKILL)
+
+        for handle in held:
+            await approved(store, fleet, handle)
+        results = [await handle.wait() for handle in (*held, *busy)]
+
+    assert {result.status for result in results} == {"completed"}
+    assert results[0].run_id == f"{held[0].run_id}.2"
+    await check_record(store)
+    assert owner.pid not in [one.pid for one in await workers.working()]
+
+
+async def test_a_lost_node_s_runs_are_continued_on_another(workers: Workers, store: SQLiteStore) -> None:
+    """Its worker is placed again where there is room."""
+    before = await workers.working()
+    async with Fleet(store) as fleet:
+        handles = [await fleet.start(spec(policy=ASKING)) for _ in range(6)]
+        for handle in handles:
+            await waiting_approval(store, handle.run_id)
+
+        lost = await anyio.to_thread.run_sync(lambda: workers.house.ask("lose_node"))
+        try:
+            assert lost in [one.node for one in before]
+            for handle in handles:
+                await approved(store, fleet, handle)
+            assert {(await handle.wait()).status for handle in handles} == {"completed"}
+            await workers.until(lambda found: lost not in [one.node for one in found])
+        finally:
+            await anyio.to_thread.run_sync(lambda: workers.house.ask("add_node"))
+
+    await check_record(store)
+
+
+async def test_a_drained_node_takes_nothing_more(workers: Workers, store: SQLiteStore) -> None:
+    """Its worker leaves when what it has is over; what is put down then runs on the other node."""
+    first, second = await workers.working()
+
+    left = await workers.ask("drain", node=first.node)
+
+    assert [(one.name, one.state) for one in left] == [(first.name, "drained")]
+    assert [one.node for one in await workers.working(1)] == [second.node]
+    async with Fleet(store) as fleet:
+        assert (await (await fleet.start(spec())).wait()).status == "completed"
+    assert len(await workers.ask("up", workers=2)) == 2
+
+
+async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore) -> None:
+    """A worker that is drained keeps its runs; the caller may stop waiting, and drain again."""
+    async with Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        waits = await waiting_approval(store, handle.run_id)
+
+        assert {one.state for one in await workers.ask("drain", timeout_s=1)} != {"drained"}
+        await workers.until(lambda found: [one.state for one in found if one.running] == ["draining"])
+
+        await fleet.approve(waits.request.approval_id, by="ana")
+        assert (await handle.wait()).status == "completed"
+        assert handle.run_id == (await handle.info()).run_id
+
+
+async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
+    workers: Workers, store: SQLiteStore
+) -> None:
+    """Its run waits for another worker; whoever drains again removes it, and one placed anew works."""
+    async with Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        await waiting_approval(store, handle.run_id)
+        await workers.ask("drain", timeout_s=1)
+        found = await workers.until(lambda found: [one.state for one in found if one.running] == ["draining"])
+        [busy] = [one for one in found if one.running]
+
+        os.kill(busy.pid, signal.SIGKILL)
+
+        back = await workers.until(lambda found: [one.state for one in found if one.name == busy.name] == ["drained"])
+        assert busy.pid not in [one.pid for one in back]
+        assert {one.state for one in await workers.ask("drain")} <= {"drained"}
+        await workers.ask("up", workers=2)
+        await workers.working()
+        await approved(store, fleet, handle)
+        assert (await handle.wait()).run_id == f"{handle.run_id}.2"
+
+
+async def test_the_command_line_places_lists_and_drains_workers(
+    house: RayHouse, store: SQLiteStore, tmp_path: Path
+) -> None:
+    """Each says what it found, for people and for programs; who waits in vain gets another exit code."""
+    path, at = str(tmp_path / "runs.db"), ("--name", "line", "--address", house.address)
+
+    size = ("--workers", "2", "--max-running", "7", "--wait", str(PATIENCE_S))
+    up = await proctor("up", *size, "--store", path, "--json", *at)
+    with anyio.fail_after(PATIENCE_S):
+        while "away" in (status := await proctor("status", *at)).stdout:  # a busy worker answers late
+            pass
+    async with Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        waits = await waiting_approval(store, handle.run_id)
+        early = await proctor("drain", "--wait", "1", "--json", *at)
+        await fleet.approve(waits.request.approval_id, by="ana")
+        assert (await handle.wait()).status == "completed"
+    late = await proctor("drain", *at)
+    none = await proctor("status", *at)
+
+    workers = [msgspec.json.decode(line, type=WorkerStatus) for line in up.stdout.splitlines()]
+    assert [(one.name, one.state, one.max_running) for one in workers] == [
+        ("line-1", "working", 7),
+        ("line-2", "working", 7),
+    ]
+    assert status.stdout.startswith("line-1: working on ")
+    assert status.stdout.endswith(": 0 of 7 runs, 0 over\n")
+    assert (up.returncode, status.returncode, early.returncode, late.returncode, none.returncode) == (0, 0, 3, 0, 0)
+    assert "drained" in late.stdout
+    assert "no worker is named for `line`" in none.stderr
+
+
+async def proctor(*words: str) -> subprocess.CompletedProcess[str]:
+    """`proctor fleet` with these words, as whoever has the token runs it."""
+    command = [sys.executable, "-m", "proctor.adapters.cli", "fleet", *words]
+    ended = await anyio.run_process(command, check=False, env={**os.environ, **ENVIRONMENT})
+    return subprocess.CompletedProcess(command, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+
+def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
+    """The cluster asks for it, from the same machine too."""
+    without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    program = [sys.executable, "-c", f"import ray; ray.init(address={house.address!r})"]
+    other = {**ENVIRONMENT, "RAY_AUTH_TOKEN": "another-token-of-that-length"}
+    tries = [
+        subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env={**without, **env, SOON: "1"})
+        for env in ({"RAY_AUTH_MODE": "disabled"}, other)
+    ]
+    for process in tries:
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode != 0
+        assert "token authentication is enabled" in errors.lower()
+
+
+async def test_a_missing_cluster_is_reported() -> None:
+    """At once: Ray itself would try for minutes. And workers need the name of a store, not a store."""
+    async with Fleet(MemoryStore(), address="127.0.0.2:1") as fleet:
+        with pytest.raises(UsageError, match=r"no Ray cluster at `127\.0\.0\.2:1`"):
+            await fleet.status()
+        with pytest.raises(UsageError, match="its URL or path"):
+            await fleet.up(1)

@@ -1,0 +1,366 @@
+"""Workers on one store: each queued run is executed once, and continued if its worker died."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
+
+from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
+from proctor.adapters.fleet import Fleet, RunSpec, Worker
+from proctor.adapters.fleet.queue import enqueue, waiting
+from proctor.adapters.fleet.worker import Starts
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Check, Policy
+from proctor.policies.events import RunStarted, ToolCallStarted
+from proctor.policies.events.run_context import RunContext
+from proctor.supervisor import (
+    ApprovalAnswer,
+    Block,
+    KillSwitch,
+    MemoryStore,
+    Owner,
+    PolicyViolationError,
+    RunInfo,
+    StoreError,
+    Supervisor,
+    UsageError,
+    answer,
+)
+from proctor.supervisor.store.invariants import next_of
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    """A store in a file."""
+    async with SQLiteStore(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+async def test_a_run_that_was_put_down_is_executed_with_its_policies(store: SQLiteStore) -> None:
+    """By whoever works on the store; its result is told from the record."""
+    denying = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "deny"}]}
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        done, refused = await fleet.start(spec()), await fleet.start(spec(policy=denying))
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        results = [await handle.wait() for handle in (done, refused)]
+        worker.drain()
+
+    assert [(result.status, result.output) for result in results] == [("completed", "done")] * 2
+    assert [call.name for call in results[0].calls] == ["bash"]
+    assert [violation.policy for violation in results[1].policy.violations] == ["none"]
+
+
+async def test_a_waiting_caller_learns_that_a_policy_ended_the_run(store: SQLiteStore) -> None:
+    """As by the handle of a supervisor: raised, with the result so far."""
+    ending = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "cancel"}]}
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ending))
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        with pytest.raises(PolicyViolationError) as raised:
+            await handle.wait()
+        worker.drain()
+
+    assert [violation.policy for violation in raised.value.violations] == ["none"]
+    assert (raised.value.partial.status, raised.value.partial.calls[0].name) == ("cancelled", "bash")
+
+
+async def test_of_several_workers_one_has_each_run(store: SQLiteStore) -> None:
+    """Thirty runs, three workers with room for four: each run is started once."""
+    runs = [await enqueue(store, spec()) for _ in range(30)]
+    workers = [Worker(store, max_running=4) for _ in range(3)]
+
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(worker.run)
+        for run in runs:
+            assert (await over(store, run.run_id)).status == "completed"
+        for worker in workers:
+            worker.drain()
+
+    for run in runs:
+        assert len([event async for event in store.read(run.session_id) if isinstance(event, RunStarted)]) == 1
+    assert sum(worker.finished for worker in workers) == 30
+
+
+async def test_runs_of_one_session_wait_for_each_other(store: SQLiteStore) -> None:
+    """None is refused because another goes on, here or at another worker; in the order they were put down."""
+    runs = [await enqueue(store, spec(), session_id="s") for _ in range(4)]
+    workers = [Worker(store) for _ in range(2)]
+
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(worker.run)
+        for run in runs:
+            assert (await over(store, run.run_id)).status == "completed"
+        for worker in workers:
+            worker.drain()
+
+    started = [event.run_id async for event in store.read("s") if isinstance(event, RunStarted)]
+    assert started == [run.run_id for run in runs]
+
+
+async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQLiteStore) -> None:
+    """What waits then waits for another one."""
+    first = await enqueue(store, spec(policy=ASKING))
+    worker = Worker(store, max_running=1)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        waits = await waiting_approval(store, first.run_id)
+        second = await enqueue(store, spec())
+        worker.drain()
+        await answer(store, waits.request.approval_id, ApprovalAnswer(granted=True, by="ana"))
+
+    assert (await over(store, first.run_id)).status == "completed"
+    left = await store.run(second.run_id)
+    assert left is not None
+    assert left.status == "created"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"adapter": "nobody"}, "no adapter is called `nobody`"),
+        ({"options": {"script": {"steps": 7}}}, "could not be started"),
+        ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
+    ],
+)
+async def test_what_can_start_nowhere_is_ended_with_the_reason(
+    store: SQLiteStore, wrong: dict[str, Any], reason: str
+) -> None:
+    """It does not wait for ever, and the worker continues with others."""
+    good = {"adapter": "scripted", "prompt": "Go", "options": {"script": ECHO}, "policies": ({"name": "p"},)}
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        bad, fine = await fleet.start(RunSpec(**{**good, **wrong})), await fleet.start(spec())
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        result = await bad.wait()
+        assert (await fine.wait()).status == "completed"
+        worker.drain()
+
+    assert result.status == "cancelled"
+    assert reason in result.reason
+
+
+async def test_an_adapter_that_raises_anything_ends_its_run_alone(store: SQLiteStore) -> None:
+    """The worker goes on: a run that nobody can start would else end one worker after the other."""
+
+    def made(name: str, **options: Any) -> ScriptedAdapter:
+        if name == "broken":
+            raise KeyError("no such thing")
+        return ScriptedAdapter(**options)
+
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        bad, fine = await fleet.start(spec(adapter="broken")), await fleet.start(spec())
+        worker = Worker(store, adapters=made)
+        tasks.start_soon(worker.run)
+        assert (await fine.wait()).status == "completed"
+        assert "no such thing" in (await bad.wait()).reason
+        worker.drain()
+
+
+async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(store: SQLiteStore) -> None:
+    """A run in the queue is no way round it, and is not lost by it; those of others go by."""
+    switch = KillSwitch(store)
+    await switch.block_starts(by="ana", reason="incident", tenant="acme")
+    blocked = await enqueue(store, spec(context=RunContext(tenant="acme")))
+    free = await enqueue(store, spec(context=RunContext(tenant="other")))
+    worker = Worker(store, max_running=1)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        assert (await over(store, free.run_id)).status == "completed"
+        kept = await store.run(blocked.run_id)
+        assert kept is not None
+        assert kept.status == "created"
+        await switch.lift(by="ana", tenant="acme")
+        assert (await over(store, blocked.run_id)).status == "completed"
+        worker.drain()
+
+
+class BlockedBetween(MemoryStore):
+    """Starts are blocked just when a worker has claimed the first run."""
+
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
+        """As ever; then nothing starts."""
+        run = await super().claim_run(run_id, epoch=epoch, lost=lost)
+        if run.attempts == 1 and not await self.blocks():
+            await self.instruct(Block(scope="all", value="", by="ana"))
+        return run
+
+
+async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_when_that_is_lifted() -> None:
+    """By the same worker: nobody else may take it."""
+    store = BlockedBetween()
+    run = await enqueue(store, spec())
+    worker = Worker(store)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        with anyio.fail_after(PATIENCE_S):
+            while not await store.blocks():
+                await store.wait(0, 1.0)
+                await anyio.lowlevel.checkpoint()
+        await KillSwitch(store).lift(by="ana", everything=True)
+        assert (await over(store, run.run_id)).status == "completed"
+        worker.drain()
+
+
+async def test_a_run_that_its_worker_holds_while_starts_are_blocked_ends_when_that_is_ordered() -> None:
+    """Its worker hears it, though the run never began."""
+    store = BlockedBetween()
+    run = await enqueue(store, spec())
+    worker = Worker(store)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        [outcome] = await KillSwitch(store).kill(by="ana", run_id=run.run_id, wait_s=PATIENCE_S)
+        worker.drain()
+
+    assert (outcome.status, outcome.ended) == ("cancelled", True)
+
+
+async def test_a_run_that_another_worker_tried_meanwhile_is_looked_at_again() -> None:
+    """What was seen to wait is started only as it was seen: how often it was tried decides how it is tried."""
+    store = MemoryStore()
+    run = await enqueue(store, spec())
+    [seen] = await waiting(store, most=1)
+    other = await store.register(Owner(owner_id="other"), lease_s=60)
+    await store.claim_run(run.run_id, epoch=other.epoch)
+    await store.release(other.epoch)
+
+    async with Supervisor(store) as supervisor:
+        assert await Starts(store).start(supervisor, seen) is None
+        [again] = await waiting(store, most=1)
+        handle = await Starts(store).start(supervisor, again)
+        assert handle is not None
+        assert (await handle.wait()).status == "completed"
+    assert (seen.attempts, again.attempts) == (0, 1)
+
+
+async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:
+    """In the queue, at a worker, and not again once it is over."""
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        waits = await fleet.start(spec())
+        assert [one.status for one in await waits.cancel(by="ana")] == ["cancelled"]
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        goes_on = await fleet.start(spec(policy=ASKING))
+        await waiting_approval(store, goes_on.run_id)
+        assert [one.status for one in await goes_on.cancel(by="ana", reason="enough")] == ["cancelled"]
+        assert (await goes_on.wait()).reason == "enough"
+        assert await goes_on.cancel(by="ana") == []
+        worker.drain()
+
+
+async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQLiteStore) -> None:
+    """And who subscribes sees the events of the worker's runs."""
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet, fleet.subscribe() as events:
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        granted, refused = await fleet.start(spec(policy=ASKING)), await fleet.start(spec(policy=ASKING))
+        for handle in (granted, refused):
+            await waiting_approval(store, handle.run_id)
+        for request in await fleet.approvals():
+            if request.run_id == granted.run_id:
+                await fleet.approve(request.approval_id, by="ana")
+            else:
+                await fleet.deny(request.approval_id, by="ana", tell="no")
+        assert [call.name for call in (await granted.wait()).calls] == ["bash"]
+        assert (await refused.wait()).calls == ()
+        async for event in events:
+            if isinstance(event, ToolCallStarted):
+                break
+        worker.drain()
+
+    assert event.run_id == granted.run_id
+
+
+async def test_who_puts_runs_down_waits_while_too_many_wait(store: SQLiteStore) -> None:
+    """Backpressure: the third comes to the queue when a worker has taken the first."""
+    async with Fleet(store, max_waiting=2) as fleet:
+        handles = [await fleet.start(spec()) for _ in range(2)]
+        with anyio.move_on_after(0) as refused:
+            await fleet.start(spec())
+        assert refused.cancelled_caught
+        async with anyio.create_task_group() as tasks:
+            worker = Worker(store)
+            tasks.start_soon(worker.run)
+            handles.append(await fleet.start(spec()))
+            assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
+            worker.drain()
+
+
+@pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])
+async def test_an_agent_that_cannot_be_told_to_continue_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
+    """A command line is not a message, and nobody runs it again; nor is a run without continuation continued."""
+    assert next_of(await enqueue(store, spec(**more))) is None
+
+
+async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
+    """A check in Python, an unknown field, no policy: refused when the run is put down."""
+    with pytest.raises(UsageError, match="check in Python"):
+        RunSpec.of("scripted", "Go", policies=[Policy(name="p", rules=(Check(check=lambda call: True),))])
+    with pytest.raises(UsageError, match="unknown field `colour`"):
+        RunSpec.of("scripted", "Go", policies=[Policy(name="p")], colour="red")
+    with pytest.raises(UsageError, match="no policy"):
+        RunSpec.of("scripted", "Go", policies=[])
+    with pytest.raises(UsageError, match="no policy"):
+        await enqueue(store, RunSpec(adapter="scripted", prompt="Go"))
+    with pytest.raises(UsageError, match="unknown field `policy`"):
+        RunSpec.of("scripted", "Go", policies=[Policy(name="p")], policy=Policy(name="q"))
+    assert [policy["name"] for policy in RunSpec.of("scripted", "Go", policies=()).policies] == ["no policy"]
+
+
+async def test_mistakes_are_reported(store: SQLiteStore) -> None:
+    """A run that does not exist, an id that is taken, an invalid number."""
+    async with Fleet(store) as fleet:
+        await fleet.start(spec(), run_id="r")
+        with pytest.raises(UsageError, match="there is no run `nobody`"):
+            await fleet.handle("nobody")
+        with pytest.raises(StoreError) as taken:
+            await fleet.start(spec(), run_id="r")
+        assert (await (await fleet.handle("r")).info()).status == "created"
+    assert taken.value.kind == "run_exists"
+    with pytest.raises(UsageError, match="max_waiting is 0"):
+        Fleet(store, max_waiting=0)
+
+
+async def test_who_asks_for_no_cluster_pays_for_none() -> None:
+    """Runs are put down and executed without Ray being read in; where it is missing, who needs it is told."""
+    program = """
+import sys
+sys.modules["ray"] = None  # as if it were not installed
+import anyio
+from proctor.adapters.fleet import Fleet, RunSpec, Worker
+from proctor.policies import parse_policies
+from proctor.supervisor import MemoryStore, UsageError
+
+async def main():
+    store = MemoryStore()
+    script = {"steps": [{"output": "done"}]}
+    spec = RunSpec.of("scripted", "Go", policies=parse_policies("name: p"), options={"script": script})
+    async with Fleet(store) as fleet, anyio.create_task_group() as tasks:
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        print((await (await fleet.start(spec)).wait()).status)
+        worker.drain()
+        try:
+            await fleet.status()
+        except UsageError as error:
+            print(error)
+
+anyio.run(main)
+"""
+    done = await anyio.run_process([sys.executable, "-c", program], check=True)
+    assert done.stdout.decode() == "completed\nfleets on a cluster need Ray: pip install 'proctor[ray]'\n"

@@ -1,0 +1,30 @@
+"""A worker as a process of its own: `working.py STORE [LEASE_S]`; says `working`, and works until killed.
+
+With a lease it is on a machine of its own, as far as others can tell: only its lease says that it is gone.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+
+import anyio
+
+from proctor.adapters.fleet import Worker
+from proctor.adapters.stores.store_names import open_store
+from proctor.supervisor.control import ownership
+from proctor.supervisor.ports import processes
+
+
+async def main(named: str, lease_s: str) -> None:
+    """Work."""
+    if lease_s:
+        ownership.LEASE_S, ownership.RENEW_S = float(lease_s), float(lease_s) / 4
+        processes.machine = cache(lambda: "elsewhere")
+    store = open_store(named)
+    print("working", flush=True)
+    await Worker(store).run()
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], "".join(sys.argv[2:]))
