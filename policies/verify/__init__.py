@@ -37,13 +37,13 @@ def preflight(
         raise ValueError(wrong_type("the capabilities of an adapter", capabilities))
     if not isinstance(context, RunContext | None):
         raise ValueError(wrong_type("a run context", context))
-    from .preflight import findings_of  # who only judges needs none of it
+    from .all_checks import findings_of  # who only judges needs none of it
 
     return findings_of(policy, capabilities, context, Work(MAX_STEPS if steps is None else steps, should_stop))
 
 
 ROOMS = (
-    "preflight",
+    "all_checks",
     "limit_checks",
     "name_checks",
     "net_checks",

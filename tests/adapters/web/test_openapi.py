@@ -10,7 +10,7 @@ import pytest
 import web_server
 from web_server import ANA
 
-from proctor.adapters.web.api import OPERATIONS
+from proctor.adapters.web.server import OPERATIONS
 
 pytest.importorskip("schemathesis", reason="pip install -e '.[dev]'")
 
