@@ -33,7 +33,7 @@ from .rules.rule import Rule
 from .rules.sequence import ForbiddenSequence, ForbidsAfter, NeverAfter, Sequence
 from .stack.locks import Loosened, loosened
 from .stack.merge import merge_policies
-from .verify import Findings, PreflightFinding, preflight
+from .analysis import Findings, PreflightFinding, preflight
 
 __all__ = [
     "After",
@@ -117,7 +117,7 @@ __all__ = [
 
 ROOMS = (
     "diagram",
-    "verify",
+    "analysis",
     "monitor",
     "stack",
     "reading",

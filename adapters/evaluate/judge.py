@@ -21,7 +21,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import STRICTNESS, ToolCall
 from proctor.policies.stack.clauses import clauses_of
-from proctor.policies.verify.name_checks import missing_context
+from proctor.policies.analysis.name_checks import missing_context
 
 from ..kit.client_tools import recorded_tools
 from ..kit.values import printable

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from proctor.policies.events.run_context import RunContext, portable
-from proctor.policies.verify.name_checks import missing_context
+from proctor.policies.analysis.name_checks import missing_context
 
 from ..arguments import check_named, check_order, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError

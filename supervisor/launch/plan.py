@@ -20,7 +20,7 @@ from ..run.adapter_calls import capabilities_of, launch_options
 
 if TYPE_CHECKING:
     from proctor.policies import Capabilities, Findings
-    from proctor.policies.verify.findings import PreflightFinding
+    from proctor.policies.analysis.findings import PreflightFinding
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,7 +144,7 @@ def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findi
     """What preflight finds, but for unknown tools of a net with a mapper: that may give calls their names."""
     from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
-    from proctor.policies.verify.findings import Findings
+    from proctor.policies.analysis.findings import Findings
 
     nets = ((each, each.record) for each in clauses_of(stack) if hooks.mappers)
     mapped = {(each.policy, each.id) for each, net in nets if isinstance(net, Net) and net.name in hooks.mappers}
@@ -156,7 +156,7 @@ def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
     from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
     from proctor.policies.stack.merge import effective_budgets, effective_limits
-    from proctor.policies.verify.findings import PreflightFinding
+    from proctor.policies.analysis.findings import PreflightFinding
 
     found: dict[str, list[str]] = {}
     for clause in clauses_of(stack):

@@ -17,8 +17,8 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies.events.run_context import tool
-from proctor.policies.verify import Findings, PreflightFinding
-from proctor.policies.verify.findings import CODES
+from proctor.policies.analysis import Findings, PreflightFinding
+from proctor.policies.analysis.findings import CODES
 
 
 def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
@@ -743,7 +743,7 @@ def test_a_minimum_that_refused_attempts_or_no_value_at_all_meet_is_not_called_u
 
 def test_every_code_of_a_finding_is_in_the_table() -> None:
     """And no other: the sources name each code of the table once or more, and none beside it."""
-    sources = Path(__file__).parents[2] / "policies" / "verify"
+    sources = Path(__file__).parents[2] / "policies" / "analysis"
     text = "".join(path.read_text() for path in sources.glob("*.py"))
 
     assert set(re.findall(r'finding\(\s*"(\w+)"', text)) | {"loosened", "loosened_limit"} == set(CODES)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from proctor.policies import load_policies, merge_policies, parse_policies, preflight
-from proctor.policies.verify import Findings
+from proctor.policies.analysis import Findings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

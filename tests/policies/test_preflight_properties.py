@@ -21,11 +21,11 @@ from proctor.policies import events as ev
 from proctor.policies.rules.petri_net import NetMachine, Transition, silent_cycle
 from proctor.policies.stack.clauses import clauses_of
 from proctor.policies.values.globs import matcher
-from proctor.policies.verify.call_classes import Kinds, NameUniverse
-from proctor.policies.verify.explorer import System, systems_of
-from proctor.policies.verify.net_checks import walk
-from proctor.policies.verify.order_checks import find_orders
-from proctor.policies.verify.reachability import Saturation
+from proctor.policies.analysis.call_classes import Kinds, NameUniverse
+from proctor.policies.analysis.explorer import System, systems_of
+from proctor.policies.analysis.net_checks import walk
+from proctor.policies.analysis.order_checks import find_orders
+from proctor.policies.analysis.reachability import Saturation
 
 TOOLS = ("a", "b", "c")
 OTHER = "d"

@@ -26,7 +26,7 @@ from proctor.policies.rules.machine import Ahead, Finding, JudgedCall, Machine, 
 from proctor.policies.rules.petri_net import Net
 from proctor.policies.rules.rule import Link, Owed, Roles, Rule, Statement, names
 from proctor.policies.values.model_base import Complaint
-from proctor.policies.verify import Findings
+from proctor.policies.analysis import Findings
 
 TOOL, BY = 1, 2
 

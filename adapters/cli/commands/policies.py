@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from proctor.policies import Capabilities, Monitor, Policy, PolicyError
-    from proctor.policies.verify import Findings, PreflightFinding
+    from proctor.policies.analysis import Findings, PreflightFinding
     from proctor.supervisor.ports.adapter import LaunchOptions
 
 
@@ -72,7 +72,7 @@ EFFECTS = ("limit_effect", "budget_effect", "unknown_model", "starts_full", "non
 def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[str]:
     """The word for each finding: `refused`, `error`, `warning` or `note`."""
     from proctor.policies.stack.clauses import clauses_of
-    from proctor.policies.verify.name_checks import denies
+    from proctor.policies.analysis.name_checks import denies
 
     denying = {(clause.policy, clause.id) for clause in clauses_of(merged) if denies(clause)}
     levels = []
@@ -90,7 +90,7 @@ def _unknown_to_every_agent(merged: Policy) -> list[PreflightFinding]:
     """Names that are nearly those of a tool of a known agent, and no agent's."""
     from proctor.policies import Capabilities
     from proctor.policies.stack.clauses import clauses_of
-    from proctor.policies.verify.name_checks import unknown_names
+    from proctor.policies.analysis.name_checks import unknown_names
 
     from ...kit.client_tools import CLIENTS
 

@@ -27,7 +27,7 @@ from .sources import (
     numbers_of,
     runs_of,
 )
-from .verify import StoredRecord
+from .analysis import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()

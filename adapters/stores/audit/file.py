@@ -27,7 +27,7 @@ from .sources import (
     numbers_of,
     runs_of,
 )
-from .verify import StoredRecord
+from .analysis import StoredRecord
 
 _BUSY_S = 10.0
 _RECORDS = (
