@@ -1,6 +1,7 @@
 """Pure judgement: what a policy says, and what it answers to each event of a session."""
 
 from . import events
+from .analysis import Findings, PreflightFinding, preflight
 from .diagram import Picture, draw, draw_mermaid
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError, Violation
 from .events import Event
@@ -33,7 +34,6 @@ from .rules.rule import Rule
 from .rules.sequence import ForbiddenSequence, ForbidsAfter, NeverAfter, Sequence
 from .stack.locks import Loosened, loosened
 from .stack.merge import merge_policies
-from .analysis import Findings, PreflightFinding, preflight
 
 __all__ = [
     "After",

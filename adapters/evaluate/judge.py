@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from proctor.policies import RunContext
+from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.events import (
     BudgetWarned,
     PolicyViolated,
@@ -21,7 +22,6 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import STRICTNESS, ToolCall
 from proctor.policies.stack.clauses import clauses_of
-from proctor.policies.analysis.name_checks import missing_context
 
 from ..kit.client_tools import recorded_tools
 from ..kit.values import printable

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
-from proctor.policies.events.run_context import RunContext, portable
 from proctor.policies.analysis.name_checks import missing_context
+from proctor.policies.events.run_context import RunContext, portable
 
 from ..arguments import check_named, check_order, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError

@@ -142,9 +142,9 @@ async def make_plan(
 
 def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findings:
     """What preflight finds, but for unknown tools of a net with a mapper: that may give calls their names."""
+    from proctor.policies.analysis.findings import Findings
     from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
-    from proctor.policies.analysis.findings import Findings
 
     nets = ((each, each.record) for each in clauses_of(stack) if hooks.mappers)
     mapped = {(each.policy, each.id) for each, net in nets if isinstance(net, Net) and net.name in hooks.mappers}
@@ -153,10 +153,10 @@ def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findi
 
 def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
     """For each policy what asks for an approval, where nobody can give one."""
+    from proctor.policies.analysis.findings import PreflightFinding
     from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
     from proctor.policies.stack.merge import effective_budgets, effective_limits
-    from proctor.policies.analysis.findings import PreflightFinding
 
     found: dict[str, list[str]] = {}
     for clause in clauses_of(stack):

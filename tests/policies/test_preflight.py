@@ -16,9 +16,9 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.events.run_context import tool
 from proctor.policies.analysis import Findings, PreflightFinding
 from proctor.policies.analysis.findings import CODES
+from proctor.policies.events.run_context import tool
 
 
 def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:

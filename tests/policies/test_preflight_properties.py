@@ -18,14 +18,14 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies import events as ev
-from proctor.policies.rules.petri_net import NetMachine, Transition, silent_cycle
-from proctor.policies.stack.clauses import clauses_of
-from proctor.policies.values.globs import matcher
 from proctor.policies.analysis.call_classes import Kinds, NameUniverse
 from proctor.policies.analysis.explorer import System, systems_of
 from proctor.policies.analysis.net_checks import walk
 from proctor.policies.analysis.order_checks import find_orders
 from proctor.policies.analysis.reachability import Saturation
+from proctor.policies.rules.petri_net import NetMachine, Transition, silent_cycle
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.values.globs import matcher
 
 TOOLS = ("a", "b", "c")
 OTHER = "d"

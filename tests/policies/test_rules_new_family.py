@@ -17,6 +17,7 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
+from proctor.policies.analysis import Findings
 from proctor.policies.diagram import draw
 from proctor.policies.language.selectors import NameScope, Selector, selector_problems
 from proctor.policies.policy import Allow, Deny, Policy
@@ -26,7 +27,6 @@ from proctor.policies.rules.machine import Ahead, Finding, JudgedCall, Machine, 
 from proctor.policies.rules.petri_net import Net
 from proctor.policies.rules.rule import Link, Owed, Roles, Rule, Statement, names
 from proctor.policies.values.model_base import Complaint
-from proctor.policies.analysis import Findings
 
 TOOL, BY = 1, 2
 

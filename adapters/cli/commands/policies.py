@@ -71,8 +71,8 @@ EFFECTS = ("limit_effect", "budget_effect", "unknown_model", "starts_full", "non
 
 def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[str]:
     """The word for each finding: `refused`, `error`, `warning` or `note`."""
-    from proctor.policies.stack.clauses import clauses_of
     from proctor.policies.analysis.name_checks import denies
+    from proctor.policies.stack.clauses import clauses_of
 
     denying = {(clause.policy, clause.id) for clause in clauses_of(merged) if denies(clause)}
     levels = []
@@ -89,8 +89,8 @@ def _levels(merged: Policy, findings: Findings, *, named_adapter: bool) -> list[
 def _unknown_to_every_agent(merged: Policy) -> list[PreflightFinding]:
     """Names that are nearly those of a tool of a known agent, and no agent's."""
     from proctor.policies import Capabilities
-    from proctor.policies.stack.clauses import clauses_of
     from proctor.policies.analysis.name_checks import unknown_names
+    from proctor.policies.stack.clauses import clauses_of
 
     from ...kit.client_tools import CLIENTS
 

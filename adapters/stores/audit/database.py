@@ -15,6 +15,7 @@ from ..postgres.connection import POSTGRES, Address, Connection, store_error
 from ..postgres.recording import short_id
 from ..postgres.schema import SCHEMA_VERSION, version_of
 from ..tables.queries import every_run, to_run
+from .analysis import StoredRecord
 from .sources import (
     APPROVALS,
     BLOCKS,
@@ -27,7 +28,6 @@ from .sources import (
     numbers_of,
     runs_of,
 )
-from .analysis import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()

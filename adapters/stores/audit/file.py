@@ -15,6 +15,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 from ..sqlite.file import Connection, connect, store_error
 from ..sqlite.schema import SCHEMA_VERSION, check_version
 from ..tables.queries import every_run, to_run
+from .analysis import StoredRecord
 from .sources import (
     APPROVALS,
     BLOCKS,
@@ -27,7 +28,6 @@ from .sources import (
     numbers_of,
     runs_of,
 )
-from .analysis import StoredRecord
 
 _BUSY_S = 10.0
 _RECORDS = (
