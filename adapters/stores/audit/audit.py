@@ -9,9 +9,9 @@ import msgspec
 
 from ..postgres import check_installed
 from ..store_names import is_url, shown
-from .analysis import AuditFinding, Lists, Orders, Pruned, Verifier, answers_in
 from .heads import Heads
 from .sources import AuditSource
+from .verify import AuditFinding, Lists, Orders, Pruned, Verifier, answers_in
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,6 @@ from ..postgres.connection import POSTGRES, Address, Connection, store_error
 from ..postgres.recording import short_id
 from ..postgres.schema import SCHEMA_VERSION, version_of
 from ..tables.queries import every_run, to_run
-from .analysis import StoredRecord
 from .sources import (
     APPROVALS,
     BLOCKS,
@@ -28,6 +27,7 @@ from .sources import (
     numbers_of,
     runs_of,
 )
+from .verify import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()

@@ -15,7 +15,6 @@ from proctor.supervisor.errors import StoreError, UsageError
 from ..sqlite.file import Connection, connect, store_error
 from ..sqlite.schema import SCHEMA_VERSION, check_version
 from ..tables.queries import every_run, to_run
-from .analysis import StoredRecord
 from .sources import (
     APPROVALS,
     BLOCKS,
@@ -28,6 +27,7 @@ from .sources import (
     numbers_of,
     runs_of,
 )
+from .verify import StoredRecord
 
 _BUSY_S = 10.0
 _RECORDS = (

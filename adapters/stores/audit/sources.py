@@ -12,7 +12,7 @@ from proctor.supervisor.ports.stored_types import RunInfo
 from ..tables.budgets import unsealed
 from ..tables.seals import RUN, owner_row, row_digest, run_digest
 from ..tables.transactions import Tables
-from .analysis import ListedApproval, StoredRecord
+from .verify import ListedApproval, StoredRecord
 
 RECORDS = "position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data"
 APPROVALS = (
