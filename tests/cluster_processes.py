@@ -25,7 +25,7 @@ ASKING = {
     "approval": {"timeout_s": 600},
     "rules": [{"type": "blocklist", "tools": ["bash"], "action": "request_approval"}],
 }
-PROGRAM = Path(__file__).parent / "adapters" / "cluster" / "working.py"
+PROGRAM = Path(__file__).parent / "adapters" / "fleet" / "working.py"
 
 
 def spec(script: Any = ECHO, policy: dict[str, Any] | None = None, adapter: str = "scripted", **more: Any) -> RunSpec:

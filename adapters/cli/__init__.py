@@ -27,6 +27,7 @@ ROOMS = (
     "board",
     "exits",
     "output",
+    "console",
     "options",
 )
 """Top first: each imports only those below it."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from proctor.supervisor import ApprovalAnswer, KillSwitch, ProctorError, RunInfo, StoredApproval, answer
 
-from ..kit.values import encoded, printable
+from ..kit.printable import encoded, printable
 from ..operations.amounts import amount, counted, dollars, took
 from ..operations.service import Folds
 from .board import NOTHING, key_by_key, pressed, read_board

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
-from ..kit.values import printable
+from ..kit.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ def report(error: BaseException, *, debug: bool) -> int:
     leaves = list(_leaves(error))
     shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
     code, text = _code_and_text(shown)
-    from ..kit.values import printable_lines
+    from ..kit.printable import printable_lines
 
     print(printable_lines(text), file=sys.stderr)
     return code

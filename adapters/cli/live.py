@@ -61,7 +61,7 @@ class Live:
         if self._as_json:
             from proctor.policies import encode_event
 
-            from ..kit.values import printable_json
+            from ..kit.printable import printable_json
 
             sys.stdout.write(printable_json(encode_event(event).decode()) + "\n")
         else:
@@ -73,7 +73,7 @@ class Live:
         sys.stdout.flush()
 
     def _name(self, event: Event) -> None:
-        from ..kit.values import printable
+        from ..kit.printable import printable
         from ..operations.timeline import names_its_run
 
         if self._named and event.run_id != self._run and not names_its_run(event):
@@ -136,7 +136,7 @@ def _name(violation: Violation) -> str:
 
 
 def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
-    from ..kit.values import printable
+    from ..kit.printable import printable
 
     usage = result.usage
     yield "run", result.run_id

@@ -75,7 +75,7 @@ fail_on_option = click.option(
 
 def write_document(text: str) -> None:
     """A document to standard output, exactly; a terminal shows what does not print as its escape."""
-    from ..kit.values import printable_lines
+    from ..kit.printable import printable_lines
 
     shown = printable_lines(text) if sys.stdout.isatty() else text
     sys.stdout.write(shown.rstrip("\n") + "\n")
@@ -321,7 +321,7 @@ def is_there_or_said(given: str | None) -> bool:
     """The same; says where there is none although somebody named it, which may be a slip of the pen."""
     there = is_there(given)
     if not there and (given or os.environ.get(VARIABLE)):
-        from ..kit.values import printable_lines
+        from ..kit.printable import printable_lines
 
         print(printable_lines(f"there is no store at `{store_named(given)}`"), file=sys.stderr)
     return there

@@ -13,18 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from rich.console import Console
-from rich.segment import Segment
 
-from proctor.policies.events.calls import rule_name
-
-from ..kit.values import printable, printable_lines
+from ..kit.printable import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import IO, Any
 
-    from rich.console import ConsoleOptions, RenderableType
+    from rich.console import Console
     from rich.text import Text
 
     from proctor.supervisor import Block
@@ -33,6 +29,8 @@ if TYPE_CHECKING:
 
 def console(file: IO[str] | None = None) -> Console:
     """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold."""
+    from .console import SafeConsole
+
     out = file or sys.stdout
     plain = not out.isatty()
     return SafeConsole(
@@ -53,8 +51,6 @@ def _width(plain: bool) -> int | None:
 
 def say(text: str = "") -> None:
     """Text on standard output, a line or several."""
-    from ..kit.values import printable_lines
-
     sys.stdout.write(printable_lines(text) + "\n")
 
 
@@ -72,7 +68,7 @@ def say_hanging(out: Console, line: Text, indent: int) -> None:
 
 def say_json(value: Any) -> None:
     """One value as a line of JSON, written at once for a reader that follows."""
-    from ..kit.values import encoded
+    from ..kit.printable import encoded
 
     sys.stdout.write(encoded(value) + "\n")
     sys.stdout.flush()
@@ -80,8 +76,6 @@ def say_json(value: Any) -> None:
 
 def note(text: str) -> None:
     """One line on standard error: what is not the answer itself."""
-    from ..kit.values import printable_lines
-
     print(printable_lines(text), file=sys.stderr)
 
 
@@ -136,24 +130,13 @@ def version() -> str:
 
 def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
     """Each rule that asks, and what it says; the reason its author gave comes behind it."""
+    from proctor.policies.events.calls import rule_name
+
     for asking in request.violations:
         tag = f" ({asking.reason})" if asking.reason else ""
         yield printable(f"{rule_name(asking.policy, asking.rule)} ({asking.kind})"), printable(asking.message + tag)
     if not request.violations:
         yield printable(f"{request.policy_name} ({request.violation_kind})"), printable(request.reason or "")
-
-
-class SafeConsole(Console):
-    """Cleans every piece of text that is about to be shown, whoever rendered it."""
-
-    def on_broken_pipe(self) -> None:
-        """The reader has gone: the command deals with that; the program does not end."""
-        raise BrokenPipeError
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of a renderable, their text printable."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
 
 
 def block_data(block: Block) -> dict[str, Any]:

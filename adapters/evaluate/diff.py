@@ -11,7 +11,7 @@ from rich.text import Text
 
 from proctor.policies.events.calls import STRICTNESS
 
-from ..kit.values import printable
+from ..kit.printable import printable
 from .judge import call_lines, in_words, judge_session, whose
 
 if TYPE_CHECKING:

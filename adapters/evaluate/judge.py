@@ -24,7 +24,7 @@ from proctor.policies.events.calls import STRICTNESS, ToolCall
 from proctor.policies.stack.clauses import clauses_of
 
 from ..kit.client_tools import recorded_tools
-from ..kit.values import printable
+from ..kit.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -31,8 +31,8 @@ from proctor.policies.reading.tree import ListNode, MapNode, ProblemReport, Scal
 from proctor.policies.values.model_base import Amount, Name, Natural, Record
 
 from ..kit.client_tools import CLIENTS, tools_of
+from ..kit.printable import printable
 from ..kit.trace_lines import EventLog, TraceSession
-from ..kit.values import printable
 from .judge import call_lines, judge_session
 from .reports import append_call, append_field, append_gap
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from proctor.policies.events.calls import rule_name
 from proctor.policies.limits import Limits
 
-from ..kit.values import printable
+from ..kit.printable import printable
 from .judge import call_lines, fails, in_words, whose
 
 if TYPE_CHECKING:

@@ -92,6 +92,7 @@ ROOMS = (
     "http_server",
     "launch_options",
     "message_calls",
+    "printable",
     "provider",
     "trace_lines",
     "transcript",

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from proctor.policies.policy import members_of
 from proctor.policies.values.paths import keys_of
 
-from ..kit.values import printable
+from ..kit.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator

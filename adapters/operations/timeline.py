@@ -14,7 +14,7 @@ from proctor.policies.events.calls import rule_name
 from proctor.policies.stack.merge import figure
 
 from ..evaluate.judge import CallLine
-from ..kit.values import printable
+from ..kit.printable import printable
 from .amounts import dollars
 
 EventLine: TypeAlias = tuple[str, str, str]

@@ -17,7 +17,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 
 from ..drawing import draw_svg
-from ..kit.values import printable_lines
+from ..kit.printable import printable_lines
 from ..operations.service import MissingError
 from ..operations.views import (
     BudgetList,

@@ -10,7 +10,7 @@ import pytest
 from page_blocks import ROOT
 
 from proctor.adapters.cli.output import NoteHandler
-from proctor.adapters.kit.values import printable
+from proctor.adapters.kit.printable import printable
 
 SECRET = "sk-ant-api03-" + "a" * 80
 HOSTILE = f"a\x1b[2Jb\x9b31mc\u202ed\u2066e {SECRET}"
@@ -71,7 +71,7 @@ def test_there_is_one_function_for_such_text() -> None:
         if isinstance(node, ast.FunctionDef) and node.name in ("printable", "printable_lines", "printable_json")
     ]
 
-    assert set(defined) == {"adapters/kit/values.py"}
+    assert set(defined) == {"adapters/kit/printable.py"}
 
 
 def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import claude_agent_sdk
-from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
-
 from proctor.policies.policy import Approval
 from proctor.policies.reading.schema import did_you_mean
 from proctor.supervisor.errors import UsageError
@@ -24,6 +21,8 @@ from .translation import KNOWN, at_the_gate, is_spellable, resolve
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, Final
+
+    from claude_agent_sdk import ClaudeAgentOptions
 
     from proctor.policies.policy import Allow, Policy
     from proctor.supervisor.ports.adapter import Launch, LaunchOptions
@@ -188,6 +187,8 @@ _OWN_PERMISSIONS: Final = ("can_use_tool", "permission_mode", "permission_prompt
 
 def check_options(own: Mapping[str, Any]) -> None:
     """Raise UsageError for options the SDK does not know."""
+    from claude_agent_sdk import ClaudeAgentOptions
+
     options_there = {field.name for field in dataclasses.fields(ClaudeAgentOptions)}
     for name in own:
         if name not in options_there:
@@ -207,6 +208,8 @@ def below_guardian(own: Mapping[str, Any], mark: str) -> Iterator[dict[str, Any]
 
 
 def _bundled_client() -> str | None:
+    import claude_agent_sdk
+
     path = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
     return str(path) if path.is_file() else shutil.which("claude")
 
@@ -238,6 +241,8 @@ def agent_options(
         mark: environment variables that mark the client's processes.
         stderr: gets each line the client writes there.
     """
+    from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
+
     compiled = dict(launch.options.options)
     timeout = compiled.pop("hook_timeout_s", Approval().timeout_s + HOOK_MARGIN_S)
     matchers = dict(own.get("hooks") or {})

@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING
 
 import anyio
-from claude_agent_sdk import CLIConnectionError, CLINotFoundError, ProcessError, __version__
 
 from proctor.policies.events import (
     ErrorOccurred,
@@ -288,6 +287,8 @@ def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderErro
         error: what the SDK raised, or what reading a record did.
         stderr: the last lines the client wrote there.
     """
+    from claude_agent_sdk import CLINotFoundError, ProcessError
+
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, CLINotFoundError):
@@ -319,6 +320,8 @@ class Wire:
         process: Any = getattr(transport, "_process", None)
         needed = ("receive_messages", "_send_control_request")
         if process is None or not all(hasattr(self._query, name) for name in needed):
+            from claude_agent_sdk import __version__
+
             raise ProviderUnavailableError(
                 f"claude-agent-sdk {__version__} cannot be supervised; pip install 'proctor[claude]' brings "
                 "a version that can"
@@ -355,6 +358,8 @@ class Wire:
 
 
 def _drop_what_comes_too_late(transport: Any, process: Any) -> None:
+    from claude_agent_sdk import CLIConnectionError
+
     write = transport.write
 
     async def written(data: str) -> None:

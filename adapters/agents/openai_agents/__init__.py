@@ -6,6 +6,7 @@ __all__ = ["OpenAIAgentsAdapter"]
 
 ROOMS = (
     "adapter",
+    "session",
     "hooks",
     "narrowing",
     "gated_agents",

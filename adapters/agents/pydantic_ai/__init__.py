@@ -6,6 +6,7 @@ __all__ = ["PydanticAIAdapter"]
 
 ROOMS = (
     "adapter",
+    "session",
     "hooks",
 )
 """Top first: each imports only those below it."""

@@ -190,7 +190,7 @@ def settings(
     import msgspec
 
     from ...claude_hook.settings import managed, unmanaged
-    from ...kit.values import printable_json
+    from ...kit.printable import printable_json
 
     found = _wanted(policies, store, context)
     wanted = managed(found) if as_managed else unmanaged(found)
@@ -353,6 +353,6 @@ def _say(text: str) -> None:
 
 
 def _say_as_json(text: str) -> None:
-    from ...kit.values import encoded
+    from ...kit.printable import encoded
 
     note(encoded({"message": text}))

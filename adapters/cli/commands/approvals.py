@@ -215,7 +215,7 @@ class _Inbox:
 
 
 def _show(out: Console, request: ApprovalRequest) -> None:
-    from ...kit.values import encoded, printable
+    from ...kit.printable import encoded, printable
     from ..output import who_asks
 
     out.print(request.approval_id, style="bold", soft_wrap=True)

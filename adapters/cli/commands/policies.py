@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...kit.values import printable
+from ...kit.printable import printable
 from ..exits import BAD_INPUT, FINE, VIOLATED
 from ..options import check_format, context_option, format_option, json_option, write_document
 from ..output import console, note, output_option, output_parameter, replaced, say, say_hanging, say_json, written_to
@@ -193,7 +193,7 @@ def graph(
     from proctor.policies.diagram import draw, draw_mermaid
 
     from ...drawing import draw_svg
-    from ...kit.values import encoded, printable_lines
+    from ...kit.printable import encoded, printable_lines
     from ..options import check_standard_input, read_policies
 
     if as_mermaid + as_svg + as_json > 1:

@@ -12,7 +12,8 @@ import click
 
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-from ...kit.values import encoded, login_name, printable
+from ...kit.printable import encoded, printable
+from ...kit.values import login_name
 from ..exits import FAILED, FINE, VIOLATED, EndingSignals, leave, report
 from ..options import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
 from ..output import note, who_asks

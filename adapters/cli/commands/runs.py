@@ -154,7 +154,7 @@ def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
     """What there is room for, whole; a prompt beside it, or below where there is no room, is cut to the width."""
     from rich.text import Text
 
-    from ...kit.values import printable
+    from ...kit.printable import printable
 
     columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
     cells_by_column = {column[0]: _aligned(column) for column in columns if any(column[1:])}
@@ -394,7 +394,7 @@ def _show(item: Explained) -> None:
 
     from proctor.policies.events.calls import rule_name
 
-    from ...kit.values import encoded, printable
+    from ...kit.printable import encoded, printable
 
     out = console()
 

@@ -123,7 +123,7 @@ class _Report:
         import msgspec
 
         from ...evaluate import failure_reports
-        from ...kit.values import printable_json, redacted
+        from ...kit.printable import printable_json, redacted
 
         found = redacted(found)
         self.tally.add(found, session.source)
@@ -176,7 +176,7 @@ def diff(
     import msgspec
 
     from ...evaluate import DiffTally, compare_sessions, diff_table
-    from ...kit.values import printable_json
+    from ...kit.printable import printable_json
     from ...traces import read_sessions
     from ..options import check_standard_input, read_compiled, read_context
 

@@ -134,7 +134,7 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
     """The adapter can be imported and compiled with; only starting it needs the client."""
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
     monkeypatch.delitem(sys.modules, "proctor.adapters.agents.claude.launch", raising=False)
-    monkeypatch.delattr(proctor.adapters.agents.claude, "launching", raising=False)
+    monkeypatch.delattr(proctor.adapters.agents.claude, "launch", raising=False)
 
     with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[claude\]'"):
         await ClaudeAdapter().prepare()

@@ -1,0 +1,80 @@
+"""Text that reaches a person: without secrets, and without anything that a terminal would obey.
+
+It is imported by every command, also by those that need nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from proctor.supervisor.redaction import Redactor
+
+T = TypeVar("T")
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+_BLANKS = re.compile(r"\s")
+"""What stands between words, line breaks too."""
+
+
+def printable(text: str) -> str:
+    """The text on one line: blanks of any kind as a blank, what does not print (control, escape, bidirectional and
+    invisible characters) as its escape.
+    """
+    return _clean(_redactor().redact(text))
+
+
+def printable_lines(text: str) -> str:
+    """The same for a text of several lines, which stay."""
+    return "\n".join(_clean(line.rstrip("\r")) for line in _redactor().redact(text).split("\n"))
+
+
+def encoded(value: Any) -> str:
+    """A value as JSON, whole and on one line: line breaks and all that does not print show as escapes."""
+    return printable_json(_encode(redacted(value)).decode())
+
+
+def redacted(value: T) -> T:
+    """A value without secrets, as PROCTOR_REDACTION has it, for what is written somewhere else than on a terminal."""
+    return _redactor().redact(value)
+
+
+@cache
+def _redactor() -> Redactor:
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.redaction import Redaction, Redactor
+
+    try:
+        return Redactor()
+    except UsageError:  # it is said elsewhere, with this
+        return Redactor(Redaction())
+
+
+def _clean(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if _BLANKS.match(c) else _escaped(c) for c in text)
+
+
+def printable_json(text: str) -> str:
+    """JSON with an escape for everything in it that does not print; it means the same."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else _json_escape(c) for c in text)
+
+
+def _escaped(c: str) -> str:
+    code = ord(c)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(c: str) -> str:
+    units = c.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
