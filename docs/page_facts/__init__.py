@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import agents, commands, events, figures, frameworks, records
+from . import agents, commands, events, figures, followed, frameworks, records
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Callable[[str], str]] = {
     "commands": commands.reference,
     "events": events.reference,
     "fields": records.fields,
+    "followed": followed.followed,
     "functions": frameworks.functions,
     "held": agents.held,
     "options": agents.options,
