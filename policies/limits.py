@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from .events.run_context import Usage
 from .rules.rule import ClauseRecord, RuleAction
 from .values import paths
 from .values.model_base import Amount, Name, Record
@@ -41,14 +43,75 @@ def duration_ms(text: str) -> int | None:
 Fraction: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
-COUNTED = {
-    "max_cost_usd": "cost_usd",
-    "max_total_tokens": "total_tokens",
-    "max_tool_calls": "tool_calls",
-    "max_duration_ms": "duration_ms",
-    "max_running": "running",
-}
-"""What each kind of budget counts."""
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for every limit, or budget, of one kind: it is written at the field that the kind is given by.
+
+    Attributes:
+        name: The field.
+        unit: What it counts in, in words.
+        zero_ok: 0 leaves something to do.
+        deny_suffices: Denying calls keeps within it, so that `deny` may be inherited.
+        spelled: The name that takes its amount with a unit of time.
+    """
+
+    name: str = ""
+    unit: str
+    zero_ok: bool = False
+    deny_suffices: bool = False
+    spelled: str | None = None
+
+    @property
+    def counts(self) -> str:
+        """The figure that it bounds: of `Usage`, or one that the run itself counts."""
+        return self.name.removeprefix("max_")
+
+    @property
+    def of_usage(self) -> bool:
+        """What the model uses: only the agent can say how much, once a turn is over."""
+        return hasattr(Usage, self.counts)
+
+    @property
+    def is_money(self) -> bool:
+        """It takes prices to count it."""
+        return self.counts == "cost_usd"
+
+
+class LimitKind(Kind, frozen=True, kw_only=True):
+    """A kind of limit.
+
+    Attributes:
+        clock: What time alone moves: it runs through the `run`, or while the run is `idle`.
+        projected: What is judged before the call that would exceed it, which adds a `call` or begins a `turn`.
+    """
+
+    clock: Literal["run", "idle"] | None = None
+    projected: Literal["call", "turn"] | None = None
+
+
+class BudgetKind(Kind, frozen=True, kw_only=True):
+    """A kind of budget.
+
+    Attributes:
+        taken: In words, what takes one of it, where it is counted in whole ones.
+        at_once: It counts what is going on now, so that an end gives back what was taken.
+    """
+
+    taken: str | None = None
+    at_once: bool = False
+
+
+_Kind = TypeVar("_Kind", bound=Kind)
+
+
+def _rows(record: type[Record], of: type[_Kind]) -> Mapping[str, _Kind]:
+    """The kinds written at the fields of a record, by the field."""
+    rows = {
+        field.name: msgspec.structs.replace(kind, name=field.name)
+        for field in msgspec.structs.fields(record)
+        for kind in getattr(field.type, "__metadata__", ())
+        if isinstance(kind, of)
+    }
+    return MappingProxyType(rows)
 
 
 WINDOWS = ("session", "day", "month")
@@ -81,11 +144,15 @@ class Budget(ClauseRecord, frozen=True):
     """
 
     name: Name
-    max_cost_usd: Amount | None = None
-    max_total_tokens: Amount | None = None
-    max_tool_calls: Amount | None = None
-    max_duration_ms: Amount | None = None
-    max_running: Amount | None = None
+    max_cost_usd: Annotated[Amount | None, BudgetKind(unit="USD")] = None
+    max_total_tokens: Annotated[Amount | None, BudgetKind(unit="tokens")] = None
+    max_tool_calls: Annotated[
+        Amount | None, BudgetKind(unit="tool calls", zero_ok=True, deny_suffices=True, taken="a call takes one")
+    ] = None
+    max_duration_ms: Annotated[Amount | None, BudgetKind(unit="ms", spelled="max_duration")] = None
+    max_running: Annotated[
+        Amount | None, BudgetKind(unit="runs at once", taken="a run takes one place", at_once=True)
+    ] = None
     per: Name | Sequence[Name] = ()
     key: Name | None = None
     window: Name | None = None
@@ -93,9 +160,14 @@ class Budget(ClauseRecord, frozen=True):
     warn_at: Fraction | Sequence[Fraction] | None = None
 
     @property
+    def kind(self) -> BudgetKind:
+        """The kind of the amount it gives."""
+        return next(kind for name, kind in BUDGETS.items() if getattr(self, name) is not None)
+
+    @property
     def limit(self) -> str:
         """Which of the amounts it gives."""
-        return next(name for name in COUNTED if getattr(self, name) is not None)
+        return self.kind.name
 
     @property
     def max(self) -> float:
@@ -116,9 +188,9 @@ class Budget(ClauseRecord, frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from super().problems()
-        given = [name for name in COUNTED if getattr(self, name) is not None]
+        given = [name for name in BUDGETS if getattr(self, name) is not None]
         if len(given) != 1:
-            names = ", ".join(f"`{name}`" for name in COUNTED)
+            names = ", ".join(f"`{name}`" for name in BUDGETS)
             given_names = "gives none" if not given else f"gives {' and '.join(f'`{name}`' for name in given)}"
             yield tuple(given[1:2]), f"a budget counts one thing, this one {given_names}; say one of {names}"
         for n, path in enumerate(self.paths):
@@ -140,15 +212,18 @@ class Budget(ClauseRecord, frozen=True):
                 )
             elif length < SHORTEST_MS:
                 yield ("window",), f"`{self.window}` is too short for a window; a rolling one has a minute at least"
-        if given == ["max_running"]:
-            if self.window not in (None, "session"):
-                yield ("window",), "`max_running` counts runs that are running now: it has no window of time"
-            if self.reserve is not None:
-                yield ("reserve",), "a run takes one place of `max_running`: there is nothing to reserve"
-        if given == ["max_tool_calls"] and self.reserve is not None:
-            yield ("reserve",), "a call takes one of `max_tool_calls`: there is nothing to reserve"
-        if len(given) == 1 and self.reserve is not None and self.reserve > self.max:
+        if len(given) != 1:
+            return
+        if self.kind.at_once and self.window not in (None, "session"):
+            yield ("window",), f"`{self.limit}` counts runs that are running now: it has no window of time"
+        if self.kind.taken and self.reserve is not None:
+            yield ("reserve",), f"{self.kind.taken} of `{self.limit}`: there is nothing to reserve"
+        if self.reserve is not None and self.reserve > self.max:
             yield ("reserve",), "`reserve` is more than the whole budget: no run could start"
+
+
+BUDGETS: Final = _rows(Budget, BudgetKind)
+"""The kinds of budgets by name."""
 
 
 class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +248,11 @@ class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
     reserve: float | None = None
     warn_at: tuple[float, ...] = ()
     action: str = "cancel"
+
+    @property
+    def kind(self) -> BudgetKind:
+        """What holds for its kind."""
+        return BUDGETS[f"max_{self.counts}"]
 
 
 class Limit(Record, frozen=True):
@@ -214,14 +294,16 @@ class Limits(Record, frozen=True):
         max_turns: Responses of the model.
     """
 
-    max_total_tokens: LimitValue = None
-    max_input_tokens: LimitValue = None
-    max_output_tokens: LimitValue = None
-    max_cost_usd: LimitValue = None
-    max_duration_ms: LimitValue = None
-    max_idle_ms: LimitValue = None
-    max_tool_calls: LimitValue = None
-    max_turns: LimitValue = None
+    max_total_tokens: Annotated[LimitValue, LimitKind(unit="tokens")] = None
+    max_input_tokens: Annotated[LimitValue, LimitKind(unit="input tokens")] = None
+    max_output_tokens: Annotated[LimitValue, LimitKind(unit="output tokens")] = None
+    max_cost_usd: Annotated[LimitValue, LimitKind(unit="USD", zero_ok=True)] = None
+    max_duration_ms: Annotated[LimitValue, LimitKind(unit="ms", spelled="max_duration", clock="run")] = None
+    max_idle_ms: Annotated[LimitValue, LimitKind(unit="ms idle", spelled="max_idle", clock="idle")] = None
+    max_tool_calls: Annotated[
+        LimitValue, LimitKind(unit="tool calls", zero_ok=True, deny_suffices=True, projected="call")
+    ] = None
+    max_turns: Annotated[LimitValue, LimitKind(unit="turns", projected="turn")] = None
 
     def given(self) -> Iterator[tuple[str, Limit]]:
         """The limits that are set, each as a full record."""
@@ -233,5 +315,10 @@ class Limits(Record, frozen=True):
                 yield name, Limit(max=value)
 
 
-DURATIONS = {"max_duration": "max_duration_ms", "max_idle": "max_idle_ms"}
-"""The limits that may be written with a unit, and what they are in milliseconds."""
+LIMITS: Final = _rows(Limits, LimitKind)
+"""The kinds of limits by name."""
+
+
+def spellings(kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """The names that take an amount of time with its unit, each with the field that is in milliseconds."""
+    return {kind.spelled: name for name, kind in kinds.items() if kind.spelled is not None}

@@ -20,7 +20,7 @@ from proctor.policies.events import (
     ToolEvent,
     TurnEvent,
 )
-from proctor.policies.events.run_context import Capabilities
+from proctor.policies.events.run_context import TOKENS, Capabilities
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import Adapter, LaunchOptions, Rung
 from proctor.supervisor.run.provider_session import begins_anew
@@ -161,9 +161,6 @@ def _both(one: Tool, other: Tool) -> Tool:
     )
 
 
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-
-
 class Counting:
     """Adds what the clients before have reported to what the present one reports."""
 
@@ -224,7 +221,7 @@ class Counting:
 
 
 def _sum(one: TokenUsageUpdated, other: TokenUsageUpdated) -> TokenUsageUpdated:
-    counts = {name: getattr(one, name) + getattr(other, name) for name in _COUNTS}
+    counts = {name: getattr(one, name) + getattr(other, name) for name in TOKENS}
     return replace(other, **counts, cost_usd=(one.cost_usd or 0.0) + (other.cost_usd or 0.0))
 
 

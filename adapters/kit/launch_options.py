@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from proctor.policies.limits import LIMITS
 from proctor.policies.policy import Allow, Deny, members_of
 from proctor.policies.rules.net_shorthand import NetLine
 from proctor.policies.stack.clauses import clauses_of
@@ -105,7 +106,7 @@ def _tool_name(tool: str | ToolWhere) -> str:
     return f"{names} where"
 
 
-USAGE = frozenset({"max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd"})
+USAGE = frozenset(name for name, kind in LIMITS.items() if kind.of_usage)
 """Limits and budgets of what a model uses."""
 
 

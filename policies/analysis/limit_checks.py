@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..events.calls import STRICTNESS
-from ..limits import Limits
+from ..limits import LIMITS
 from ..monitor.usage import PriceBook
 from ..policy import members_of
 from ..rules.rule import Of, Owed, names, times
@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from .call_classes import Kinds
     from .findings import PreflightFinding
     from .reachability import Saturation
-
-
-KEPT_AT_ZERO = ("max_tool_calls", "max_cost_usd")
-"""A run that only talks, and one that is free; without tokens, turns or time there is no run."""
-
-
-USAGE = ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd")
-"""Limits on what a model uses, which only the agent can say."""
-
-
-AHEAD = ("max_tool_calls", "max_turns")
-"""Limits that are judged before the call that would exceed them."""
 
 
 EFFECTS = {
@@ -67,7 +55,7 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work
     """What is wrong with the limits of a stack."""
     limits = effective_limits(policy)
     for entry in limits:
-        if entry.limit.max == 0 and entry.name not in KEPT_AT_ZERO:
+        if entry.limit.max == 0 and not entry.kind.zero_ok:
             yield finding(
                 "zero_limit",
                 (entry.policy, entry.name),
@@ -80,8 +68,8 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work
     if capabilities is not None:
         for entry in limits:
             yield _effect(entry, capabilities)
-    capped = [(entry.policy, entry.name) for entry in limits if entry.name == "max_cost_usd"]
-    capped += [(e.policy, e.budget.name) for e in effective_budgets(policy) if e.counts == "cost_usd"]
+    capped = [(entry.policy, entry.name) for entry in limits if entry.kind.is_money]
+    capped += [(e.policy, e.budget.name) for e in effective_budgets(policy) if e.budget.kind.is_money]
     if capped and policy.unpriced == "reject":
         yield from _unpriced(policy, capped[0], capabilities)
 
@@ -90,21 +78,21 @@ def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
     """What a limit will do where this adapter runs."""
     about = (entry.policy, entry.name)
     limit = f"`{entry.name}: {figure(entry.limit.max)}`"
-    used = entry.name in USAGE
-    if used and capabilities.usage == "none" and not (entry.name == "max_cost_usd" and capabilities.reports_cost):
+    used = entry.kind.of_usage
+    if used and capabilities.usage == "none" and not (entry.kind.is_money and capabilities.reports_cost):
         why = "the adapter does not report what the model uses"
         hint = "limit calls, turns or time as well"
         return finding("uncounted_limit", about, f"{limit} will not hold: {why}", suggestion=hint)
     late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
     does = EFFECTS[entry.action] if entry.action != "deny" or capabilities.gate == "all" else UNGATED
-    before = " before the call that would exceed it" if entry.name in AHEAD and capabilities.gate == "all" else ""
+    before = " before the call that would exceed it" if entry.kind.projected and capabilities.gate == "all" else ""
     return finding("limit_effect", about, f"{limit}, once reached, {does}{before}{late}")
 
 
 def _loosened(policy: Policy, work: Work) -> Iterator[PreflightFinding]:
     """What would loosen a locked policy, and has no effect."""
     for attempt in loosened(policy, work.spend):
-        limit = attempt.name in Limits.__struct_fields__
+        limit = attempt.name in LIMITS
         yield finding(
             "loosened_limit" if limit else "loosened",
             (attempt.policy, attempt.name),
@@ -157,7 +145,7 @@ def _budgets(policy: Policy, capabilities: Capabilities | None) -> Iterator[Pref
     """What is wrong with the budgets of a stack, and what they will do."""
     for entry in effective_budgets(policy):
         about = (entry.policy, entry.budget.name)
-        if entry.budget.max == 0 and entry.counts != "tool_calls":
+        if entry.budget.max == 0 and not entry.budget.kind.zero_ok:
             yield finding(
                 "zero_budget",
                 about,
@@ -170,13 +158,13 @@ def _budgets(policy: Policy, capabilities: Capabilities | None) -> Iterator[Pref
 
 def _budget_effect(entry: BudgetEntry, about: tuple[str, str], capabilities: Capabilities) -> PreflightFinding:
     budget = f"budget `{entry.budget.name}` ({entry.budget.limit} {figure(entry.budget.max)})"
-    used = entry.counts in ("cost_usd", "total_tokens")
-    if used and capabilities.usage == "none" and not (entry.counts == "cost_usd" and capabilities.reports_cost):
+    kind, used = entry.budget.kind, entry.budget.kind.of_usage
+    if used and capabilities.usage == "none" and not (kind.is_money and capabilities.reports_cost):
         why = "the adapter does not report what the model uses"
         hint = "give a budget of calls or time as well"
         return finding("uncounted_budget", about, f"{budget} will not hold: {why}", suggestion=hint)
     late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
-    if entry.counts == "running" and entry.action != "warn":
+    if kind.at_once and entry.action != "warn":
         return finding("budget_effect", about, f"{budget}, once used up, lets no run start until one ends")
     ungated = entry.action == "deny" and capabilities.gate != "all"
     does = UNGATED_BUDGET if ungated else BUDGET_EFFECTS[entry.action]
@@ -278,7 +266,7 @@ def _quotas(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[Quota]:
 
 def _limits(policy: Policy, kinds: Kinds) -> Iterator[Quota]:
     for entry in effective_limits(policy):
-        if entry.name == "max_tool_calls" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
+        if entry.kind.projected == "call" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
             session = entry.limit.scope == "session"
             text = f"`{entry.name}`: {entry.limit.max:g} in one {'session' if session else 'run'}"
             yield Quota(entry.name, text, int(entry.limit.max), "started", frozenset(kinds.all), session)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Final
 
 
 PORTABLE: Final[dict[str, tuple[str, ...]]] = {
@@ -259,3 +258,11 @@ class Usage(msgspec.Struct, kw_only=True):
     def total_tokens(self) -> int:
         """Input plus output."""
         return self.input_tokens + self.output_tokens
+
+
+FIGURES: Final[tuple[str, ...]] = Usage.__struct_fields__
+"""What is counted of a model's use, as every report and every end of a run states it."""
+
+
+TOKENS: Final = tuple(name for name in FIGURES if name != "cost_usd")
+"""The figures in tokens."""

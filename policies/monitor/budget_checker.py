@@ -25,15 +25,6 @@ from ..stack.merge import BudgetEntry, figure, strictest
 from ..values.json_values import text_of
 from ..values.paths import compile_path
 
-BUDGET_UNITS = {
-    "cost_usd": "USD",
-    "total_tokens": "tokens",
-    "tool_calls": "tool calls",
-    "duration_ms": "ms",
-    "running": "runs at once",
-}
-"""What budgets count, in words."""
-
 
 class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What the store answered in this run: `open` the budgets it could reserve, `shut` the answer of the others."""
@@ -63,7 +54,7 @@ class BudgetJudge:
     def __init__(self, entries: Sequence[BudgetEntry] = (), *, reject_unpriced: bool = False) -> None:
         self.entries = tuple(entries)
         self._when = [compile_when(e.budget.when) if e.budget.when else None for e in entries]
-        self.needs_prices = any(entry.counts == "cost_usd" for entry in entries)
+        self.needs_prices = any(entry.budget.kind.is_money for entry in entries)
         self.rejects_unpriced = reject_unpriced and self.needs_prices
 
     def __bool__(self) -> bool:
@@ -122,7 +113,7 @@ class BudgetJudge:
     def unpriced(self, models: Sequence[str]) -> Iterator[tuple[BudgetEntry, Finding]]:
         """The budgets of money that models without a price are not to use."""
         for entry in self.entries if self.rejects_unpriced else ():
-            if entry.counts == "cost_usd":
+            if entry.budget.kind.is_money:
                 yield (
                     entry,
                     Finding(
@@ -170,7 +161,7 @@ def _scalar(value: Any) -> str:
 
 def finding_of(entry: BudgetEntry, answer: BudgetReserved) -> Finding:
     """What the store's refusal comes to."""
-    unit, most = BUDGET_UNITS[entry.counts], entry.budget.max
+    unit, most = entry.budget.kind.unit, entry.budget.max
     details = {
         "budget": entry.id,
         "key": answer.key,

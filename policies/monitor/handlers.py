@@ -9,6 +9,7 @@ import msgspec
 
 from .. import events as ev
 from ..errors import EventError, Violation, wrong_type
+from ..limits import LIMITS
 from ..policy import Policy
 from ..reading.load import check_policy
 from ..rules.net_shorthand import NetLine
@@ -17,7 +18,6 @@ from ..stack.clauses import net_name
 from ..values.json_values import is_number
 from .budget_checker import finding_of
 from .call_table import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, Grant, ParsedOutput
-from .limit_checker import UNITS
 from .memory import EMPTY, message_text
 from .state import SessionState
 
@@ -250,7 +250,7 @@ def violated(on: SessionState, event: ev.PolicyViolated) -> None:
     waits = event.action == "request_approval" and _held(on, event)
     if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.refuses_none):
         on.session.violated |= {rule.id}
-    if event.kind in UNITS:
+    if event.kind in LIMITS:
         for number, entry in enumerate(on.program.limits.entries):
             if entry.name == event.kind and entry.policy == event.policy:
                 on.session.limits.reported |= {number}

@@ -1,8 +1,9 @@
-"""The eight limits: what is used, what is exceeded, and the supervisor's next deadline."""
+"""Limits: what is used, what is exceeded, and the supervisor's next deadline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -17,23 +18,9 @@ from ..events import (
     TurnStarted,
 )
 from ..events.calls import LimitWarning
-from ..events.run_context import Usage
 from ..rules.machine import Finding
 from ..stack.merge import LimitEntry, figure
 from .usage import TokenMeter
-
-UNITS = {
-    "max_total_tokens": "tokens",
-    "max_input_tokens": "input tokens",
-    "max_output_tokens": "output tokens",
-    "max_cost_usd": "USD",
-    "max_duration_ms": "ms",
-    "max_idle_ms": "ms idle",
-    "max_tool_calls": "tool calls",
-    "max_turns": "turns",
-}
-"""The limits, and what each counts in."""
-
 
 USD_DIGITS = 10
 """To how many digits costs are compared: a sum of floats is a little off, three times 0.1 more than 0.3."""
@@ -58,6 +45,11 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
     exceeded: frozenset[int] = frozenset()
     reported: frozenset[int] = frozenset()
     warned: frozenset[int] = frozenset()
+
+    @property
+    def elapsed_ms(self) -> int:
+        """Since the run's first event."""
+        return 0 if self.started_at is None or self.now is None else self.now - self.started_at
 
     def acted(self, now: int, *, over: bool) -> None:
         """Something happened at `now`; the first thing of a run starts its clock."""
@@ -111,18 +103,18 @@ class LimitJudge:
 
     def __init__(self, entries: Sequence[LimitEntry], *, reject_unpriced: bool) -> None:
         self.entries = tuple(entries)
-        self.clocks = [n for n, e in enumerate(entries) if e.name in ("max_duration_ms", "max_idle_ms")]
+        self.clocks = [n for n, e in enumerate(entries) if e.kind.clock]
         self.has_clocks = bool(self.clocks)
-        self.has_idle = any(entry.name == "max_idle_ms" for entry in entries)
+        self.has_idle = any(entry.kind.clock == "idle" for entry in entries)
         self.warns = [n for n, e in enumerate(entries) if e.limit.warn_at is not None]
-        costs = [n for n, e in enumerate(entries) if e.name == "max_cost_usd"]
+        costs = [n for n, e in enumerate(entries) if e.kind.is_money]
         self.needs_prices = bool(costs)
         self._rejecting = costs if reject_unpriced else []
         self._used = [_used_of(entry) for entry in entries]
         self._most: list[float] = [e.limit.max for e in entries]
-        self._calls = [n for n, e in enumerate(entries) if e.name == "max_tool_calls"]
-        self._ahead = [n for n, e in enumerate(entries) if e.name in ("max_tool_calls", "max_turns")]
-        counted = [n for n, e in enumerate(entries) if e.name in _TOKENS]
+        self._calls = [n for n, e in enumerate(entries) if e.kind.projected == "call"]
+        self._ahead = [n for n, e in enumerate(entries) if e.kind.projected]
+        counted = [n for n, e in enumerate(entries) if e.kind.of_usage]
         ahead = (ToolCallRequested, ToolCallStarted, TurnStarted, TurnCompleted)
         self.moved: dict[type[Event], Sequence[int]] = {
             RunStarted: range(len(entries)),
@@ -198,7 +190,7 @@ class LimitJudge:
                 limit=entry.name,
                 used=self._used[number](state, meter),
                 max=entry.limit.max,
-                unit=UNITS[entry.name],
+                unit=entry.kind.unit,
                 scope=entry.limit.scope,
                 policy=entry.policy,
                 action=entry.action,
@@ -218,10 +210,10 @@ class LimitJudge:
             entry = self.entries[number]
             if number in state.exceeded:
                 continue
-            if entry.name == "max_duration_ms" and state.started_at is not None:
+            if entry.kind.clock == "run" and state.started_at is not None:
                 earlier = state.earlier_ms if entry.limit.scope == "session" else 0
                 due.append(state.started_at + int(entry.limit.max) - earlier + 1)
-            elif entry.name == "max_idle_ms" and state.active_at is not None and not waiting:
+            elif entry.kind.clock == "idle" and state.active_at is not None and not waiting:
                 due.append(state.active_at + int(entry.limit.max) + 1)
         return min(due, default=None)
 
@@ -234,7 +226,7 @@ class LimitJudge:
 
     def _finding(self, number: int, used: float, unpriced: TokenMeter | None = None) -> Finding:
         entry = self.entries[number]
-        unit, of = UNITS[entry.name], "session" if entry.limit.scope == "session" else "run"
+        unit, of = entry.kind.unit, "session" if entry.limit.scope == "session" else "run"
         if unpriced is not None:
             models = ", ".join(unpriced.unpriced)
             return Finding(
@@ -254,31 +246,23 @@ class LimitJudge:
 def _used_of(entry: LimitEntry) -> _Used:
     """How to read what is used of a limit, of the run or of the session."""
     session = entry.limit.scope == "session"
-    if entry.name not in _TOKENS:
-        return (_OF_SESSION if session else _OF_RUN)[entry.name]
-    tokens = _TOKENS[entry.name]
-    return (lambda state, meter: tokens(meter.session)) if session else (lambda state, meter: tokens(meter.run))
+    if entry.kind.of_usage:
+        figure = attrgetter(entry.kind.counts)
+        if session:
+            return lambda state, meter: round(figure(meter.session), USD_DIGITS)
+        return lambda state, meter: round(figure(meter.run), USD_DIGITS)
+    own, before = _COUNTERS[entry.kind.counts]
+    now = attrgetter(own)
+    if not session or before is None:
+        return lambda state, meter: now(state)
+    earlier = attrgetter(before)
+    return lambda state, meter: now(state) + earlier(state)
 
 
-def _duration(state: LimitState, meter: TokenMeter) -> int:
-    return 0 if state.started_at is None or state.now is None else state.now - state.started_at
-
-
-_OF_RUN: dict[str, _Used] = {
-    "max_tool_calls": lambda state, meter: state.calls,
-    "max_turns": lambda state, meter: state.turns,
-    "max_duration_ms": _duration,
-    "max_idle_ms": lambda state, meter: state.longest_idle,
+_COUNTERS = {
+    "tool_calls": ("calls", "earlier_calls"),
+    "turns": ("turns", "earlier_turns"),
+    "duration_ms": ("elapsed_ms", "earlier_ms"),
+    "idle_ms": ("longest_idle", None),
 }
-_OF_SESSION: dict[str, _Used] = {
-    "max_tool_calls": lambda state, meter: state.calls + state.earlier_calls,
-    "max_turns": lambda state, meter: state.turns + state.earlier_turns,
-    "max_duration_ms": lambda state, meter: _duration(state, meter) + state.earlier_ms,
-    "max_idle_ms": lambda state, meter: state.longest_idle,
-}
-_TOKENS: dict[str, Callable[[Usage], float]] = {
-    "max_total_tokens": lambda usage: usage.total_tokens,
-    "max_input_tokens": lambda usage: usage.input_tokens,
-    "max_output_tokens": lambda usage: usage.output_tokens,
-    "max_cost_usd": lambda usage: round(usage.cost_usd, USD_DIGITS),
-}
+"""Where the state has what a run counts itself, and what the session's earlier runs add to it."""

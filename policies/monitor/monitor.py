@@ -190,7 +190,7 @@ class Monitor:
         if meter.unpriced:
             found["unpriced"] = list(meter.unpriced)
             found["skipped_limits"] = ["max_cost_usd"]
-            if money := [e.id for e in on.program.budgets.entries if e.counts == "cost_usd"]:
+            if money := [e.id for e in on.program.budgets.entries if e.budget.kind.is_money]:
                 found["skipped_budgets"] = money
         if meter.priced_by:
             found["prices"] = list(meter.priced_by)

@@ -10,7 +10,7 @@ import msgspec
 
 from ..errors import EventError, wrong_type
 from ..events import TokenUsageUpdated
-from ..events.run_context import Usage
+from ..events.run_context import TOKENS, Usage
 from ..policy import Price
 from ..values.globs import matcher
 from ..values.json_values import is_number
@@ -142,9 +142,6 @@ REPORTS_KEPT = 1_024
 """How many event ids of reports are remembered, so that the same report twice counts once."""
 
 
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-
-
 class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Totals of the run and of the session; `model` is the run's, for reports that name none.
 
@@ -183,7 +180,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
             del self.seen[:-REPORTS_KEPT]
         delta = self._delta(event)
         cost = self._cost(event, self._unpaid(event), prices)
-        for name in _COUNTS:
+        for name in TOKENS:
             grown = delta[name]
             for usage in (self.run, self.session, self.reported):
                 setattr(usage, name, getattr(usage, name) + grown)
@@ -192,7 +189,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def _delta(self, event: TokenUsageUpdated) -> dict[str, int]:
         if event.scope == "delta":
-            return {name: getattr(event, name) for name in _COUNTS}
+            return {name: getattr(event, name) for name in TOKENS}
         if self.fresh:
             self.fresh = False
             total = event.input_tokens + event.output_tokens
@@ -200,7 +197,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
                 # Lower than the thread was: this client counts each run from zero.
                 self.reported = msgspec.structs.replace(self.run)
                 self.paid = _kinds(self.run)
-        return {name: max(0, getattr(event, name) - getattr(self.reported, name)) for name in _COUNTS}
+        return {name: max(0, getattr(event, name) - getattr(self.reported, name)) for name in TOKENS}
 
     def _cost(self, event: TokenUsageUpdated, unpaid: tuple[int, ...], prices: PriceBook | None) -> float:
         if event.cost_usd is not None:
@@ -249,7 +246,7 @@ def _kinds(usage: TokenUsageUpdated | Usage) -> tuple[int, ...]:
 
 
 def _check(event: TokenUsageUpdated) -> None:
-    for name in _COUNTS:
+    for name in TOKENS:
         count = getattr(event, name)
         if type(count) is not int:
             raise EventError(f"`{event.type}` event: `{name}`: {wrong_type('a whole number', count)}")

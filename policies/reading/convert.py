@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from ..limits import DURATIONS
+from ..limits import BUDGETS, LIMITS, spellings
 from ..rules.rule import Rule
 from ..values.model_base import Record
 from . import schema
@@ -193,7 +193,10 @@ class Converter:
         return INVALID if broken else record
 
     def _unknown_key(self, cls: type[Base], key: str, node: MapNode) -> None:
-        keys = [*(written for written, plain in DURATIONS.items() if plain in fields_of(cls)), *fields_of(cls)]
+        keys = [
+            *(written for written, plain in spellings({**LIMITS, **BUDGETS}).items() if plain in fields_of(cls)),
+            *fields_of(cls),
+        ]
         hint = did_you_mean(key, keys) or f"known here: {', '.join(keys)}"
         self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
 

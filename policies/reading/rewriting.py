@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from ..limits import DURATIONS, duration_ms
+from ..limits import BUDGETS, LIMITS, duration_ms, spellings
 from .schema import did_you_mean, snake_case
 from .tree import ListNode, MapNode, Scalar, describe, join
 
@@ -167,7 +167,7 @@ def _map_lines(node: Node | None, report: ProblemReport) -> list[Scalar]:
     return found
 
 
-_OF_BUDGETS = {"max_duration": "max_duration_ms"}
+_OF_LIMITS, _OF_BUDGETS = spellings(LIMITS), spellings(BUDGETS)
 
 
 _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
@@ -177,8 +177,8 @@ def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
     """A policy whose limits and budgets of time are in milliseconds; the node itself if they are."""
     limits, budgets = root.entries.get("limits"), root.entries.get("budgets")
     changed: dict[str, Node] = {}
-    if _has_durations(limits, DURATIONS):
-        changed["limits"] = _plain(limits, DURATIONS, report)
+    if _has_durations(limits, _OF_LIMITS):
+        changed["limits"] = _plain(limits, _OF_LIMITS, report)
     if isinstance(budgets, ListNode) and any(_has_durations(item, _OF_BUDGETS) for item in budgets.items):
         items = [
             _plain(item, _OF_BUDGETS, report) if _has_durations(item, _OF_BUDGETS) else item for item in budgets.items
@@ -189,7 +189,7 @@ def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
 
 def as_written(message: str, node: MapNode) -> str:
     """A complaint about a mapping with the names of its limits as its author wrote them."""
-    for written, plain in DURATIONS.items():
+    for written, plain in _OF_LIMITS.items():
         if written in node.key_spans and plain in node.entries:
             message = message.replace(f"`{plain}`", f"`{written}`")
     return message

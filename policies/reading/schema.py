@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import msgspec
 
-from ..limits import DURATIONS, PART
+from ..limits import BUDGETS, LIMITS, PART, spellings
 from ..policy import Policy
 from ..rules import RULES
 from ..rules.rule import Rule
@@ -230,8 +230,8 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) that every policy in the standard spelling meets."""
     definitions: dict[str, Any] = {}
     policy = _of_record(Policy, definitions)
-    definitions["Limits"]["properties"] |= {name: _duration(definitions) for name in DURATIONS}
-    definitions["Budget"]["properties"]["max_duration"] = _DURATION
+    definitions["Limits"]["properties"] |= {name: _duration(definitions) for name in spellings(LIMITS)}
+    definitions["Budget"]["properties"] |= dict.fromkeys(spellings(BUDGETS), _DURATION)
     several = {
         "type": "object",
         "properties": {"policies": {"type": "array", "items": policy, "minItems": 1}},

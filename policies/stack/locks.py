@@ -90,7 +90,7 @@ def _budgets(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str
             continue  # another budget, which holds beside it
         if (budget.reserve or 0) < (held.reserve or 0):
             yield f"{where}.reserve", figure(budget.reserve or 0), figure(held.reserve or 0)
-        given, strict = (limit_action(m, b.limit, b.action, stack) for m, b in ((other, budget), (locked, held)))
+        given, strict = (limit_action(m, b.kind, b.action, stack) for m, b in ((other, budget), (locked, held)))
         if STRICTNESS[given] < STRICTNESS[strict]:
             yield f"{where}.action", given, strict
 

@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import PolicyError, Problem, read_each, wrong_type
 from ..events.calls import STRICTNESS
-from ..limits import COUNTED, WINDOWS, Budget, Limit, Limits, duration_ms
+from ..limits import LIMITS, WINDOWS, Budget, Limit, Limits, duration_ms
 from ..policy import SCOPES, Approval, OnViolation, Price, Stack, members_of
 from ..reading.load import check_policy
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
+    from ..limits import Kind, LimitKind
     from ..policy import Policy
     from ..rules.rule import RuleAction
 
@@ -33,13 +34,13 @@ def effective_action(member: Policy, own: RuleAction | None, stack: Policy) -> O
     return default if stated is None or STRICTNESS[default] > STRICTNESS[stated] else stated
 
 
-def limit_action(member: Policy, name: str, own: RuleAction | None, stack: Policy) -> OnViolation:
+def limit_action(member: Policy, kind: Kind, own: RuleAction | None, stack: Policy) -> OnViolation:
     """The action of one limit: a clause's, save that `deny` is not inherited by what a refusal cannot stop.
 
     Only calls can be kept within a limit by refusing them; tokens, cost, time and turns go on.
     """
     action = effective_action(member, own, stack)
-    return "cancel" if action == "deny" and own is None and name != "max_tool_calls" else action
+    return "cancel" if action == "deny" and own is None and not kind.deny_suffices else action
 
 
 def strictest_stated(members: Iterable[Policy]) -> OnViolation | None:
@@ -55,6 +56,11 @@ class LimitEntry(msgspec.Struct, frozen=True, kw_only=True):
     limit: Limit
     policy: str
     action: OnViolation
+
+    @property
+    def kind(self) -> LimitKind:
+        """What holds for its kind."""
+        return LIMITS[self.name]
 
 
 def effective_limits(policy: Policy) -> list[LimitEntry]:
@@ -72,7 +78,7 @@ def effective_limits(policy: Policy) -> list[LimitEntry]:
             else:
                 last[entry.name] = entry
     found: list[LimitEntry] = []
-    for name in Limits.__struct_fields__:
+    for name in LIMITS:
         candidates = [*locked.get(name, ()), *([last[name]] if name in last else [])]
         found += _without_implied(candidates)
     return found
@@ -81,7 +87,7 @@ def effective_limits(policy: Policy) -> list[LimitEntry]:
 def limits_of(member: Policy, stack: Policy) -> Iterator[LimitEntry]:
     """The limits of one member, each with the action it has in the stack."""
     for name, limit in member.limits.given():
-        action = limit_action(member, name, limit.action, stack)
+        action = limit_action(member, LIMITS[name], limit.action, stack)
         yield LimitEntry(name=name, limit=limit, policy=member.name, action=action)
 
 
@@ -141,7 +147,7 @@ class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def counts(self) -> str:
         """What it counts."""
-        return COUNTED[self.budget.limit]
+        return self.budget.kind.counts
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -163,7 +169,7 @@ def effective_budgets(policy: Policy) -> list[BudgetEntry]:
     found: dict[tuple[object, ...], BudgetEntry] = {}
     for member in members_of(policy):
         for budget in member.budgets:
-            action = limit_action(member, budget.limit, budget.action, policy)
+            action = limit_action(member, budget.kind, budget.action, policy)
             entry = BudgetEntry(budget=budget, policy=member.name, action=action, locked=member.locked)
             same = (entry.id, entry.counts, entry.paths, entry.window, budget.key, budget.when)
             found[same] = strictest(found[same], entry) if same in found else entry
@@ -333,7 +339,9 @@ class PriceTables(msgspec.Struct, frozen=True):
 
 def caps_cost(member: Policy) -> bool:
     """Whether a limit or a budget of it is about money."""
-    return member.limits.max_cost_usd is not None or any(b.max_cost_usd is not None for b in member.budgets)
+    return any(LIMITS[name].is_money for name, _ in member.limits.given()) or any(
+        budget.kind.is_money for budget in member.budgets
+    )
 
 
 def price_tables(policy: Policy) -> PriceTables:

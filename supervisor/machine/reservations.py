@@ -21,8 +21,6 @@ FIRST_PART = 100
 """Before its first response a run sets this part of a budget aside, or what is left of it."""
 SLICE_MS = 60_000
 """So much time is set aside at once."""
-RESPONSES = ("cost_usd", "total_tokens")
-"""What responses of the model use: how much is known when they are over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,9 +51,9 @@ class _Line:
         reserved did not run.
         """
         beyond = self.seen - self.recorded
-        if self.claim.counts == "running":
+        if self.claim.kind.at_once:
             return False
-        if self.claim.counts in RESPONSES:
+        if self.claim.kind.of_usage:
             return beyond > 0
         return beyond >= self.held if self.claim.counts == "duration_ms" else beyond != self.held
 
@@ -65,11 +63,11 @@ class _Line:
         self.requested = self.seen
         if claim.counts == "tool_calls":
             want, least = float(calls), float(min(calls, 1))
-        elif claim.counts == "running":
+        elif claim.kind.at_once:
             want = least = 1.0
         else:
             first = SLICE_MS if claim.counts == "duration_ms" else self.largest or claim.max / FIRST_PART
-            used_at_once = self.largest if claim.counts in RESPONSES else 0.0
+            used_at_once = self.largest if claim.kind.of_usage else 0.0
             want, least = max(claim.reserve or first, used_at_once), claim.reserve or 0.0
         return Draw(claim=claim, used=self.seen, want=want, least=least)
 
@@ -202,15 +200,13 @@ class Budgets:
     def _see(self) -> None:
         usage, calls = self._state.judge.usage, self._state.judge.calls
         for line in self._lines:
-            match line.claim.counts:
-                case "cost_usd":
-                    line.see(usage.cost_usd)
-                case "total_tokens":
-                    line.see(usage.total_tokens)
-                case "tool_calls":
-                    line.see(calls)
-                case "duration_ms" if self._since_ms is not None:
-                    line.see(self._state.now_ms - self._since_ms)
+            counts = line.claim.counts
+            if line.claim.kind.of_usage:
+                line.see(getattr(usage, counts))
+            elif counts == "tool_calls":
+                line.see(calls)
+            elif counts == "duration_ms" and self._since_ms is not None:
+                line.see(self._state.now_ms - self._since_ms)
 
     def _asks_calls(self, line: _Line) -> bool:
         """Whether each call asks the store: calls are counted, or there was nothing left and there may be now."""

@@ -26,6 +26,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import UNREADABLE, ToolCall, check_input
 from proctor.policies.events.codec import encode_checked
+from proctor.policies.events.run_context import FIGURES
 from proctor.policies.values.json_values import json_words
 
 if TYPE_CHECKING:
@@ -49,16 +50,6 @@ _INPUTS = frozenset(("input", "tool_input"))
 """Fields of which the policies, too, read no more than so many parts."""
 
 
-_FIGURES = (
-    "input_tokens",
-    "output_tokens",
-    "cache_read_tokens",
-    "cache_write_tokens",
-    "reasoning_tokens",
-    "cost_usd",
-)
-
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -80,7 +71,7 @@ def flaw_in(given: msgspec.Struct) -> str | None:
 def flaw_in_usage(event: TokenUsageUpdated, before: TokenUsageUpdated | None) -> str | None:
     """What is wrong with the first figure of a report of usage, or None; `before` is the latest cumulative one."""
     falls = before is not None and event.scope == "cumulative" and (event.event_id or "no") != before.event_id
-    for name in _FIGURES:
+    for name in FIGURES:
         value = getattr(event, name)
         if value is None:
             continue

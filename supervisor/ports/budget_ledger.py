@@ -129,7 +129,7 @@ def window_at(window: str, now_ms: int) -> Window:
 def set_aside(draw: Draw, *, used: float, others: float) -> float | None:
     """What is set aside of a budget of which so much is used, and so much reserved by others; None: not granted."""
     left = round(draw.claim.max - used - others, DIGITS)
-    if draw.claim.counts in ("tool_calls", "running"):
+    if draw.claim.kind.taken:
         left = math.floor(left)
     if not draw.want:
         return 0.0 if round(draw.claim.max - used, DIGITS) >= 0 else None

@@ -12,6 +12,7 @@ import anyio
 from proctor.policies.errors import PolicyError
 from proctor.policies.events import Event, RunStarted
 from proctor.policies.events.run_context import Usage
+from proctor.policies.limits import BUDGETS
 from proctor.policies.policy import Policy
 
 from ..errors import OwnerLostError, StoreError
@@ -148,11 +149,8 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
 
 def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
     """What a run has used of what budgets count, as far as its record tells."""
-    return {
-        "cost_usd": usage.cost_usd,
-        "total_tokens": float(usage.total_tokens),
-        "tool_calls": float(run.calls),
-    }
+    figures = [kind.counts for kind in BUDGETS.values() if kind.of_usage]
+    return {"tool_calls": float(run.calls), **{name: float(getattr(usage, name)) for name in figures}}
 
 
 def _judge(events: Sequence[Event]) -> Judge:

@@ -20,7 +20,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     at_ms,
 )
-from proctor.policies.events.run_context import Usage
+from proctor.policies.events.run_context import FIGURES, Usage
 
 from ..ports.stored_types import ANY_RUN, label_text
 
@@ -38,9 +38,6 @@ COUNTED = frozenset(
     (RunStarted, ToolCallStarted, PolicyViolated, TokenUsageUpdated, RunCompleted, RunFailed, RunCancelled)
 )
 """Every other event leaves a run's line in a list as it is."""
-
-
-FIGURES: tuple[str, ...] = Usage.__struct_fields__
 
 
 class RunTally:

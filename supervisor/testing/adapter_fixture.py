@@ -25,7 +25,7 @@ from proctor.policies.events import (
     ToolOutcome,
 )
 from proctor.policies.events.calls import ToolCall, tell_model_default
-from proctor.policies.events.run_context import Capabilities, Usage
+from proctor.policies.events.run_context import TOKENS, Capabilities, Usage
 
 from ..errors import ProviderError
 from ..ports.adapter import Adapter, GateAnswer, Launch, LaunchOptions
@@ -188,9 +188,6 @@ class Evidence:
 
 POLL_S = 0.005
 """Another process makes the awaited file; nothing announces it."""
-
-
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 class Agent(msgspec.Struct, frozen=True):

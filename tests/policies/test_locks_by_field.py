@@ -23,7 +23,7 @@ from proctor.policies import (
     merge_policies,
 )
 from proctor.policies.events.calls import STRICTNESS
-from proctor.policies.limits import COUNTED
+from proctor.policies.limits import BUDGETS
 from proctor.policies.reading import parse_policies
 from proctor.policies.rules import RULES
 from proctor.policies.stack.clauses import clauses_of
@@ -97,7 +97,7 @@ def conflict(**other: Any) -> bool:
 
 BUDGET: dict[str, Callable[[], bool]] = {
     "name": lambda: len(effective_budgets(stack({"budgets": [HELD]}, {"budgets": [{**HELD, "name": "c"}]}))) == 2,
-    **{kind: (lambda kind=kind: amount(kind)) for kind in COUNTED},  # type: ignore[misc]
+    **{kind: (lambda kind=kind: amount(kind)) for kind in BUDGETS},  # type: ignore[misc]
     "per": lambda: both_hold(per="$.tenant"),
     "key": lambda: both_hold(key="k"),
     "window": lambda: conflict(max_cost_usd=99, window="day"),

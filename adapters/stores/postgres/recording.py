@@ -13,11 +13,12 @@ import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
+from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import Block, Lift, StoreSize
 from proctor.supervisor.store import codec
 from proctor.supervisor.store.codec import SIZE, from_record
-from proctor.supervisor.store.run_index import FIGURES, ms_of, owners
+from proctor.supervisor.store.run_index import ms_of, owners
 
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
 from ..tables.seals import run_digest

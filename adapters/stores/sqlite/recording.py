@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import Block, Lift, StoreSize
 from proctor.supervisor.store import codec
 from proctor.supervisor.store.codec import SIZE, from_record
-from proctor.supervisor.store.run_index import FIGURES, ms_of, owners
+from proctor.supervisor.store.run_index import ms_of, owners
 
 from ..tables import recording
 from ..tables.recording import (

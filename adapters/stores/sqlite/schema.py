@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from proctor.policies.events.run_context import FIGURES, TOKENS
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.store import codec
 
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
     from typing import TypeAlias
-
-
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-
-
-_TOTALS = (*_COUNTS, "cost_usd")
 
 
 _OPEN = "run_id = new.run_id AND ended_seq IS NULL"
@@ -66,7 +61,7 @@ def _settled(name: str) -> str:
 _COLUMNS: tuple[str, ...] = (
     *(f"{name} TEXT" for name in ("tenant", "labels")),
     *(f"{name} INTEGER" for name in ("created_ms", "started_ms", "ended_ms", "started_seq", "ended_seq")),
-    *(f"{name} INTEGER NOT NULL DEFAULT 0" for name in ("calls", "violations", *_COUNTS)),
+    *(f"{name} INTEGER NOT NULL DEFAULT 0" for name in ("calls", "violations", *TOKENS)),
     "cost_usd REAL NOT NULL DEFAULT 0",
 )
 
@@ -76,10 +71,10 @@ _COUNTING: dict[str, str] = {
         UPDATE runs SET started_ms = new.at, started_seq = new.seq, {_from_context("new.data", "metadata.context")}
         WHERE run_id = new.run_id AND started_seq IS NULL; END""",
     "run_ends": f"""AFTER INSERT ON events WHEN new.type IN {_ENDS} BEGIN
-        UPDATE runs SET ended_ms = new.at, ended_seq = new.seq, {", ".join(map(_settled, _TOTALS))}
+        UPDATE runs SET ended_ms = new.at, ended_seq = new.seq, {", ".join(map(_settled, FIGURES))}
         WHERE {_OPEN}; END""",
     "run_uses": f"""AFTER INSERT ON events WHEN new.type = 'token_usage_updated' BEGIN
-        UPDATE runs SET {", ".join(map(_reported, _TOTALS))} WHERE {_OPEN}; END""",
+        UPDATE runs SET {", ".join(map(_reported, FIGURES))} WHERE {_OPEN}; END""",
     "run_acts": """AFTER INSERT ON events WHEN new.type IN ('tool_call_started', 'policy_violation') BEGIN
         UPDATE runs SET calls = calls + (new.type = 'tool_call_started'),
             violations = violations + (new.type = 'policy_violation')

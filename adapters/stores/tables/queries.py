@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from proctor.policies.events import Event, at_ms
-from proctor.policies.events.run_context import Usage
+from proctor.policies.events.run_context import FIGURES, Usage
 from proctor.supervisor.ports.stored_types import LogEntry, Place, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.codec import from_record
-from proctor.supervisor.store.run_index import FIGURES, moment
+from proctor.supervisor.store.run_index import moment
 
 from .transactions import CLAIMED, Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
 

@@ -19,6 +19,7 @@ from proctor.policies.events import (
     ToolApprovalRequested,
     at_ms,
 )
+from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
     GOING_ON,
@@ -33,7 +34,7 @@ from proctor.supervisor.store import codec, invariants
 from proctor.supervisor.store.admission import CallsInFlight, stored_before
 from proctor.supervisor.store.codec import from_record, status_after
 from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
-from proctor.supervisor.store.run_index import FIGURES, RunTally, ms_of
+from proctor.supervisor.store.run_index import RunTally, ms_of
 
 from .transactions import WAITING, Batch, Dialect, Gathered, find_owner
 
