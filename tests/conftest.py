@@ -44,6 +44,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def what_stays() -> Iterator[None]:
+    """What a file's tests have loaded is not looked through again after each test of the files that follow."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def what_is_left() -> Iterator[None]:
     """A pipe, file or socket that a test leaves open, or a process that it leaves running, fails that test.
