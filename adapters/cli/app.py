@@ -15,41 +15,54 @@ import click
 from .exits import BAD_INPUT, handlers, put_back, report
 from .output import note, usage_text, version
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
-    "init": ("commands.policies:init", "Write a first policy for an agent into this folder."),
-    "run": ("commands.run:run", "Supervise one session of an agent."),
-    "check": ("commands.policies:check", "Check policy files before anything runs."),
-    "test": ("commands.policies:test", "Run the unit tests of policies."),
-    "eval": ("commands.sessions:evaluate", "Judge recorded sessions by a policy."),
-    "diff": ("commands.sessions:diff", "What a new policy would judge differently."),
-    "explain": ("commands.runs:explain", "Why each decision of a run was taken."),
-    "narrow": ("commands.sessions:narrow", "Which tools could be called after a trace."),
-    "graph": ("commands.policies:graph", "Draw a policy's rules and nets."),
-    "runs": ("commands.runs:runs", "List the stored runs."),
-    "show": ("commands.runs:show", "Show a stored run."),
-    "tail": ("commands.runs:tail", "Show the latest events, and follow them."),
-    "approvals": ("commands.approvals:approvals", "List the calls that wait for a person."),
-    "approve": ("commands.approvals:approve", "Let a waiting call run."),
-    "deny": ("commands.approvals:deny", "Refuse a waiting call."),
-    "store": ("commands.records:store_", "Where the record is, and how much it holds."),
-    "prune": ("commands.records:prune", "Remove sessions that ended long ago."),
-    "export": ("commands.records:export", "Write the record as lines of JSON."),
-    "import": ("commands.records:import_", "Store what export wrote."),
-    "kill": ("commands.stop:kill", "End runs, in any process."),
-    "watch": ("commands.watch:watch", "A live board of runs, limits and waiting calls."),
-    "budgets": ("commands.stop:budgets", "What is used and left of budgets that runs share."),
-    "audit": ("commands.records:audit", "Check that the record is complete and unchanged."),
-    "reap": ("commands.stop:reap", "End runs whose supervisor is gone."),
-    "fleet": ("commands.fleet:fleet", "Workers on a Ray cluster that execute runs."),
-    "serve": ("commands.serve:serve", "Serve the operators' page and the HTTP API."),
-    "mcp": ("commands.agents:mcp", "Enforce policies between agents and an MCP server."),
-    "hook": ("commands.agents:hook", "Hold a person's own Claude Code to policies."),
-    "adapters": ("commands.agents:adapters", "What each adapter can do, and which work here."),
-    "migrate": ("commands.policies:migrate", "Rewrite an old policy file in today's spelling."),
-    "schema": ("commands.policies:schema", "Print the JSON Schema of policy files."),
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
+        "init": ("commands.policies:init", "Write a first policy for an agent into this folder."),
+        "run": ("commands.run:run", "Supervise one session of an agent."),
+        "hook": ("commands.agents:hook", "Hold a person's own Claude Code to policies."),
+        "mcp": ("commands.agents:mcp", "Enforce policies between agents and an MCP server."),
+        "adapters": ("commands.agents:adapters", "What each adapter can do, and which work here."),
+    },
+    "Policies": {
+        "check": ("commands.policies:check", "Check policy files before anything runs."),
+        "test": ("commands.policies:test", "Run the unit tests of policies."),
+        "graph": ("commands.policies:graph", "Draw a policy's rules and nets."),
+        "migrate": ("commands.policies:migrate", "Rewrite an old policy file in today's spelling."),
+        "schema": ("commands.policies:schema", "Print the JSON Schema of policy files."),
+    },
+    "Recorded sessions": {
+        "eval": ("commands.sessions:evaluate", "Judge recorded sessions by a policy."),
+        "diff": ("commands.sessions:diff", "What a new policy would judge differently."),
+        "narrow": ("commands.sessions:narrow", "Which tools could be called after a trace."),
+    },
+    "Runs": {
+        "runs": ("commands.runs:runs", "List the stored runs."),
+        "show": ("commands.runs:show", "Show a stored run."),
+        "tail": ("commands.runs:tail", "Show the latest events, and follow them."),
+        "watch": ("commands.watch:watch", "A live board of runs, limits and waiting calls."),
+        "explain": ("commands.runs:explain", "Why each decision of a run was taken."),
+        "kill": ("commands.stop:kill", "End runs, in any process."),
+        "budgets": ("commands.stop:budgets", "What is used and left of budgets that runs share."),
+    },
+    "People": {
+        "approvals": ("commands.approvals:approvals", "List the calls that wait for a person."),
+        "approve": ("commands.approvals:approve", "Let a waiting call run."),
+        "deny": ("commands.approvals:deny", "Refuse a waiting call."),
+        "serve": ("commands.serve:serve", "Serve the operators' page and the HTTP API."),
+    },
+    "Operate": {
+        "store": ("commands.records:store_", "Where the record is, and how much it holds."),
+        "export": ("commands.records:export", "Write the record as lines of JSON."),
+        "import": ("commands.records:import_", "Store what export wrote."),
+        "prune": ("commands.records:prune", "Remove sessions that ended long ago."),
+        "audit": ("commands.records:audit", "Check that the record is complete and unchanged."),
+        "reap": ("commands.stop:reap", "End runs whose supervisor is gone."),
+        "fleet": ("commands.fleet:fleet", "Workers on a Ray cluster that execute runs."),
+    },
 }
-"""Name -> where the command is, and its one line of help."""
+"""Heading of the help -> name -> where the command is, and its one line of help."""
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
 
 class _Commands(click.Group):
@@ -77,8 +90,10 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for heading, commands in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), text) for name, (_, text) in commands.items()])
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

@@ -9,15 +9,12 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
 if TYPE_CHECKING:
+    from msgspec.json import Encoder
+
     from proctor.supervisor.redaction import Redactor
 
 T = TypeVar("T")
-
-
-_encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 _BLANKS = re.compile(r"\s")
@@ -38,12 +35,19 @@ def printable_lines(text: str) -> str:
 
 def encoded(value: Any) -> str:
     """A value as JSON, whole and on one line: line breaks and all that does not print show as escapes."""
-    return printable_json(_encode(redacted(value)).decode())
+    return printable_json(_encoder().encode(redacted(value)).decode())
 
 
 def redacted(value: T) -> T:
     """A value without secrets, as PROCTOR_REDACTION has it, for what is written somewhere else than on a terminal."""
     return _redactor().redact(value)
+
+
+@cache
+def _encoder() -> Encoder:
+    from msgspec.json import Encoder
+
+    return Encoder(enc_hook=str)
 
 
 @cache

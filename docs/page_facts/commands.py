@@ -7,15 +7,23 @@ from collections.abc import Iterator
 
 import click
 
-from proctor.adapters.cli.app import app
+from proctor.adapters.cli.app import SECTIONS, app
 
 from .markdown import code, codes, paragraph, table
 
 
 def reference(_: str) -> str:
-    """Every command with its help, arguments and options."""
+    """Every command with its help, arguments and options, under the headings of `proctor --help`."""
     root = click.Context(app, info_name="proctor")
-    return "\n".join(_section(command, context) for command, context in _walk(app, root) if command is not app)
+    parts = []
+    for heading, names in SECTIONS.items():
+        parts.append(f"## {heading}\n")
+        for name in names:
+            found = app.get_command(root, name)
+            assert found is not None
+            walked = _walk(found, click.Context(found, info_name=name, parent=root))
+            parts += [_section(command, context) for command, context in walked]
+    return "\n".join(parts)
 
 
 def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -29,7 +37,7 @@ def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[clic
 
 
 def _section(command: click.Command, context: click.Context) -> str:
-    level = "#" * (context.command_path.count(" ") + 1)
+    level = "#" * (context.command_path.count(" ") + 2)
     usage = f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     parts = [f"{level} `{context.command_path}`", f"```text\n{usage}\n```", *_help(command)]
     given = (each for each in command.get_params(context) if "--help" not in each.opts)

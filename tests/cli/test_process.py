@@ -103,6 +103,24 @@ def test_every_command_has_help_and_json() -> None:
     assert [name for name in options if "--json" not in options[name]] == []
 
 
+def test_the_help_lists_the_commands_in_sections(cli: Cli) -> None:
+    """Six headings, and below them every command once."""
+    from proctor.adapters.cli.app import SECTIONS
+
+    parts = [part.splitlines() for part in cli("--help").out.split("\n\n")]
+    listed = {head.removesuffix(":"): [line.split()[0] for line in lines] for head, *lines in parts[-len(SECTIONS) :]}
+
+    assert listed == {heading: list(commands) for heading, commands in SECTIONS.items()}
+    assert [heading.split()[-1].lower() for heading in listed] == [
+        "start",
+        "policies",
+        "sessions",
+        "runs",
+        "people",
+        "operate",
+    ]
+
+
 def test_an_unknown_command_suggests_one() -> None:
     """And lists none: `--help` does."""
     ran = call("chek")
