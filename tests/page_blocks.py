@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from answering import token_for
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -95,8 +96,12 @@ def _pattern(line: str) -> str:
     return r".*?".join(re.escape(part) for part in line.split("...")) + " *"
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Variables under which `proctor` and `python` are those of the tests, and the store is below this folder."""
+def environment(place: Path) -> dict[str, str]:
+    """Variables under which `proctor` and `python` are those of the tests, the store beside the reader's folder.
+
+    A reader has a terminal; here the commands that need one have a token, of that store and of `runs.db`.
+    """
+    folder = place.parent
     shims = folder / "bin"
     shims.mkdir(exist_ok=True)
     for name, arguments in (("proctor", "-m proctor.adapters.cli"), ("python", "")):
@@ -106,6 +111,9 @@ def environment(folder: Path) -> dict[str, str]:
     path = f"{shims}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "XDG_STATE_HOME": str(folder), "NO_COLOR": "1"}
     env.pop("PROCTOR_STORE", None)
+    for store in (folder / "proctor" / "runs.db", place / "runs.db"):
+        store.parent.mkdir(exist_ok=True)
+        env |= token_for(store)
     return env
 
 

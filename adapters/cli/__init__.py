@@ -25,6 +25,7 @@ ROOMS = (
     "board_view",
     "live",
     "board",
+    "persons",
     "exits",
     "output",
     "console",

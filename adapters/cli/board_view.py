@@ -15,13 +15,14 @@ from rich.live import Live
 from rich.text import Text
 
 from proctor.supervisor import ApprovalAnswer, KillSwitch, ProctorError, RunInfo, StoredApproval, answer
+from proctor.supervisor.errors import UsageError
 
 from ..kit.printable import encoded, printable
 from ..operations.amounts import amount, counted, dollars, took
 from ..operations.service import Folds
 from .board import NOTHING, key_by_key, pressed, read_board
-from .exits import check_outside_runs
 from .output import console, in_words, who_asks
+from .persons import check_outside_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -367,10 +368,11 @@ _REASON = "ended by an operator"
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who sits at the terminal, as answers have it."""
+    """Who sits at the terminal, as answers have it; `refusal` says why they may not answer, if so."""
 
     name: str
     groups: tuple[str, ...] = ()
+    refusal: str = ""
 
 
 async def live_board(store: Store, person: Person) -> None:
@@ -433,9 +435,14 @@ class _LiveBoard:
             self.screen.notice = str(error)
         self.draw()
 
+    def _check(self, what: str) -> None:
+        check_outside_runs(what)
+        if self._person.refusal:
+            raise UsageError(self._person.refusal)
+
     async def _answer(self, question: Question) -> str:
         granted = question.kind == "approve"
-        check_outside_runs("approve" if granted else "deny")
+        self._check("approve" if granted else "deny")
         given = ApprovalAnswer(
             granted=granted,
             by=self._person.name,
@@ -451,7 +458,7 @@ class _LiveBoard:
     async def _end(self, question: Question) -> str:
         from ..kit.process_tree import end_remains
 
-        check_outside_runs("kill")
+        self._check("kill")
         switch = KillSwitch(self._store, remains=end_remains)
         outcomes = await switch.kill(by=self._person.name, reason=question.words or _REASON, run_id=question.target)
         if not outcomes:

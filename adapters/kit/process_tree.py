@@ -130,6 +130,9 @@ CALL_MARK: Final = "PROCTOR_CALL"
 """The same for one call of the run, where calls are processes of their own."""
 
 
+_NOT_FOR_RUNS: Final = frozenset(("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"))
+
+
 T = TypeVar("T")
 
 
@@ -139,14 +142,16 @@ _LOOK_AGAIN_S: Final = 0.2
 def marked_environment(
     mark: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
 ) -> dict[str, str]:
-    """The environment to launch a provider with: marked with the run, and with its trace where there is one.
+    """The environment to launch a provider with: marked with the run, with its trace where there is one, and without
+    what only people and services are to have.
 
     Args:
         mark: `Launch.mark` of the run.
         env: the environment to mark; this process's if not given.
         call_id: the call that the process is started for, if it is one's.
     """
-    return {**(os.environ if env is None else env), **_marks(mark, call_id), **trace_environment(run_of(mark))}
+    given = {name: value for name, value in (os.environ if env is None else env).items() if name not in _NOT_FOR_RUNS}
+    return {**given, **_marks(mark, call_id), **trace_environment(run_of(mark))}
 
 
 def platform_notes() -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import uuid
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +25,13 @@ _STATE, _STARTED = 0, 19
 
 _here: set[str] = set()
 """The owners of this process that have not left."""
+
+
+_SIGN = "proctor-supervisor"
+"""The name of a file in memory that a process has open while it owns runs: what it starts is known by that."""
+
+
+_signs: list[int] = []
 
 
 def process_mark(run_id: str, store_id: str) -> str:
@@ -40,6 +48,9 @@ def enter(kind: str = "own_") -> Owner:
     """This process as an owner, under an id of its own each time, which begins with `kind`."""
     owner = as_owner(os.getpid(), kind)
     _here.add(owner.owner_id)
+    if not _signs and hasattr(os, "memfd_create"):
+        with suppress(OSError):
+            _signs.append(os.memfd_create(_SIGN))
     return owner
 
 
@@ -64,6 +75,18 @@ def as_owner(pid: int, kind: str) -> Owner:
 def leave(owner: Owner) -> None:
     """An owner of this process has left, whether or not its store could be told."""
     _here.discard(owner.owner_id)
+    if not _here and _signs:
+        os.close(_signs.pop())
+
+
+def is_owner(pid: int) -> bool:
+    """Whether a process of this machine owns runs now; False where that cannot be seen."""
+    with suppress(OSError):
+        for file in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # closed meanwhile
+                if os.readlink(f"/proc/{pid}/fd/{file}").startswith(f"/memfd:{_SIGN} "):
+                    return True
+    return False
 
 
 def is_gone(owner: Owner) -> bool:

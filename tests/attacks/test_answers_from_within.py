@@ -14,7 +14,8 @@ import pytest
 from proctor.adapters.kit.processes.guarded import guarded
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor import RunInfo
+from proctor.supervisor import RunInfo, Supervisor
+from proctor.supervisor.testing import FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.testing.store_approvals import requested
 
@@ -132,6 +133,86 @@ async def test_a_daemon_that_has_killed_its_guardian_answers_nothing(
     assert "is for people" in answer
     assert "limit on locks" in answer
     assert await state_of(waiting) == "requested"
+
+
+def commanded(path: Path, command: str) -> list[str]:
+    """The words of a command about that store."""
+    return [sys.executable, "-m", "proctor.adapters.cli", *command.split(), "--store", str(path)]
+
+
+OUTSIDE = {**COMMANDS, "lift": "kill --lift", "reap": "reap"}
+
+
+@pytest.mark.parametrize("command", OUTSIDE.values(), ids=OUTSIDE)
+async def test_outside_of_runs_a_process_without_a_terminal_needs_a_token(waiting: Path, command: str) -> None:
+    """Whoever started it is still there, which shows nothing: so is an agent's shell."""
+    ended = await anyio.run_process(commanded(waiting, command), check=False, start_new_session=True)
+
+    assert ended.returncode == 2
+    assert "no terminal" in ended.stderr.decode()
+    assert f"set PROCTOR_TOKEN to one of the tokens in `{waiting}-tokens`" in ended.stderr.decode()
+    assert await state_of(waiting) == "requested"
+
+
+PSEUDO = {
+    "script": "script -qec {} /dev/null",
+    "python": f"{sys.executable} -c 'import pty, sys; pty.spawn(sys.argv[1:])' {{}}",
+}
+LEFT = """
+import os, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+while os.getppid() != int(sys.argv[1]):
+    pass
+os.execve("/bin/sh", ["sh", "-c", sys.argv[2]], {"PATH": os.environ["PATH"]})
+"""
+
+
+@pytest.mark.parametrize("command", OUTSIDE.values(), ids=OUTSIDE)
+@pytest.mark.parametrize("terminal", PSEUDO.values(), ids=PSEUDO)
+async def test_a_daemon_is_no_person_with_a_terminal_that_it_has_opened(
+    waiting: Path, tmp_path: Path, terminal: str, command: str
+) -> None:
+    """It never had a mark or a limit: what a tool of this process starts, and what left its starter long ago."""
+    script, output = asking(waiting, tmp_path, command)
+    left = tmp_path / "left.py"
+    left.write_text(LEFT)
+    init = f"{sys.executable} {left} $$ {shlex.quote(terminal.format(script))}; while [ ! -e {output} ]; do :; done"
+    await anyio.run_process(["unshare", "-rpf", "--mount-proc", "sh", "-c", init])
+    answer = await until(output)
+
+    assert "its terminal belongs to a daemon" in answer
+    assert await state_of(waiting) == "requested"
+
+
+@pytest.mark.parametrize("terminal", PSEUDO.values(), ids=PSEUDO)
+@pytest.mark.parametrize("left", ["{}", "(env -i {} &)", "(setsid env -i {} &)"])
+async def test_what_a_supervising_process_starts_is_no_person(
+    waiting: Path, tmp_path: Path, terminal: str, left: str
+) -> None:
+    """A tool that runs in the supervisor's own process starts commands without a mark or a guardian."""
+    script, output = asking(waiting, tmp_path, "approve r.1")
+    async with SQLiteStore(tmp_path / "other.db") as other, Supervisor(other) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=())
+        await anyio.run_process(["bash", "-c", left.format(terminal.format(script))], check=False)
+        answer = await until(output)
+        await handle.cancel()
+
+    assert "is for people" in answer
+    assert "supervises a run" in answer or "belongs to a daemon" in answer
+    assert await state_of(waiting) == "requested"
+
+
+async def test_a_person_answers_on_a_terminal(waiting: Path, tmp_path: Path) -> None:
+    """Started by a program that is still there and supervises nothing."""
+    script, output = asking(waiting, tmp_path, "approve r.1")
+    line = f"script -qec {script} /dev/null; true"
+    await anyio.run_process(["unshare", "-rpf", "--mount-proc", "sh", "-c", line])
+
+    assert "nobody owns its run" in await until(output)
 
 
 async def test_a_service_answers_with_a_token_of_the_store(waiting: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from answering import token_of
 
 from proctor.adapters.cli import main
 
@@ -68,6 +69,8 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, pla
     def call(*arguments: object, stdin: str | bytes = b"") -> Answer:
         data = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr("sys.stdin", _StandardInput(io.BytesIO(data), encoding="utf-8"))
+        for name, value in token_of([str(argument) for argument in arguments]).items():
+            monkeypatch.setenv(name, value)
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])

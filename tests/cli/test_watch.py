@@ -18,6 +18,7 @@ from typing import Any
 
 import pyte
 import pytest
+from answering import token_for
 
 from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -85,7 +86,7 @@ class Terminal:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         sizes = ("COLUMNS", "LINES")  # they would count for more than the terminal's own size
         env = {name: value for name, value in os.environ.items() if name not in sizes}
-        env |= {"TERM": "xterm", "NO_COLOR": "1", **more}
+        env |= {"TERM": "xterm", "NO_COLOR": "1", **token_for(None), **more}
         self.settings = termios.tcgetattr(its)
         self.process = subprocess.Popen(
             [*PROCTOR, "watch", *words], stdin=its, stdout=its, stderr=its, env=env, start_new_session=True

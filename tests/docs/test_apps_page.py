@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from answering import token_of
 from page_blocks import ROOT, blocks
 
 from proctor.supervisor.testing import Ask, FakeAdapter
@@ -123,7 +124,8 @@ def until(look: Any) -> Any:
 def proctor(*arguments: str) -> list[dict[str, Any]]:
     """What a command on the application's store prints."""
     command = [sys.executable, "-m", "proctor.adapters.cli", *arguments, "--store", "runs.db"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    env = os.environ | token_of(command[3:])
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=env)
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
 
 

@@ -92,7 +92,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def test_the_page_does_what_it_says(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From its top to its end in one folder, as a reader would."""
     monkeypatch.chdir(place)
-    env = environment(place.parent)
+    env = environment(place)
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
         if block.file:

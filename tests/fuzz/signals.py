@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 import anyio
 import psutil
+from answering import token_for
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -94,7 +96,8 @@ def signalled(moment: int, sent: signal.Signals, *, ends: bool) -> tuple[list[st
         store, agent = Path(folder, "s.db"), f"{'true' if ends else 'sleep 86400'} && echo {uuid.uuid4().hex}"
         ran = _run(moment, sent, store, agent)
         if sent is signal.SIGKILL and store.exists():
-            subprocess.run([*PROCTOR, "reap", "--store", store], check=True, capture_output=True)
+            env = os.environ | token_for(store)
+            subprocess.run([*PROCTOR, "reap", "--store", store], check=True, capture_output=True, env=env)
         statuses = anyio.run(_statuses, store) if store.exists() else []
     found = [f"the agent is alive: {process.pid}" for process in _alive(agent)]
     return statuses, [*_wrong(ran, sent, statuses, ends=ends), *found]

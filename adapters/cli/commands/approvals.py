@@ -85,7 +85,7 @@ def deny(
 
 def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_json: bool) -> None:
     from ...kit.values import login_name
-    from ..exits import check_person
+    from ..persons import check_person
 
     word = "approve" if fields["granted"] else "deny"
     holder = check_person(word, store, "answer")

@@ -62,7 +62,7 @@ def up(
 
     Every node must reach the store: a SQLite file serves one machine. Exit code 3 when one does not work in time.
     """
-    from ..exits import check_outside_runs
+    from ..persons import check_outside_runs
 
     check_outside_runs("fleet up")
     _check_wait(wait_s)
@@ -118,7 +118,7 @@ def drain(node: str | None, wait_s: float, name: str, address: str | None, as_js
     Runs that wait in the store stay there. Exit code 3 when a worker still has runs as the time is up: it goes on
     with those, and the next `drain` removes it.
     """
-    from ..exits import check_outside_runs
+    from ..persons import check_outside_runs
 
     check_outside_runs("fleet drain")
     _check_wait(wait_s)

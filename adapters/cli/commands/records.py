@@ -142,8 +142,8 @@ def prune(
     from proctor.supervisor.store.maintenance import prune
 
     from ...kit.values import login_name
-    from ..exits import check_outside_runs
     from ..options import is_there_or_said, opened
+    from ..persons import check_outside_runs
 
     check_outside_runs("prune")
     if not is_there_or_said(store):
@@ -272,8 +272,8 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.store.maintenance import import_lines
 
-    from ..exits import check_outside_runs
     from ..options import opened
+    from ..persons import check_outside_runs
 
     check_outside_runs("import")
 

@@ -80,7 +80,7 @@ def serve(
     On loopback, with a token that allows everything: the one in PROCTOR_WEB_TOKEN, else a new one, which is part
     of the printed URL. With --tokens everybody has a token of their own, and it is their name that is recorded.
     """
-    from ..exits import check_outside_runs
+    from ..persons import check_outside_runs
 
     check_outside_runs("serve")
     if anywhere and not tokens:

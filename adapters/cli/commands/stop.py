@@ -69,7 +69,7 @@ def kill(
     proctor kill --all --no-new-starts --reason "an incident"
     proctor kill --lift
     """  # noqa: D301 - click's mark for lines that are kept as they are
-    from ..exits import check_person
+    from ..persons import check_person
 
     holder = check_person("kill", store, "stop")
     if isnan(wait):
@@ -200,7 +200,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     """End every run whose supervisor is gone: its record says so, what it left running on this machine is ended, and
     its session can go on.
     """
-    from ..exits import check_person
+    from ..persons import check_person
 
     check_person("reap", store, "stop")
     from proctor.supervisor.control.ownership import reap as reaped

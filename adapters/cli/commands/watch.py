@@ -31,8 +31,10 @@ def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: b
     """
     from ...kit.values import login_name
     from ..board_view import Person
+    from ..persons import refusal
 
-    person = Person(name=by or login_name(), groups=groups)
+    name, why = (None, "") if as_json or not sys.stdout.isatty() else refusal("watch", store)
+    person = Person(name=by or name or login_name(), groups=groups, refusal=why)
     run_async(lambda: _watched(store, person, as_json=as_json))
 
 

@@ -1,0 +1,221 @@
+"""Who may answer calls, end runs and lift blocks: whoever has a token of the store, or a terminal of their own."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .options import beside, is_there, opened, run_async
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import psutil
+
+    from proctor.supervisor.ports.stored_types import Owner
+
+    from ..operations.identities import Role
+
+
+TOKEN = "PROCTOR_TOKEN"
+
+
+_MOST = 1000
+"""So many runs that are not over, the newest, are looked at for the clients that own them."""
+
+
+def check_outside_runs(what: str) -> None:
+    """Raises UsageError when this process, or one it descends from, belongs to a supervised run."""
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.ports.processes import run_of
+
+    from ..kit.process_tree import RUN_MARK
+    from ..kit.processes.guarded import has_limit
+
+    for environment in _environments():
+        if mark := environment.get(RUN_MARK):
+            raise UsageError(
+                f"`{what}` is for people: it does not work within a supervised run (this is `{run_of(mark)}`)"
+            )
+    if has_limit(os.getpid()):
+        raise UsageError(
+            f"`{what}` is for people: it does not work within a supervised run (this process has a limit on locks, "
+            "as the guardian of a run sets it; `ulimit -x` shows it)"
+        )
+
+
+def _environments() -> Iterator[Mapping[str, str]]:
+    import psutil
+
+    yield os.environ
+    with suppress(psutil.Error):
+        for parent in psutil.Process().parents():
+            with suppress(psutil.Error):  # another user's, and so not ours
+                yield parent.environ()
+
+
+def check_person(what: str, store: str | None, role: Role) -> str | None:
+    """See that whoever asks is outside of every run, and shows it; gives the name that its token has, if it has one.
+
+    It shows it by a token, or by a terminal that no agent can have opened.
+
+    Args:
+        what: the command.
+        store: the store it is about, as the command line has it; its tokens are beside it.
+        role: what the token has to allow.
+
+    Raises:
+        UsageError: it does not show it, or the token does not allow it.
+        StoreError: the store's runs cannot be read.
+    """
+    from proctor.supervisor.errors import UsageError
+
+    check_outside_runs(what)
+    file = f"{beside(store)}-tokens"
+    if token := os.environ.get(TOKEN):
+        return _holder(token, what, file, role)
+    if why := _no_terminal(store):
+        raise UsageError(f"`{what}` is for people, and {why}: set {TOKEN} to one of the tokens in `{file}`")
+    return None
+
+
+def refusal(what: str, store: str | None) -> tuple[str | None, str]:
+    """As `check_person`, for a command that also only shows: the name that the token has, and why whoever asks may
+    not both answer and end, empty where they may.
+    """
+    from proctor.supervisor.errors import UsageError
+
+    try:
+        check_person(what, store, "answer")
+        return check_person(what, store, "stop"), ""
+    except UsageError as error:
+        return None, str(error)
+
+
+def _holder(token: str, what: str, file: str, role: Role) -> str:
+    from proctor.supervisor.errors import UsageError
+
+    from ..operations.identities import read_tokens
+
+    holder = read_tokens(file).holder(token)
+    if holder is None:
+        raise UsageError(f"{TOKEN} holds none of the tokens in `{file}`")
+    if not holder.may(role):
+        raise UsageError(f"the token of `{holder.name}` does not allow `{what}`: its roles lack `{role}`")
+    return holder.name
+
+
+def _no_terminal(store: str | None) -> str | None:
+    """Why this process has no terminal that shows a person; None where it has."""
+    import psutil
+
+    if not _is_in_foreground():
+        return "this process has no terminal, or is not in its foreground"
+    try:
+        chain = [psutil.Process(), *psutil.Process().parents()]
+    except psutil.Error:
+        return "whoever started this process is gone"
+    for process in chain:
+        if _is_adopted(process):
+            return f"its terminal belongs to a daemon, as an agent could start one ({_named(process)})"
+    if owner := _owner_of(store, chain):
+        return f"its terminal is below what supervises a run ({_named(owner)})"
+    return None
+
+
+def _is_in_foreground() -> bool:
+    """Whether this process has a terminal, and is what the terminal runs now."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _named(process: psutil.Process) -> str:
+    from ..kit.values import printable
+
+    return f"`{printable(process.name())}`, process {process.pid}"
+
+
+def _is_adopted(process: psutil.Process) -> bool:
+    """Whether it may have left whoever started it: below a process that takes in orphans, in a session of its own,
+    and not a service of the system.
+    """
+    import psutil
+
+    from ..kit.process_tree import adopts, session_of
+
+    try:
+        above = process.ppid()
+        if above == 0 or session_of(above) == session_of(process.pid):
+            return False
+        if above != 1 and not adopts(psutil.Process(above)):
+            return False
+        of_system = process.uids().real == 0 != os.getuid()
+        return not (of_system or _is_service(process))
+    except psutil.NoSuchProcess:  # what is above is hidden: another user's
+        return False
+    except psutil.Error:
+        return True
+
+
+def _is_service(process: psutil.Process) -> bool:
+    """Whether systemd started it: it is the first process of a unit. An orphan stays in the unit of its starter."""
+    import psutil
+
+    try:
+        unit = Path(f"/proc/{process.pid}/cgroup").read_text(encoding="utf-8").rpartition("::")[2].strip()
+        if not unit.endswith((".service", "/init.scope")):
+            return False
+        members = Path(f"/sys/fs/cgroup{unit}/cgroup.procs").read_text(encoding="ascii").split()
+    except (OSError, UnicodeError):
+        return False
+    first = process.create_time()
+    for pid in map(int, members):
+        with suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).create_time() < first:
+                return False
+    return bool(members)
+
+
+def _owner_of(store: str | None, chain: list[psutil.Process]) -> psutil.Process | None:
+    """The first of these processes, or of our job, that owns a run: of any store, or (a client's) of this one."""
+    from proctor.supervisor.ports.processes import is_owner, machine, started_at
+
+    for process in (*chain, *_job()):
+        if is_owner(process.pid):
+            return process
+    owners = run_async(lambda: _owners(store)) if is_there(store) else []
+    pids = {owner.pid: owner for owner in owners if owner.machine == machine()}
+    for process in chain:
+        with suppress(OSError):
+            if (owner := pids.get(process.pid)) and started_at(process.pid) == owner.started:
+                return process
+    return None
+
+
+def _job() -> Iterator[psutil.Process]:
+    """The processes of our process group: an orphan of one of them is still in it."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with suppress(OSError):
+            if os.getpgid(process.pid) == os.getpgrp():
+                yield process
+
+
+async def _owners(store: str | None) -> list[Owner]:
+    """The owners of the runs that are not over."""
+    from proctor.supervisor.ports.stored_types import NOT_OVER, RunFilter
+
+    async with opened(store, must_exist=True) as opened_store:
+        going_on = await opened_store.runs(where=RunFilter(status=NOT_OVER), limit=_MOST)
+    return [run.owner for run in going_on if run.owner is not None]
