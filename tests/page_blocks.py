@@ -111,14 +111,13 @@ def environment(place: Path) -> dict[str, str]:
     path = f"{shims}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "XDG_STATE_HOME": str(folder), "NO_COLOR": "1"}
     env.pop("PROCTOR_STORE", None)
-    for store in (folder / "proctor" / "runs.db", place / "runs.db"):
-        store.parent.mkdir(exist_ok=True)
-        env |= token_for(store)
-    return env
+    (folder / "proctor").mkdir(exist_ok=True)
+    return env | token_for(folder / "proctor" / "runs.db")
 
 
 def run(command: str, place: Path, env: dict[str, str]) -> str:
     """What a command of a page prints, errors included."""
+    token_for(place / "runs.db")
     ran = subprocess.run(command, shell=True, cwd=place, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     return ran.stdout + ran.stderr
 

@@ -140,7 +140,7 @@ def _is_in_foreground() -> bool:
 
 
 def _named(process: psutil.Process) -> str:
-    from ..kit.values import printable
+    from ..kit.printable import printable
 
     return f"`{printable(process.name())}`, process {process.pid}"
 
