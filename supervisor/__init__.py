@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UnknownSessionError,
         UsageError,
     )
+    from .launch.options import RunOptions, StartOptions
     from .machine.interface import PolicyReport, RunResult
     from .ports.adapter import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung
     from .ports.store import Store
@@ -83,9 +84,11 @@ __all__ = [
     "RunFilter",
     "RunHandle",
     "RunInfo",
+    "RunOptions",
     "RunResult",
     "Rung",
     "SessionInfo",
+    "StartOptions",
     "StartsBlockedError",
     "Statistics",
     "Store",
@@ -123,6 +126,7 @@ __getattr__, __dir__ = lazily(
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
             ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
         """,
+        "launch.options": "RunOptions StartOptions",
         "machine.interface": "PolicyReport RunResult",
         "ports.adapter": """
             Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store

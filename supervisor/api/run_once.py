@@ -7,7 +7,6 @@ import signal
 import threading
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,6 +20,7 @@ from ..arguments import check_store, check_text
 from ..errors import UsageError
 from ..launch.history import as_sub_run, parents_store
 from ..launch.launch import new_id, run_info
+from ..launch.options import RunOptions, StartOptions, check_options
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
 from ..redaction import Redactor
 from ..store.memory_store import MemoryStore
@@ -29,13 +29,10 @@ from .supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from typing import Any, Unpack
 
     from proctor.policies.events.run_context import RunContext
-    from proctor.policies.policy import Policy
-    from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 
-    from ..launch.history import Continuation
     from ..machine.interface import RunResult
     from ..ports.adapter import Adapter, Approver, Publisher
     from ..ports.store import Store
@@ -45,24 +42,19 @@ if TYPE_CHECKING:
 LOOK_AGAIN_S = 0.5
 
 
+_SERVICES = ("store", "approver", "publishers", "redaction")
+"""What a run takes that is its supervisor's."""
+
+
 async def run_once(
     adapter: Adapter,
     prompt: str,
     *,
-    policies: Sequence[Policy] | None = None,
-    policy: Policy | None = None,
     store: Store | None = None,
-    context: RunContext | None = None,
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
-    session_id: str | None = None,
-    run_id: str | None = None,
-    continuation: Continuation = "auto",
-    metadata: Mapping[str, Any] | None = None,
-    validators: Validators | None = None,
-    on_results: OnResults | None = None,
-    mappers: Mappers | None = None,
     redaction: Redaction | None = None,
+    **options: Unpack[StartOptions],
 ) -> RunResult:
     """Run a prompt under policies and return the result.
 
@@ -72,21 +64,12 @@ async def run_once(
     Args:
         adapter: the agent.
         prompt: the agent's task.
-        policies: the policies, merged left to right; `()` for a run under no policy.
-        policy: one policy, instead of `policies`.
         store: where the run is recorded; by default in memory, or with the run with budgets that starts it.
-        context: who runs what; what rules name in `when`.
         approver: answers held calls in this process.
         publishers: receive every stored event.
-        session_id: the session to continue; by default a new one.
-        run_id: the run's id; by default a new one.
-        continuation: how to continue a session: `native` (the agent's own resume), `replay`, `none`; `auto`
-            chooses what fits, and `replay` if the client does not have its own session.
-        metadata: anything to record with the run.
-        validators: callables that judge calls under a net, by the net's name.
-        on_results: callables that receive what such calls returned, by the net's name.
-        mappers: callables that give calls more names for a net, by the net's name.
         redaction: what is removed from the record as a secret; by default the usual patterns.
+        options: its policies and more of `RunOptions`; and `session_id`, `run_id` and `metadata` of a run that
+            nobody created before.
 
     Raises:
         PolicyViolationError: preflight refused, or a policy cancelled the run.
@@ -94,6 +77,7 @@ async def run_once(
         StoreError: it cannot be recorded.
         ProviderError: the agent's client failed; the provider's own errors come out unchanged.
     """
+    check_options("run_once", options, StartOptions, *_SERVICES)
     store = parents_store() if store is None else store
     answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
@@ -101,20 +85,7 @@ async def run_once(
         store, approver=approver, publishers=publishers, answerable=answerable, redaction=redaction
     )
     async with supervisor:
-        handle = await supervisor.start(
-            adapter,
-            prompt,
-            policies=policies,
-            policy=policy,
-            context=context,
-            session_id=session_id,
-            run_id=run_id,
-            continuation=continuation,
-            metadata=metadata,
-            validators=validators,
-            on_results=on_results,
-            mappers=mappers,
-        )
+        handle = await supervisor.start(adapter, prompt, **options)
         await handle.wait_finished()
     return await handle.wait()
 
@@ -153,16 +124,10 @@ async def execute_run(
     adapter: Adapter,
     run_id: str,
     *,
-    policies: Sequence[Policy] | None = None,
-    policy: Policy | None = None,
-    continuation: Continuation = "auto",
-    context: RunContext | None = None,
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
-    validators: Validators | None = None,
-    on_results: OnResults | None = None,
-    mappers: Mappers | None = None,
     redaction: Redaction | None = None,
+    **options: Unpack[RunOptions],
 ) -> RunResult:
     """Run what `create_run` recorded and return the result.
 
@@ -170,33 +135,18 @@ async def execute_run(
         store: where it was recorded.
         adapter: the agent.
         run_id: the run.
-        policies: the policies, merged left to right; `()` for a run under no policy.
-        policy: one policy, instead of `policies`.
-        continuation: how to continue its session, as for `run_once`.
-        context: who runs what; what rules name in `when`.
         approver: answers held calls in this process.
         publishers: receive every stored event.
-        validators: callables that judge calls under a net, by the net's name.
-        on_results: callables that receive what such calls returned, by the net's name.
-        mappers: callables that give calls more names for a net, by the net's name.
         redaction: what is removed from the record as a secret; by default the usual patterns.
+        options: its policies and more of `RunOptions`.
 
     Raises:
         UsageError: there is no such run, it was started before, or an argument makes no sense.
         PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
     """
+    check_options("execute_run", options, RunOptions, *_SERVICES[1:])
     async with Supervisor(store, approver=approver, publishers=publishers, redaction=redaction) as supervisor:
-        handle = await supervisor.execute(
-            adapter,
-            run_id,
-            policies=policies,
-            policy=policy,
-            continuation=continuation,
-            context=context,
-            validators=validators,
-            on_results=on_results,
-            mappers=mappers,
-        )
+        handle = await supervisor.execute(adapter, run_id, **options)
         await handle.wait_finished()
     return await handle.wait()
 
@@ -287,21 +237,12 @@ def run_once_sync(
     adapter: Adapter,
     prompt: str,
     *,
-    policies: Sequence[Policy] | None = None,
-    policy: Policy | None = None,
     store: Store | None = None,
-    context: RunContext | None = None,
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
-    session_id: str | None = None,
-    run_id: str | None = None,
-    continuation: Continuation = "auto",
-    metadata: Mapping[str, Any] | None = None,
-    validators: Validators | None = None,
-    on_results: OnResults | None = None,
-    mappers: Mappers | None = None,
     redaction: Redaction | None = None,
     timeout_s: float | None = None,
+    **options: Unpack[StartOptions],
 ) -> RunResult:
     """Do what `run_once` does, and block until it is done. If an event loop already runs in this thread, it is
     blocked too.
@@ -311,51 +252,31 @@ def run_once_sync(
     Args:
         adapter: the agent.
         prompt: the agent's task.
-        policies: the policies, merged left to right; `()` for a run under no policy.
-        policy: one policy, instead of `policies`.
         store: where the run is recorded; by default in memory.
-        context: who runs what; what rules name in `when`.
         approver: answers held calls in this process.
         publishers: receive every stored event.
-        session_id: the session to continue; by default a new one.
-        run_id: the run's id; by default a new one.
-        continuation: how to continue a session: `native` (the agent's own resume), `replay`, `none`; `auto`
-            chooses what fits, and `replay` if the client does not have its own session.
-        metadata: anything to record with the run.
-        validators: callables that judge calls under a net, by the net's name.
-        on_results: callables that receive what such calls returned, by the net's name.
-        mappers: callables that give calls more names for a net, by the net's name.
         redaction: what is removed from the record as a secret; by default the usual patterns.
         timeout_s: the most seconds it may take; by default unbounded.
+        options: as for `run_once`.
 
     Raises:
         KeyboardInterrupt: Ctrl-C.
         TimeoutError: it took longer than `timeout_s`.
         PolicyViolationError, PolicyError, UsageError, StoreError, ProviderError: as `run_once`.
     """
-    order = partial(
-        run_once,
-        adapter,
-        prompt,
-        policies=policies,
-        policy=policy,
-        store=store,
-        context=context,
-        approver=approver,
-        publishers=publishers,
-        session_id=session_id,
-        run_id=run_id,
-        continuation=continuation,
-        metadata=metadata,
-        validators=validators,
-        on_results=on_results,
-        mappers=mappers,
-        redaction=redaction,
-    )
+    check_options("run_once_sync", options, StartOptions, *_SERVICES, "timeout_s")
 
     async def within() -> RunResult:
         with anyio.fail_after(timeout_s):
-            return await order()
+            return await run_once(
+                adapter,
+                prompt,
+                store=store,
+                approver=approver,
+                publishers=publishers,
+                redaction=redaction,
+                **options,
+            )
 
     if not _loop_runs():
         return anyio.run(within)

@@ -20,7 +20,8 @@ from ..control.ownership import CommandReader, Ownership
 from ..errors import StoreError, UsageError
 from ..launch.history import as_sub_run, check_continuation, inherited
 from ..launch.launch import Order, check_context, claim_created, claimed, run_info
-from ..launch.plan import Plans, hooks_given, policies_given
+from ..launch.options import CheckedOptions, RunOptions, StartOptions, checked_options
+from ..launch.plan import Plans
 from ..log import audible, logger
 from ..machine.message_bounds import BOUNDS, MessageBounds
 from ..ports.store import Store
@@ -36,18 +37,14 @@ from ..watch.watchdog import Watchdog
 from .active_runs import ActiveRuns, RunHandle, Running, why_left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
+    from typing import Unpack
 
     from anyio.abc import TaskGroup
 
     from proctor.policies.events import Event
-    from proctor.policies.events.run_context import RunContext
-    from proctor.policies.policy import Policy
-    from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 
-    from ..launch.history import Continuation
-    from ..launch.plan import NetHooks, Plan
     from ..ports.adapter import Adapter, Approver, Publisher, Remains
     from ..ports.stored_types import ApprovalRequest, Owner, RunInfo
     from ..redaction import Redaction
@@ -263,69 +260,39 @@ class Supervisor:
                     self._watchdog.stop()
                     await self._tasks.__aexit__(None, None, None)
 
-    async def start(
-        self,
-        adapter: Adapter,
-        prompt: str,
-        *,
-        policies: Sequence[Policy] | None = None,
-        policy: Policy | None = None,
-        session_id: str | None = None,
-        run_id: str | None = None,
-        context: RunContext | None = None,
-        continuation: Continuation = "auto",
-        metadata: Mapping[str, Any] | None = None,
-        validators: Validators | None = None,
-        on_results: OnResults | None = None,
-        mappers: Mappers | None = None,
-    ) -> RunHandle:
+    async def start(self, adapter: Adapter, prompt: str, **options: Unpack[StartOptions]) -> RunHandle:
         """Start a run and return once it has started; waits while `max_running` others are running.
 
-        `validators`, `on_results` and `mappers` are attached to the policies' nets, by their names.
+        `options` are those of `RunOptions`, and `session_id`, `run_id` and `metadata` of a run that nobody created
+        before.
 
         Raises PolicyViolationError if preflight refuses (the adapter is not started), PolicyError or UsageError
         for arguments that make no sense, StoreError if the run cannot be recorded.
         """
         self._check_open()
         check_adapter(adapter)
+        given = checked_options("start", options, StartOptions)
         info = run_info(
-            prompt, run_id=run_id, session_id=session_id, provider=adapter.name, context=context, metadata=metadata
+            prompt,
+            run_id=options.get("run_id"),
+            session_id=options.get("session_id"),
+            provider=adapter.name,
+            context=given.context,
+            metadata=options.get("metadata"),
         )
-        info = await as_sub_run(info, self._store)
-        with refusals_told(self._log, info):
-            plan = await self._plan(
-                adapter, info, policies, policy, continuation, hooks_given(validators, on_results, mappers)
-            )
-            order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
-            return await self._start(order, created=False)
+        return await self._start(adapter, await as_sub_run(info, self._store), given, created=False)
 
-    async def execute(
-        self,
-        adapter: Adapter,
-        run_id: str,
-        *,
-        policies: Sequence[Policy] | None = None,
-        policy: Policy | None = None,
-        context: RunContext | None = None,
-        continuation: Continuation = "auto",
-        validators: Validators | None = None,
-        on_results: OnResults | None = None,
-        mappers: Mappers | None = None,
-    ) -> RunHandle:
+    async def execute(self, adapter: Adapter, run_id: str, **options: Unpack[RunOptions]) -> RunHandle:
         """Start a run that was created before (see `create_run`).
 
         Raises UsageError if it does not exist or was started before; otherwise raises as `start` does.
         """
         self._check_open()
         check_adapter(adapter)
+        given = checked_options("execute", options, RunOptions)
         info = await self._created(run_id)
-        check_context(info, context)
-        with refusals_told(self._log, info):
-            plan = await self._plan(
-                adapter, info, policies, policy, continuation, hooks_given(validators, on_results, mappers)
-            )
-            order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
-            return await self._start(order, created=True)
+        check_context(info, given.context)
+        return await self._start(adapter, info, given, created=True)
 
     async def claim(self, run_id: str, *, remains: Remains | None = None) -> RunInfo:
         """Claim a created run for this supervisor, so that no other starts it; `execute` does this itself.
@@ -394,15 +361,17 @@ class Supervisor:
         dropped = self._publishers.dropped
         return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 
-    async def _plan(
-        self, adapter: Adapter, info: RunInfo, policies: object, policy: object, continuation: str, hooks: NetHooks
-    ) -> Plan:
-        given = (*policies_given(policies, policy), *inherited(info))
-        if policies == ():
-            why = "`policies=()`: everything is recorded, nothing is refused"
-            audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
-        check_continuation(continuation, can_resume=capabilities_of(adapter).resume, provider=adapter.name)
-        return await self._plans.get(adapter, given, hooks)
+    async def _start(self, adapter: Adapter, info: RunInfo, given: CheckedOptions, *, created: bool) -> RunHandle:
+        with refusals_told(self._log, info):
+            if given.no_policy:
+                why = "`policies=()`: everything is recorded, nothing is refused"
+                audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
+            way = given.continuation
+            check_continuation(way, can_resume=capabilities_of(adapter).resume, provider=adapter.name)
+            plan = await self._plans.get(adapter, (*given.policies, *inherited(info)), given.hooks)
+            order = Order(adapter=adapter, plan=plan, info=info, context=given.context, continuation=way)
+            assert self._services is not None
+            return await self._starting.start(order, self._services, created=created)
 
     def _check_open(self) -> None:
         if self._services is None or self._closing:
@@ -415,10 +384,6 @@ class Supervisor:
         if info.status != "created":
             raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
         return info
-
-    async def _start(self, order: Order, *, created: bool) -> RunHandle:
-        assert self._services is not None
-        return await self._starting.start(order, self._services, created=created)
 
     def _listen(self, owner: Owner) -> None:
         """This supervisor owns runs from now on: it hears what is ordered."""

@@ -4,5 +4,6 @@ ROOMS = (
     "launch",
     "history",
     "plan",
+    "options",
 )
 """Top first: each imports only those below it."""

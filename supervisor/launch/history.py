@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
@@ -16,10 +16,11 @@ from ..machine.event_factory import Past
 from ..machine.validation import weight
 from ..run.provider_session import parent
 from ..store.run_index import closing
+from .options import Continuation
 from .plan import written
 
 if TYPE_CHECKING:
-    from typing import Any, Final, TypeAlias
+    from typing import Any, Final
 
     from proctor.policies.events import Event
     from proctor.policies.policy import Policy
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024
 """So much of a conversation is replayed, its latest part: more than any model takes in."""
-
-
-Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,8 @@ from ..run.adapter_calls import capabilities_of
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent
 from ..run.recovery import LEASE_S, end_lost_runs, remains_of, withdraw
-from .history import Continuation, continued, read_history, read_transcript
+from .history import continued, read_history, read_transcript
+from .options import Continuation
 from .plan import Plan
 
 if TYPE_CHECKING:

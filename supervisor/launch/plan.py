@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from anyio import to_thread
 
-from proctor.policies.errors import PolicyError
 from proctor.policies.policy import Policy, members_of
-from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 
-from ..errors import UsageError
 from ..ports.adapter import Adapter, LaunchOptions
 from ..run.adapter_calls import capabilities_of, launch_options
+from .options import NetHooks
 
 if TYPE_CHECKING:
     from proctor.policies import Capabilities, Findings
@@ -37,56 +35,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     warns: bool = True
     written: list[dict[str, Any]] = []
     held: tuple[Any, ...] = ()
-
-
-NO_POLICY = Policy(name="no policy")
-"""What a run under no policy is recorded with: it denies nothing."""
-
-
-def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
-    """The policies a caller gave, in one of the two ways; `()` says on purpose that there is none.
-
-    Raises UsageError where none is given, or both ways are used, PolicyError for what is not a policy.
-    """
-    if policies is None and policy is None:
-        raise UsageError("no policy was given; use `policies=[...]`, or `policies=()` for a run under no policy")
-    if policies is not None and policy is not None:
-        raise UsageError("both `policies` and `policy` were given; put all of them into `policies=[...]`")
-    if policies == () and isinstance(policies, tuple):
-        return (NO_POLICY,)
-    given: Any = policies if policies is not None else [policy]
-    if isinstance(given, Policy):
-        raise PolicyError("`policies` is one policy; use `policies=[policy]` or `policy=policy`")
-    if isinstance(given, (str, bytes, dict)) or not isinstance(given, Sequence):
-        raise PolicyError(f"`policies` is a value of type `{type(given).__name__}`, not a list of policies")
-    if not given:
-        raise PolicyError("`policies` is an empty list; write `policies=()` where a run under no policy is meant")
-    for n, item in enumerate(given):
-        if not isinstance(item, Policy):
-            raise PolicyError(f"`policies[{n}]` is a value of type `{type(item).__name__}`, not a policy")
-    return tuple(given)
-
-
-class NetHooks(msgspec.Struct, frozen=True):
-    """What a caller attaches to nets, by their names."""
-
-    validators: Validators = {}
-    on_results: OnResults = {}
-    mappers: Mappers = {}
-
-    def ids(self) -> tuple[object, ...]:
-        """The same for the same functions on the same nets."""
-        of_each = (self.validators, self.on_results, self.mappers)
-        return tuple((n, name, id(hooks[name])) for n, hooks in enumerate(of_each) for name in sorted(hooks))
-
-
-def hooks_given(validators: object, on_results: object, mappers: object) -> NetHooks:
-    """The hooks a caller gave. Raises UsageError for anything that is not a mapping from names."""
-    each = {"validators": validators, "on_results": on_results, "mappers": mappers}
-    for name, given in each.items():
-        if given is not None and not (isinstance(given, Mapping) and all(isinstance(net, str) for net in given)):
-            raise UsageError(f"`{name}` is not a mapping from the names of nets to functions")
-    return NetHooks(**{name: dict(given or {}) for name, given in each.items()})  # type: ignore[call-overload]
 
 
 QUICK_STEPS = 200_000

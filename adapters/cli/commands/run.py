@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from proctor.policies import Policy
     from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult, Supervisor
-    from proctor.supervisor.launch.history import Continuation
+    from proctor.supervisor.launch.options import Continuation
     from proctor.supervisor.ports.stored_types import ApprovalRequest
 
     from ...evaluate.judge import FailOn
@@ -155,7 +155,7 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
 
 def _nothing_refused() -> list[Policy]:
     """The policy of a run when no file is named: everything is recorded, nothing refused."""
-    from proctor.supervisor.launch.plan import NO_POLICY
+    from proctor.supervisor.launch.options import NO_POLICY
 
     note("no `--policy` is given: everything is recorded, nothing is refused")
     return [NO_POLICY]
