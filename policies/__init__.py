@@ -1,7 +1,7 @@
 """Pure judgement: what a policy says, and what it answers to each event of a session."""
 
 from . import events
-from .analysis import Findings, PreflightFinding, preflight
+from .analysis import Findings, PreflightFinding, Proved, Refuted, Unknown, preflight, verify
 from .diagram import Picture, draw, draw_mermaid
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError, Violation
 from .events import Event
@@ -82,8 +82,10 @@ __all__ = [
     "Price",
     "Problem",
     "ProctorError",
+    "Proved",
     "Provenance",
     "Refuse",
+    "Refuted",
     "Report",
     "Require",
     "Requirement",
@@ -97,6 +99,7 @@ __all__ = [
     "ToolCall",
     "ToolWhere",
     "Transition",
+    "Unknown",
     "Usage",
     "Violation",
     "VirtualTool",
@@ -113,6 +116,7 @@ __all__ = [
     "migrate",
     "parse_policies",
     "preflight",
+    "verify",
 ]
 
 ROOMS = (

@@ -1,14 +1,16 @@
-"""Preflight: what is wrong with a stack is found before a run starts."""
+"""What is found of a stack before a run starts: what is wrong with it, and what whole sessions it lets through."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ..errors import wrong_type
-from ..events.run_context import Capabilities, RunContext
+from ..events.run_context import Capabilities, RunContext, Tool
 from ..policy import Policy
 from ..values.work_budget import MAX_STEPS, Work
+from .answers import Proved, Refuted, Unknown
 from .findings import Findings, PreflightFinding
 
-__all__ = ["Findings", "PreflightFinding", "preflight"]
+__all__ = ["Findings", "PreflightFinding", "Proved", "Refuted", "Unknown", "preflight", "verify"]
 
 
 def preflight(
@@ -42,7 +44,67 @@ def preflight(
     return findings_of(policy, capabilities, context, Work(MAX_STEPS if steps is None else steps, should_stop))
 
 
+def verify(
+    stack: Policy | Sequence[Policy],
+    *,
+    keeps: Policy | Sequence[Policy] | None = None,
+    no_looser_than: Policy | Sequence[Policy] | None = None,
+    same_as: Policy | Sequence[Policy] | None = None,
+    reach: Any = None,
+    tools: Iterable[str | Tool] | None = None,
+    context: RunContext | None = None,
+    steps: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Proved | Refuted | Unknown:
+    """One question about every session that a stack lets through, answered by a proof or by a shortest session.
+
+    An approval that is asked for may be given or not; a check in Python may answer anything; a budget that runs share
+    always has something left for the stack. A session is refuted only after it was replayed on real monitors.
+
+    Args:
+        stack: the policies, as `merge_policies` gives them; a policy; or several.
+        keeps: a property: policies whose rules no session that the stack lets through may violate.
+        no_looser_than: policies; refuted by a call that the stack lets through, or only asks about, and they do not.
+        same_as: policies; refuted by a call that one of the two answers more strictly.
+        reach: a selector, as in a rule: refuted by a session with such a call, proved if there is none.
+        tools: the tools that the agent has; any tool if not given.
+        context: what the run says of itself; every context that a `when` can tell apart if not given.
+        steps: how much is looked at in all; a minute or two's worth if not given.
+        should_stop: asked now and then; once it says yes, what is not answered is unknown.
+
+    Raises:
+        PolicyError: a policy is wrong in itself.
+        ValueError: not one question, or one of the arguments is something else.
+    """
+    if not isinstance(context, RunContext | None):
+        raise ValueError(wrong_type("a run context", context))
+    from .questions import answer  # who only judges needs none of it
+
+    return answer(
+        stack,
+        keeps=keeps,
+        no_looser_than=no_looser_than,
+        same_as=same_as,
+        reach=reach,
+        tools=tools,
+        context=context,
+        work=Work(MOST_WORK if steps is None else steps, should_stop),
+    )
+
+
+MOST_WORK = 30_000_000
+"""How much is looked at in one question to `verify`: a minute or two."""
+
 ROOMS = (
+    "questions",
+    "refinement",
+    "certificate",
+    "replaying",
+    "session_search",
+    "alphabet",
+    "components",
+    "values",
+    "answers",
     "all_checks",
     "limit_checks",
     "name_checks",

@@ -61,7 +61,7 @@ class _BadPathError(ValueError):
 def problems(path: str, where: Where = ()) -> Iterator[Complaint]:
     """Why a path cannot be used, if it cannot."""
     try:
-        _parse(path)
+        path_steps(path)
     except _BadPathError as error:
         yield where, str(error)
 
@@ -69,7 +69,7 @@ def problems(path: str, where: Where = ()) -> Iterator[Complaint]:
 def keys_of(path: str) -> tuple[str, ...]:
     """The keys that a path has; empty for text that is not a path."""
     try:
-        return tuple(argument for kind, argument in _parse(path) if kind == "key")
+        return tuple(argument for kind, argument in path_steps(path) if kind == "key")
     except _BadPathError:
         return ()
 
@@ -77,7 +77,7 @@ def keys_of(path: str) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def compile_path(path: str, loose: bool = False) -> PathFn:
     """The function from a document to the values at `path`; `loose` compares filters as a call's input."""
-    steps = _parse(path)
+    steps = path_steps(path)
     if len(steps) == 1 and steps[0][0] == "key":
         return _member(steps[0][1])
     functions = [_step(kind, argument, loose) for kind, argument in steps]
@@ -91,7 +91,8 @@ def compile_path(path: str, loose: bool = False) -> PathFn:
     return values
 
 
-def _parse(path: str) -> list[tuple[str, Any]]:
+def path_steps(path: str) -> list[tuple[str, Any]]:
+    """The steps of a path: `key`, `index`, `wild` or `filter`, each with its argument. Raises ValueError."""
     if not path.startswith("$"):
         raise _BadPathError(f"bad path `{path}`: a path starts with `$`, as in `$.order_id`")
     steps: list[tuple[str, Any]] = []

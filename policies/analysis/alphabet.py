@@ -1,0 +1,379 @@
+"""The calls that some rules tell apart: names, and for each the classes of inputs with an example each.
+
+Examples are found by trying values from the rules' own conditions and asking the rules themselves. Where that may
+have missed a class, calls that meet any other set of conditions are taken to exist too (`phantom`): a proof holds for
+them as well, and a session with one is no answer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from ..language.conditions import all_in, has_references
+from ..language.facts import CallNames
+from ..language.predicates import compile_conditions
+from ..language.selectors import ToolWhere, VirtualName, VirtualTool
+from ..monitor.program import visit_of
+from ..rules.petri_net import Net
+from ..rules.precondition import Precondition
+from ..rules.provenance import Provenance
+from ..rules.python_check import Check
+from ..rules.repetition import Loop
+from ..rules.rule import Rule, items_of
+from ..values.globs import matcher
+from ..values.json_values import given_texts
+from ..values.paths import compile_path
+from .call_classes import NameUniverse
+from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent, SplitComponent
+from .values import MISSING, OPAQUE, atoms_of, candidates, documents, is_simple, placed, samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..events.run_context import RunContext, Tool
+    from ..language.facts import ToolTable
+    from ..monitor.program import CompiledRule
+    from ..stack.clauses import Clause
+    from ..values.work_budget import Work
+    from .components import Component
+    from .values import Atom
+
+MOST_INPUTS = 3_000
+"""How many inputs of one tool are tried."""
+MOST_ASKS = 10
+"""How many conditions of one tool may be met independently of each other."""
+
+
+class PlayedRule(NamedTuple):
+    """A rule that is looked at, as it is written and as it is compiled, with the virtual tools of its policy."""
+
+    clause: Clause
+    rule: CompiledRule
+    virtual_tools: tuple[VirtualTool, ...] = ()
+
+    @property
+    def wheres(self) -> Iterator[ToolWhere]:
+        """Its selectors that ask for more than a name."""
+        for selector in self.clause.roles.all():
+            yield from (item for item in items_of(selector) if isinstance(item, ToolWhere) and item.where)
+
+    @property
+    def requirements(self) -> Iterator[Any]:
+        """The `prior` requirements of a precondition."""
+        record = self.clause.record
+        todo = list(record.requires) if isinstance(record, Precondition) else []
+        while todo:
+            each = todo.pop(0)
+            todo += each.any_of if each.any_of is not UNSET else ()
+            if each.prior is not UNSET:
+                yield each
+
+    @property
+    def unsupported(self) -> str:
+        """Why no component can stand for it; "" if one can."""
+        record = self.clause.record
+        if isinstance(record, Check):
+            return "a Python check may answer anything"
+        conditions = [c for where in self.wheres for c in where.where]
+        conditions += [c for each in self.requirements for c in each.output]
+        if has_references(conditions):
+            return "conditions that refer to the judged call (`arg`) or to earlier outputs (`output_of`)"
+        if isinstance(record, Rule) and record.key is not None and any(each.same for each in self.requirements):
+            return "`same` under a `key`"
+        return ""
+
+    @property
+    def bound_paths(self) -> frozenset[str]:
+        """The paths whose values it compares with those of other calls, where it judges."""
+        record = self.clause.record
+        found = {same.path for each in self.requirements for same in each.same}
+        if isinstance(record, Provenance):
+            found.add(record.path)
+        if isinstance(record, Rule) and record.key is not None:
+            found.add(record.key)
+        return frozenset(found)
+
+    def component(self, index: int, tools: ToolTable, context: RunContext, *, asked_of: bool) -> Component:
+        """What stands for it in a search; `asked_of`: as a rule of the stack, not of the property."""
+        if self.bound_paths:
+            return SplitComponent(index, self.rule, tools, context, self.bound_paths, asked_of=asked_of)
+        return RuleComponent(index, self.rule, tools, context)
+
+
+class Alphabet:
+    """The classes of calls and the messages of users that some rules tell apart.
+
+    Attributes:
+        calls: One example of each class.
+        texts: Messages of users.
+        gaps: What was not shown to be complete, in words; a proof under gaps is none.
+    """
+
+    def __init__(
+        self,
+        played: Sequence[PlayedRule],
+        parts: Sequence[RuleComponent | SplitComponent],
+        table: ToolTable,
+        given: Sequence[str | Tool] | None,
+        context: RunContext,
+        followed: int,
+        work: Work,
+    ) -> None:
+        self._played, self._parts, self._table, self._context, self._work = played, parts, table, context, work
+        self._numbers = itertools.count(2)
+        self._leaf_tests: dict[str, list[Any]] = {}
+        self.values: tuple[Any, ...] = (*(f"id-{n + 1}" for n in range(followed)), ANY_OTHER)
+        self.calls: list[InputClass] = []
+        self.gaps: list[str] = []
+        for name in self._names(given):
+            self._add(name)
+        self.texts = self._messages()
+
+    def _names(self, given: Sequence[str | Tool] | None) -> list[str]:
+        if given is not None:
+            return [each if isinstance(each, str) else each.name for each in given]
+        patterns: list[str] = []
+        for each in self._played:
+            patterns += each.clause.patterns(*each.clause.roles.all())
+            for virtual in each.virtual_tools:
+                patterns += [*each.clause.scope.expand(virtual.tool), virtual.as_]
+        universe = NameUniverse(patterns, self._work)
+        if not universe.complete:
+            self.gaps.append("too many overlapping name patterns")
+        return [universe.label(name) if name in universe.plain else name for name in universe.all]
+
+    def _call_names(self, name: str) -> CallNames:
+        return self._table.names(self._table.kind(name, {})) if self._table else CallNames((name,))
+
+    def _conditions(self, name: str) -> Iterator[tuple[str, Atom]]:
+        """The operators that decide which slots a call of that name meets."""
+        names = self._call_names(name)
+        for each in self._played:
+            scope = each.clause.scope
+            virtual = [v for v in each.virtual_tools if names.any(matcher(scope.expand(v.tool)))]
+            for v in virtual:
+                yield v.path, ("match", v.match)
+            for where in each.wheres:
+                matches = matcher(scope.expand(where.tool))
+                if names.any(matches) or any(matches(v.as_) for v in virtual):
+                    yield from atoms_of(where.where)
+
+    def _bindings(self, name: str) -> set[str]:
+        """The paths whose values bind calls of that name to others."""
+        names = self._call_names(name)
+        found = set()
+        for each in self._played:
+            scope, record = each.clause.scope, each.clause.record
+            virtual = [v.as_ for v in each.virtual_tools if names.any(matcher(scope.expand(v.tool)))]
+            if isinstance(record, Rule) and record.key is not None:
+                found.add(record.key)
+            for selector, path in () if isinstance(record, Net) else record.inputs():
+                matches = matcher(scope.patterns(selector))
+                if names.any(matches) or any(map(matches, virtual)):
+                    found.add(path)
+        return found
+
+    def _add(self, name: str) -> None:
+        """Add the classes of a tool's calls."""
+        tested: dict[str, list[Atom]] = {}
+        for path, atom in self._conditions(name):
+            tested.setdefault(path, [])
+            if atom not in tested[path]:
+                tested[path].append(atom)
+        bound = self._bindings(name)
+        choices = {path: candidates(atoms, self.values if path in bound else ()) for path, atoms in tested.items()}
+        choices |= {path: [*self.values, MISSING] for path in sorted(bound) if path not in tested}
+        inputs, everything = documents(self._reduced(name, choices, bound), MOST_INPUTS)
+        if not everything:
+            inputs += [d for path, values in choices.items() for d in documents({path: values}, MOST_INPUTS)[0]]
+        loops = any(isinstance(each.clause.record, Loop) for each in self._played)
+        found: dict[Any, InputClass] = {}
+        for input in inputs:
+            self._work.spend(len(self._parts))
+            call = self._made(name, input if isinstance(input, dict) else {}, bound)
+            key = (tuple(part.mask(call) for part in self._parts), self._keys(call.input, bound))
+            found.setdefault(key, call)
+        for call in found.values():
+            self._keep(call)
+            if loops:
+                self._keep(msgspec.structs.replace(call, fresh=True))
+        if not (everything and self._is_complete(tested, bound)):
+            self._add_phantoms(name, list(found), list(found.values()))
+
+    def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
+        """Values that meet the same conditions by themselves, one of each; all where calls are bound by them."""
+        if len(choices) < 2:
+            return choices
+        reduced = {}
+        for path, values in choices.items():
+            kept: dict[Any, Any] = {}
+            for value in values:
+                [document], _ = documents({path: [value]}, 1)
+                self._work.spend(len(self._parts))
+                masks = tuple(self._leaves(name, path, document))
+                kept.setdefault((masks, self._value_key(value) if path in bound else None), value)
+            reduced[path] = list(kept.values())
+        return reduced
+
+    def _leaves(self, name: str, path: str, document: Any) -> Iterator[bool]:
+        """What each condition at a path says of a document, read either way."""
+        if path not in self._leaf_tests:
+            self._leaf_tests[path] = list(self._tests_at(path))
+        part = self._parts[0].followed if isinstance(self._parts[0], SplitComponent) else self._parts[0]
+        call = part.in_flight(InputClass(-1, name, document if isinstance(document, dict) else {}), part.moments[0])
+        return (bool(holds(call.input, call)) for holds in self._leaf_tests[path])
+
+    def _tests_at(self, path: str) -> Iterator[Any]:
+        for each in self._played:
+            leaves = [c for where in each.wheres for c in all_in(where.where) if c.path == path]
+            for permits in (True, False):
+                yield from (compile_conditions([leaf], permits=permits, loose=True).holds for leaf in leaves)
+            for virtual in (v for v in each.virtual_tools if v.path == path):
+                name = VirtualName(virtual, (virtual.tool,))
+                yield lambda input, facts, name=name: name.fits(input)
+
+    @staticmethod
+    def _value_key(value: Any) -> Any:
+        return value if isinstance(value, str) else repr(value) if value is not MISSING else None
+
+    def _keys(self, input: Any, bound: set[str]) -> Any:
+        return tuple(tuple(given_texts(compile_path(path, loose=True)(input))) for path in sorted(bound))
+
+    def _made(self, name: str, input: dict[str, Any], bound: set[str]) -> InputClass:
+        texts = zip(sorted(bound), self._keys(input, bound), strict=True)
+        wild = tuple(path for path, found in texts if ANY_OTHER in found)
+        variants = []
+        for n in range(1, len(wild) + 1):
+            for paths in itertools.combinations(wild, n):
+                variant: Any = input
+                for path in paths:
+                    variant = placed(variant, path, NEVER_SEEN)
+                variants.append(variant)
+        return InputClass(-next(self._numbers), name, input, wild=wild, variants=tuple(variants))
+
+    def _keep(self, call: InputClass) -> None:
+        made = msgspec.structs.replace(call, number=len(self.calls))
+        made.outputs = self._outputs(made)
+        self.calls.append(made)
+
+    def _is_complete(self, tested: dict[str, list[Atom]], bound: set[str]) -> bool:
+        """Whether the values that were tried meet every set of conditions that any value meets.
+
+        Comparisons, equalities and types cut a value into points and intervals, each of which was tried, in each
+        combination with those of other members. Of an operator that looks inside a value one is enough to be sure of.
+        """
+        for path, atoms in tested.items():
+            opaque = [atom for atom in atoms if atom[0] in OPAQUE]
+            others = [atom for atom in atoms if atom[0] not in ("exists", "type", *OPAQUE)]
+            if not is_simple(path) or len(opaque) > 1 or (opaque and others):
+                return False
+            if opaque and opaque[0][0] in ("runs", "within", "at_least"):
+                return False
+            if path in bound and any(name not in ("equals", "in", "exists") for name, _ in atoms):
+                return False
+            orderings = [operand for name, operand in others if name in ("gt", "gte", "lt", "lte")]
+            if orderings and not all(isinstance(operand, int | float) for operand in orderings):
+                return False
+        return True
+
+    def _add_phantoms(self, name: str, keys: list[Any], found: list[InputClass]) -> None:
+        """Add calls that meet the sets of conditions of which no example was found."""
+        asks = [(n, 1 << bit) for n, part in enumerate(self._parts) for bit in self._open_bits(part, name)]
+        alike: dict[Any, list[tuple[int, int]]] = {}
+        for n, bit in asks:
+            alike.setdefault(self._identity(n, bit), []).append((n, bit))
+        if len(alike) > MOST_ASKS:
+            self.gaps.append(f"{len(alike)} conditions on inputs of `{name}` at once")
+            return
+        seen = {masks for masks, _ in keys}
+        values = list(dict.fromkeys(bound for _, bound in keys))
+        sure = [self._sure(part, name) for part in self._parts]
+        for truth in itertools.product((False, True), repeat=len(alike)):
+            self._work.spend(len(self._parts))
+            chosen = dict(zip(alike, truth, strict=True))
+            if any(
+                permits and not chosen.get((selector, False), True)
+                for (selector, permits), holds in chosen.items()
+                if holds
+            ):
+                continue
+            masks = list(sure)
+            for identity, holds in chosen.items():
+                for n, bit in alike[identity]:
+                    masks[n] |= bit if holds else 0
+            if tuple(masks) in seen:
+                continue
+            for value in values:
+                example = next(call for (_, bound), call in zip(keys, found, strict=True) if bound == value)
+                self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
+
+    def _visit(self, part: RuleComponent | SplitComponent, name: str) -> Any:
+        inner = part.followed if isinstance(part, SplitComponent) else part
+        return visit_of(inner.rule, self._call_names(name))
+
+    def _sure(self, part: RuleComponent | SplitComponent, name: str) -> int:
+        return int(self._visit(part, name).mask)
+
+    def _open_bits(self, part: RuleComponent | SplitComponent, name: str) -> Iterator[int]:
+        visit = self._visit(part, name)
+        return (bit.bit_length() - 1 for bit, _ in visit.asks)
+
+    def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
+        """What a condition is, whichever rule has it, and whether it permits."""
+        part = self._parts[n]
+        slot = part.rule.machine.slots[bit.bit_length() - 1]
+        words = msgspec.json.encode(slot.selector, order="deterministic")
+        tail = (
+            slot.own,
+            slot._acts,
+            slot._every_act,
+            tuple(v.name for v in slot.virtual_names),
+            id(self._played[n].virtual_tools) if slot.virtual_names else 0,
+        )
+        return (words, *tail), slot._permits
+
+    def _outputs(self, call: InputClass) -> tuple[Any, ...]:
+        """What such calls may return, as far as the rules can tell it apart."""
+        choices: dict[str, list[Atom]] = {}
+        bound: set[str] = set()
+        texts: list[str] = []
+        for each, part in zip(self._played, self._parts, strict=True):
+            if not part.watches_end(call):
+                continue
+            for requirement in each.requirements:
+                for path, atom in atoms_of(requirement.output):
+                    choices.setdefault(path, []).append(atom)
+                for same in requirement.same:
+                    bound |= {same.prior_output_path} if same.prior_output_path else set()
+                    texts += samples(same.prior_output_regex) if same.prior_output_regex else []
+            record = each.clause.record
+            for source in record.from_ if isinstance(record, Provenance) else ():
+                if not isinstance(source, str):
+                    bound |= {source.path} if source.path else set()
+                    texts += samples(source.regex) if source.regex else []
+        if not choices and not bound and not texts:
+            return ("done",)
+        tried = {path: candidates(atoms, self.values if path in bound else ()) for path, atoms in choices.items()}
+        tried |= {path: [*self.values, MISSING] for path in bound if path not in tried}
+        found, everything = documents(tried, 200)
+        if not everything:
+            self.gaps.append(f"too many kinds of outputs of `{call.name}`")
+        elif not self._is_complete(choices, bound):
+            self.gaps.append(f"outputs of `{call.name}` that were not looked at")
+        return ("done", *found, *texts, *(self.values if texts else ()))
+
+    def _messages(self) -> list[str]:
+        patterns = list(dict.fromkeys(p for part in self._parts for p in part.rule.machine.phrases))
+        texts = [text for pattern in patterns for text in samples(pattern)[:2]]
+        if len(patterns) > 1:
+            texts.append(" ".join(samples(pattern)[0] for pattern in patterns if samples(pattern)))
+        if any(
+            isinstance(each.clause.record, Provenance) and "user_message" in each.clause.record.from_
+            for each in self._played
+        ):
+            texts += [f"please use {value}" for value in self.values]
+        return [*texts, "zq"] if texts else []

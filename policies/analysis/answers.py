@@ -1,0 +1,46 @@
+"""What a question about whole sessions is answered with: a proof, a session, or how far the search came."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+
+class SessionAnswer(msgspec.Struct, kw_only=True):
+    """What every answer carries.
+
+    Attributes:
+        reason: One sentence: why it is so.
+        session: The calls in order, each with `tool`, `input`, `decision` (`allow`, `request_approval` or `deny`) and
+            `outcome` (`completed`, `failed`, `denied`, `running`); where it matters also `output`, `approval`
+            (`granted` or `declined`), `turn`, `run`, and `before`: what happened before the call. Empty in a proof.
+        explored: Figures: `classes` of calls, `states`, `depth` in calls, and `bounded`: what the search took for
+            granted, one sentence each.
+        certificates: What `analysis.certificate.check` verifies, one for each rule that a proof is about.
+    """
+
+    verdict: ClassVar[Literal["proved", "refuted", "unknown"]]
+
+    reason: str
+    session: list[dict[str, Any]] = []
+    explored: dict[str, Any] = {}
+    certificates: list[Any] = []
+
+
+class Proved(SessionAnswer):
+    """No session shows otherwise."""
+
+    verdict = "proved"
+
+
+class Refuted(SessionAnswer):
+    """The session shows otherwise; it was replayed on the monitors of the policies themselves."""
+
+    verdict = "refuted"
+
+
+class Unknown(SessionAnswer):
+    """Neither was found; `reason` says what stood in the way."""
+
+    verdict = "unknown"

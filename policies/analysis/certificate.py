@@ -1,0 +1,158 @@
+"""The certificate of a proof, and its check: a set of states that nothing leads out of, none of which is wrong.
+
+The check repeats no search and uses none of its code. It asks the rules' own machines again for every state and
+every call, and remembers nothing of what the search was answered.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent, RuleComponent, SplitComponent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .components import Component, InputClass
+    from .session_search import SessionProduct, State
+
+
+class ProofCertificate(NamedTuple):
+    """The rules, the calls and the states of one proof: that a stack's rules imply one rule of a property."""
+
+    product: SessionProduct
+    states: frozenset[State]
+
+
+def check(certificate: ProofCertificate) -> list[str]:
+    """What is wrong with a certificate, one sentence each; empty if it proves what it says."""
+    return list(_Checker(certificate).problems())
+
+
+class _Checker:
+    def __init__(self, certificate: ProofCertificate) -> None:
+        product = certificate.product
+        self.states, self.calls, self.texts = certificate.states, product.calls, product.texts
+        self.stack = [_forgetful(part) for part in product.stack]
+        self.property = _forgetful(product.rule)
+        self.parts = [*self.stack, self.property]
+        self.strict = product.strict
+
+    def problems(self) -> Iterator[str]:
+        """The first state must be in the set, no state be wrong, and nothing lead out."""
+        if [call.number for call in self.calls] != list(range(len(self.calls))):
+            yield "the classes of calls are not numbered in order"
+            return
+        start = (tuple(part.start for part in self.parts), (-1,) * IN_FLIGHT)
+        if start not in self.states:
+            yield "the beginning of a session is not among the states"
+        for state in self.states:
+            if not self._fits(state):
+                yield f"{state} is no state of these rules"
+                continue
+            if self._ends_wrong(state[0]):
+                yield f"the property is broken if the session ends at {state}"
+            yield from self._leads_out(state)
+
+    def _fits(self, state: State) -> bool:
+        at, flying = state
+        sizes = [_size(part) for part in self.parts]
+        return (
+            len(at) == len(sizes)
+            and all(0 <= n < size for n, size in zip(at, sizes, strict=True))
+            and (len(flying) == IN_FLIGHT and all(-1 <= number < len(self.calls) for number in flying))
+        )
+
+    def _ends_wrong(self, at: tuple[int, ...]) -> bool:
+        least = NOTHING if self.strict else WARN
+        kept = all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
+        return kept and self.property.owes(at[-1]) > least
+
+    def _leads_out(self, state: State) -> Iterator[str]:
+        for after, what in self._moves(state):
+            if after is None:
+                yield f"the property is broken by {what} at {state}"
+            elif after not in self.states:
+                yield f"{what} leads from {state} to {after}, which is not among the states"
+
+    def _moves(self, state: State) -> Iterator[tuple[State | None, str]]:
+        at, flying = state
+        for call in self.calls:
+            yield from self._of_call(at, flying, call)
+        for slot, number in enumerate(flying):
+            if number >= 0:
+                left = _with(flying, slot, -1)
+                for after in self._endings(at, self.calls[number], slot):
+                    yield (after, left), f"the end of a call of `{self.calls[number].name}`"
+        if any(part.turns for part in self.parts):
+            found = [part.turned(n) for part, n in zip(self.parts, at, strict=True)]
+            level = max((each for each, _ in found[:-1]), default=NOTHING)
+            if level < ASK:
+                wrong = self._is_wrong(found[-1][0], level)
+                yield None if wrong else (tuple(n for _, n in found), flying), "another turn"
+        if any(isinstance(part, LimitComponent) and part.runs for part in self.parts):
+            yield (tuple(p.resumed(n) for p, n in zip(self.parts, at, strict=True)), (-1,) * IN_FLIGHT), "another run"
+        for text in self.texts:
+            yield (tuple(p.wrote(n, text) for p, n in zip(self.parts, at, strict=True)), flying), "a user's message"
+
+    def _of_call(
+        self, at: tuple[int, ...], flying: tuple[int, ...], call: InputClass
+    ) -> Iterator[tuple[State | None, str]]:
+        what = f"a call of `{call.name}` with {call.input}"
+        at = tuple(part.requested(n, call) for part, n in zip(self.parts, at, strict=True))
+        level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
+        if level >= ASK:
+            refused = (tuple(part.denied(n, call) for part, n in zip(self.parts, at, strict=True)), flying)
+            if any(part.watches_denial(call) for part in self.parts):
+                yield refused, f"{what}, refused,"
+        if level >= DENY:
+            return
+        if self._is_wrong(self.property.level(at[-1], call), level):
+            yield None, what
+            return
+        ran = self._run(at, call, IN_FLIGHT)
+        if not any(part.watches_end(call) for part in self.parts):
+            yield (ran, flying), what
+            return
+        for after in self._endings(ran, call, IN_FLIGHT):
+            yield (after, flying), what
+        if -1 in flying:
+            slot = flying.index(-1)
+            yield (self._run(at, call, slot), _with(flying, slot, call.number)), f"{what}, running,"
+
+    def _run(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
+        return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
+
+    def _endings(self, at: tuple[int, ...], call: InputClass, slot: int) -> Iterator[tuple[int, ...]]:
+        for output in (*range(len(call.outputs)), None):
+            yield tuple(part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True))
+
+    def _is_wrong(self, found: int, level: int) -> bool:
+        if not self.strict:
+            return found > max(level, WARN)
+        return found != NOTHING and not (found == ASK and level >= ASK)
+
+
+def _with(flying: tuple[int, ...], slot: int, number: int) -> tuple[int, ...]:
+    return (*flying[:slot], number, *flying[slot + 1 :])
+
+
+def _size(part: Any) -> int:
+    """How many states a component has; a limit's are amounts."""
+    if isinstance(part, LimitComponent):
+        return int(part.entry.limit.max) + 2
+    return len(part.states if isinstance(part, SplitComponent) else part.moments)
+
+
+def _forgetful(part: Component) -> Component:
+    """The component with its states, without the answers that the search was given."""
+    made: Any = copy.copy(part)
+    if isinstance(made, RuleComponent):
+        made.forget()
+    elif isinstance(made, SplitComponent):
+        made.followed, made.others = copy.copy(made.followed), copy.copy(made.others)
+        made.followed.forget()
+        made.others.forget()
+    forgetful: Component = made
+    return forgetful

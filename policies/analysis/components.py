@@ -1,0 +1,580 @@
+"""One rule as a finite machine over whole sessions: what each call does to it, and what its state comes to.
+
+A component asks the rule's own machine and remembers the answers. States that no later call can tell apart have one
+number. A state is a representative with its own ordinal and turn, as machines look only at differences of them.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from ..monitor.call_table import CallInFlight, ParsedOutput
+from ..monitor.memory import Memory, UserWords
+from ..monitor.program import CompiledRule, visit_of
+from ..monitor.usage import TokenMeter
+from ..rules.count import CountMachine
+from ..rules.machine import Machine
+from ..rules.per_key import Keyed
+from ..rules.petri_net import NetMachine
+from ..rules.precondition import PreconditionMachine
+from ..rules.provenance import ProvenanceMachine
+from ..rules.repetition import CircuitBreakerMachine, MaxParallelMachine
+from ..rules.sequence import NeverAfterMachine
+from ..values.regexes import Regex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+    from ..events.run_context import RunContext
+    from ..language.facts import ToolTable
+    from ..stack.merge import LimitEntry
+
+NOTHING, WARN, ASK, DENY = range(4)
+"""What a rule finds against a call, by strictness; `cancel` refuses the call as `deny` does."""
+LEVELS = {"allow": NOTHING, "warn": WARN, "request_approval": ASK, "deny": DENY, "cancel": DENY}
+ANY_OTHER = "any-other"
+"""The value of a key that stands for all values which are not followed one by one."""
+NEVER_SEEN = "never-seen"
+"""Another of them."""
+IN_FLIGHT = 2
+"""How many calls are followed at once that have started and not ended."""
+MOST_TOKENS = 12
+"""How many tokens of one place are followed."""
+
+
+class InputClass(msgspec.Struct, eq=False):
+    """Calls that the rules looked at do not tell apart: a name, an example of the input, and outputs to tell apart.
+
+    `number` tells it from others of its search; `wild` are the key paths whose value is ANY_OTHER. `masks` are the
+    slots that its calls meet, by rule, where no example was found (`phantom`). `fresh`: its input was never used.
+    """
+
+    number: int
+    name: str
+    input: dict[str, Any]
+    outputs: tuple[Any, ...] = ("done",)
+    wild: tuple[str, ...] = ()
+    variants: tuple[dict[str, Any], ...] = ()
+    fresh: bool = False
+    phantom: bool = False
+    masks: dict[int, int] = {}
+
+
+class RuleMoment(NamedTuple):
+    """A state with what else a rule may look at: the calls before, the turn, and what users wrote."""
+
+    state: Any
+    now: int = 0
+    turn: int = 1
+    words: UserWords = UserWords()
+
+
+def copied(state: Any) -> Any:
+    """A copy of a machine's state that can be moved on."""
+    return deepcopy(state)
+
+
+def _inner(machine: Machine) -> Machine:
+    return machine.inner if isinstance(machine, Keyed) else machine
+
+
+def saturated(machine: Machine, at: RuleMoment) -> Hashable:
+    """What of a machine's state makes a difference to any session that comes; figures no further than they matter."""
+    state: Any = at.state
+    if isinstance(machine, Keyed):
+        rows = (
+            (key, saturated(machine.inner, at._replace(state=row, now=state.counts.get(key, 0))))
+            for key, row in state.rows.items()
+        )
+        return frozenset(rows)
+    if isinstance(machine, CountMachine):
+        most = max(machine.max or 0, machine.min or 0) + 1 + (IN_FLIGHT if machine.of == "completed" else 0)
+        window: Hashable = ()
+        if machine.within is not None:
+            seen = ((at.turn - turn, min(n, most)) for turn, n in state.turns.items() if n)
+            window = tuple(sorted((ago, n) for ago, n in seen if ago < (machine.within or 0)))
+            if machine.min is None:
+                return window
+        return min(state.total, most), min(state.attempts, most), window
+    if isinstance(machine, MaxParallelMachine):
+        return min(int(state.turns.get(at.turn, 0)), machine.max + 1)
+    if isinstance(machine, NeverAfterMachine):
+        standing = int(state.standing)
+        return min(standing, IN_FLIGHT + 1) if machine.lifted_by_failure else standing > 0
+    if isinstance(machine, CircuitBreakerMachine):
+        if state.open:
+            return "open"
+        return bool(machine.consecutive) * state.consecutive, bool(machine.total) * state.total
+    if isinstance(machine, PreconditionMachine):
+        return _evidence(machine, at)
+    if isinstance(machine, ProvenanceMachine):
+        return frozenset(state.supplied), frozenset(at.words.texts)
+    if isinstance(machine, NetMachine):
+        marking = tuple(sorted(state.marking.items()))
+        return state.overrun, marking, tuple(sorted((id, tuple(n)) for id, n in state.waiting.items()))
+    return machine.seen_from(at.state, at.now)
+
+
+def _evidence(machine: PreconditionMachine, at: RuleMoment) -> Hashable:
+    """For each prior the last calls about each thing, or that there was one; the turn as far as it is counted."""
+    found = []
+    for test in machine._priors.values():
+        kept = at.state.priors.get(test.number)
+        if kept is None:
+            continue
+        for key, numbers in kept.about.items():
+            items = [kept.items[n] for n in numbers]
+            last = items[-1].good if test.pick == "latest" else any(item.good for item in items)
+            found.append((test.number, key, last))
+        if kept.lost:
+            found.append((test.number, "", None))
+    turns = max(_turns_wanted(machine.requires), default=-1)
+    phrases = frozenset(machine.phrases)
+    return frozenset(found), min(at.turn, turns + 1), at.words.ever & phrases, at.words.last & phrases
+
+
+def _turns_wanted(requires: Iterable[Any]) -> Iterable[int]:
+    for requirement in requires:
+        if requirement.turns_gte is not msgspec.UNSET:
+            yield requirement.turns_gte
+        elif requirement.any_of is not msgspec.UNSET:
+            yield from _turns_wanted(requirement.any_of)
+
+
+def watches_turns(machine: Machine) -> bool:
+    """Whether a turn's end makes a difference to it."""
+    inner = _inner(machine)
+    if isinstance(inner, CountMachine):
+        return inner.within is not None
+    return isinstance(inner, MaxParallelMachine) or (
+        isinstance(inner, PreconditionMachine) and any(True for _ in _turns_wanted(inner.requires))
+    )
+
+
+class RuleComponent:
+    """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all."""
+
+    exact = True
+
+    def __init__(
+        self,
+        index: int,
+        rule: CompiledRule,
+        tools: ToolTable,
+        context: RunContext,
+        keeps: Callable[[str], bool] | None = None,
+    ) -> None:
+        self.index, self.rule, self.machine = index, rule, rule.machine
+        self._tools, self._context, self._keeps = tools, context, keeps
+        self._numbers: dict[Hashable, int] = {}
+        self.moments: list[RuleMoment] = []
+        self._memo: dict[tuple[Any, ...], Any] = {}
+        self._masks: dict[int, int] = {}
+        self._visits: dict[Any, Any] = {}
+        self._meter = TokenMeter()
+        self.turns = watches_turns(self.machine)
+        self.start = self.number(RuleMoment(self.machine.fresh()))
+
+    def number(self, moment: RuleMoment) -> int:
+        """The number of a state; those that no session can tell apart have one."""
+        if self._keeps is not None:
+            moment = moment._replace(state=_restricted(moment.state, self.machine, self._keeps))
+        key = saturated(self.machine, moment)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.moments)
+            self.moments.append(moment)
+            if isinstance(self.machine, NetMachine):
+                self.exact &= all(n <= MOST_TOKENS for n in moment.state.marking.values())
+        return self._numbers[key]
+
+    def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallInFlight:
+        """A call of the class, as the machine looks at it."""
+        memory = Memory({}, at.words, self._meter, self._context, self._tools)
+        input: Any = call.variants[variant - 1] if variant else call.input
+        kind: Any = call.name
+        if self._tools:
+            kind, input = self._tools.kind(call.name, input), self._tools.input(call.name, input)
+        made = CallInFlight(f"in flight {slot}", call.name, input, at.turn, memory, kind=kind)
+        if call.fresh:
+            made.loose = "an input that no other call has"
+        return made
+
+    def mask(self, call: InputClass) -> int:
+        """The slots of the rule that its calls meet."""
+        if call.number not in self._masks:
+            if self.index in call.masks:
+                self._masks[call.number] = call.masks[self.index]
+            else:
+                made = self.in_flight(call, self.moments[0], 0, 0)
+                visit = self._visits.get(made.kind)
+                if visit is None:
+                    visit = self._visits[made.kind] = visit_of(self.rule, made.names)
+                self._masks[call.number] = visit.mask_of(made)
+        return self._masks[call.number]
+
+    def _concerned(self, at: RuleMoment, mask: int) -> bool:
+        machine = self.machine
+        if mask or machine.every_call:
+            return True
+        return machine.ordinals and machine.due(at.state, at.now) == at.now + 1
+
+    def requested(self, at: int, call: InputClass, variant: int = 0) -> int:
+        """A call was requested."""
+        mask = self.mask(call)
+        if not mask & self.machine.attempts:
+            return at
+        key = ("requested", at, call.number, variant)
+        if key not in self._memo:
+            moment = self._moved(at)
+            self.machine.requested(moment.state, self.in_flight(call, moment, 0, variant), mask)
+            self._memo[key] = self.number(moment)
+        return int(self._memo[key])
+
+    def forget(self) -> None:
+        """Ask the machine again for everything; states that are numbered keep their numbers."""
+        self._memo, self._masks, self._visits = {}, {}, {}
+        self._numbers, self.moments = dict(self._numbers), list(self.moments)
+
+    def _moved(self, at: int) -> RuleMoment:
+        moment = self.moments[at]
+        return moment._replace(state=copied(moment.state))
+
+    def level(self, at: int, call: InputClass, variant: int = 0) -> int:
+        """What it finds against a call that was requested."""
+        key = ("level", at, call.number, variant)
+        if key not in self._memo:
+            self._memo[key] = self._judged(self.moments[at], call, variant)
+        return int(self._memo[key])
+
+    def _judged(self, at: RuleMoment, call: InputClass, variant: int) -> int:
+        mask = self.mask(call)
+        judge = self.machine.judging(mask) if self._concerned(at, mask) else None
+        if judge is None:
+            return NOTHING
+        if call.fresh and self.machine.kind == "loop":
+            return NOTHING if self.machine.threshold > 1 or not mask else LEVELS[self.rule.action]  # type: ignore[attr-defined]
+        finding = judge(at.state, self.in_flight(call, at, 0, variant), mask, at.now)
+        return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
+
+    def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
+        """A call runs in one of the slots."""
+        key = ("started", at, call.number, slot, variant)
+        if key not in self._memo:
+            moment = self._moved(at)
+            mask = self.mask(call)
+            spend = self.machine.spending(mask) if self._concerned(moment, mask) else None
+            if spend is not None:
+                loop = call.fresh and self.machine.kind == "loop"
+                spend(moment.state, self.in_flight(call, moment, slot, variant), 0 if loop else mask, moment.now)
+            self._memo[key] = self.number(moment._replace(now=moment.now + 1))
+        return int(self._memo[key])
+
+    def watches_end(self, call: InputClass) -> bool:
+        """Whether it makes a difference to it how such a call ends."""
+        return bool(self.mask(call) & self.machine.outcomes)
+
+    def watches_denial(self, call: InputClass) -> bool:
+        """Whether a refused call of these makes a difference to it."""
+        denials = type(_inner(self.machine)).denied is not Machine.denied
+        return bool(self.mask(call) & (self.machine.attempts | (self.machine.outcomes if denials else 0)))
+
+    def denied(self, at: int, call: InputClass, variant: int = 0) -> int:
+        """A requested call was refused."""
+        mask = self.mask(call)
+        if not mask & self.machine.outcomes:
+            return at
+        key = ("denied", at, call.number, variant)
+        if key not in self._memo:
+            moment = self._moved(at)
+            self.machine.denied(moment.state, self.in_flight(call, moment, 0, variant), mask)
+            self._memo[key] = self.number(moment)
+        return int(self._memo[key])
+
+    def ended(
+        self, at: int, call: InputClass, slot: int, output: int | None, variant: int = 0, unseen: bool = False
+    ) -> int:
+        """A call that ran in a slot completed with one of its outputs, or failed."""
+        mask = self.mask(call)
+        if not mask & self.machine.outcomes:
+            return at
+        key = ("ended", at, call.number, slot, output, variant, unseen)
+        if key not in self._memo:
+            moment = self._moved(at)
+            made = self.in_flight(call, moment, slot, variant)
+            if output is None:
+                self.machine.failed(moment.state, made, mask)
+            else:
+                returned = call.outputs[output]
+                self.machine.completed(
+                    moment.state, made, mask, ParsedOutput(_unseen(returned) if unseen else returned)
+                )
+            self._memo[key] = self.number(moment)
+        return int(self._memo[key])
+
+    def turned(self, at: int) -> tuple[int, int]:
+        """The next turn began: what it finds against that, and where it stands."""
+        if not self.turns:
+            return NOTHING, at
+        key = ("turned", at)
+        if key not in self._memo:
+            moment = self.moments[at]
+            self._memo[key] = self.number(moment._replace(turn=moment.turn + 1))
+        return NOTHING, int(self._memo[key])
+
+    def wrote(self, at: int, text: str) -> int:
+        """A user wrote a message."""
+        if not self.listens:
+            return at
+        key = ("wrote", at, text)
+        if key not in self._memo:
+            moment = self.moments[at]
+            words = deepcopy(moment.words)
+            phrases = {phrase: Regex(phrase) for phrase in self.machine.phrases}
+            words.add(text, phrases, keep=isinstance(self.machine, ProvenanceMachine))
+            words.texts = sorted(set(words.texts))
+            self._memo[key] = self.number(moment._replace(words=words))
+        return int(self._memo[key])
+
+    @property
+    def listens(self) -> bool:
+        """Whether it makes a difference to it what users write."""
+        return bool(self.machine.phrases) or getattr(self.machine, "from_user", False)
+
+    def resumed(self, at: int) -> int:
+        """The session goes on in another run."""
+        return self.turned(at)[1]
+
+    def owes(self, at: int) -> int:
+        """What it finds against the end of the session."""
+        finding = self.machine.settle(self.moments[at].state)
+        return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
+
+
+def _unseen(value: Any) -> Any:
+    """A value with another in the place of ANY_OTHER."""
+    if isinstance(value, dict):
+        return {key: _unseen(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_unseen(item) for item in value]
+    return value.replace(ANY_OTHER, NEVER_SEEN) if isinstance(value, str) else value
+
+
+def _restricted(state: Any, machine: Machine, keeps: Callable[[str], bool]) -> Any:
+    """A state without what it remembers of values that are not followed."""
+    if isinstance(machine, Keyed):
+        rows = {key: row for key, row in state.rows.items() if keeps(key)}
+        counts = {key: n for key, n in state.counts.items() if keeps(key)}
+        return msgspec.structs.replace(state, rows=rows, counts=counts)
+    if isinstance(machine, ProvenanceMachine):
+        return msgspec.structs.replace(state, supplied={value for value in state.supplied if keeps(value)})
+    if isinstance(machine, PreconditionMachine):
+        state = copied(state)
+        for evidence in state.priors.values():
+            evidence.about = {key: n for key, n in evidence.about.items() if key == UNBOUND or keeps(key)}
+            kept = {n for numbers in evidence.about.values() for n in numbers}
+            evidence.items = {n: item for n, item in evidence.items.items() if n in kept}
+    return state
+
+
+UNBOUND = "[]"
+"""What an earlier call is about where nothing binds it."""
+
+
+def _is_followed(key: str) -> bool:
+    return ANY_OTHER not in key and NEVER_SEEN not in key
+
+
+def _is_other(key: str) -> bool:
+    return ANY_OTHER in key and NEVER_SEEN not in key
+
+
+class SplitComponent:
+    """A rule that binds calls by values: some values are followed one by one, all others together.
+
+    Of the other values it keeps every state in which any one of them may be. A call with such a value is taken to be
+    let through where one of these lets it through, and to lead some value on and leave others behind. So nothing that
+    a session can do is left out, however many values it has; what is found this way is replayed. A property is only
+    asked about followed values: rules know values by being equal, so a session that breaks it on another value
+    breaks it, with the two exchanged, on a followed one.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        rule: CompiledRule,
+        tools: ToolTable,
+        context: RunContext,
+        paths: frozenset[str],
+        *,
+        asked_of: bool,
+    ) -> None:
+        self.rule, self.index = rule, index
+        self._paths, self._judges_others = paths, asked_of
+        self.followed = RuleComponent(index, rule, tools, context, _is_followed)
+        self.others = RuleComponent(index, rule, tools, context, _is_other)
+        self.turns, self.listens = self.followed.turns, self.followed.listens
+        self._numbers: dict[tuple[int, frozenset[int]], int] = {}
+        self.states: list[tuple[int, frozenset[int]]] = []
+        self.start = self._number(self.followed.start, frozenset([self.others.start]))
+
+    @property
+    def exact(self) -> bool:
+        """Whether no state was left out."""
+        return self.followed.exact and self.others.exact
+
+    def _number(self, followed: int, others: frozenset[int]) -> int:
+        state = (followed, others)
+        if state not in self._numbers:
+            self._numbers[state] = len(self.states)
+            self.states.append(state)
+        return self._numbers[state]
+
+    def _lifted(self, at: int, move: Callable[[RuleComponent, int, int], int], variants: int) -> int:
+        followed, others = self.states[at]
+        reached = {move(self.others, other, n) for other in others for n in range(variants)}
+        return self._number(move(self.followed, followed, 0), frozenset(reached))
+
+    def mask(self, call: InputClass) -> int:
+        """The slots of the rule that its calls meet."""
+        return self.followed.mask(call)
+
+    def _of_other(self, call: InputClass) -> bool:
+        return not self._paths.isdisjoint(call.wild)
+
+    def requested(self, at: int, call: InputClass) -> int:
+        """A call was requested."""
+        return self._lifted(at, lambda part, n, v: part.requested(n, call, v), 1 + len(call.variants))
+
+    def level(self, at: int, call: InputClass) -> int:
+        """What it finds against a requested call; for a value that is not followed the least that it may find."""
+        followed, others = self.states[at]
+        if not self._of_other(call):
+            return self.followed.level(followed, call)
+        if not self._judges_others:
+            return NOTHING
+        return min(self.others.level(other, call) for other in others)
+
+    def started(self, at: int, call: InputClass, slot: int) -> int:
+        """A call runs in one of the slots."""
+        followed, others = self.states[at]
+        if self._of_other(call) and self._judges_others:
+            others = frozenset(other for other in others if self.others.level(other, call) < DENY) or others
+            kept = self.states[at][1]
+            left = {
+                self.others.started(other, call, slot, n) for other in kept for n in range(1, 1 + len(call.variants))
+            }
+            led = {self.others.started(other, call, slot, 0) for other in others}
+            return self._number(self.followed.started(followed, call, slot, 0), frozenset(left | led))
+        return self._lifted(at, lambda part, n, v: part.started(n, call, slot, v), 1 + len(call.variants))
+
+    def denied(self, at: int, call: InputClass) -> int:
+        """A requested call was refused."""
+        return self._lifted(at, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants))
+
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> int:
+        """A call completed with one of its outputs, or failed."""
+        inputs = 1 + len(call.variants)
+        returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
+        return self._lifted(
+            at, lambda part, n, v: part.ended(n, call, slot, output, v % inputs, v >= inputs), inputs * returns
+        )
+
+    def watches_end(self, call: InputClass) -> bool:
+        """Whether it makes a difference to it how such a call ends."""
+        return self.followed.watches_end(call)
+
+    def watches_denial(self, call: InputClass) -> bool:
+        """Whether a refused call of these makes a difference to it."""
+        return self.followed.watches_denial(call)
+
+    def turned(self, at: int) -> tuple[int, int]:
+        """The next turn began."""
+        return NOTHING, self._lifted(at, lambda part, n, v: part.turned(n)[1], 1)
+
+    def wrote(self, at: int, text: str) -> int:
+        """A user wrote a message."""
+        texts = (text, _unseen(text)) if ANY_OTHER in text else (text,)
+        return self._lifted(at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
+
+    def resumed(self, at: int) -> int:
+        """The session goes on in another run."""
+        return self.turned(at)[1]
+
+    def owes(self, at: int) -> int:
+        """What it finds against the end of the session, of followed values."""
+        return self.followed.owes(self.states[at][0])
+
+
+class LimitComponent:
+    """`max_tool_calls` or `max_turns`; its states are what is used, no further than one too many."""
+
+    exact = True
+    start = 0
+    listens = False
+
+    def __init__(self, entry: LimitEntry) -> None:
+        self.entry = entry
+        self._most = int(entry.limit.max)
+        self._calls = entry.name == "max_tool_calls"
+        self.turns = not self._calls
+        self.runs = entry.limit.scope == "run"
+        self.start = 0 if self._calls else 1
+        self._action = LEVELS[entry.action]
+
+    def mask(self, call: InputClass) -> int:
+        """Every call is the same to it."""
+        return 0
+
+    def requested(self, at: int, call: InputClass) -> int:
+        """Only what starts counts."""
+        return at
+
+    def level(self, at: int, call: InputClass) -> int:
+        """Whether the call, or the turn it is in, is one too many."""
+        return self._action if at + self._calls > self._most else NOTHING
+
+    def started(self, at: int, call: InputClass, slot: int) -> int:
+        """A call runs."""
+        return min(at + 1, self._most + 1) if self._calls else at
+
+    def denied(self, at: int, call: InputClass) -> int:
+        """A call was refused."""
+        return at
+
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> int:
+        """A call is over."""
+        return at
+
+    def watches_end(self, call: InputClass) -> bool:
+        """No."""
+        return False
+
+    def watches_denial(self, call: InputClass) -> bool:
+        """No."""
+        return False
+
+    def turned(self, at: int) -> tuple[int, int]:
+        """The next turn began."""
+        if self._calls:
+            return NOTHING, at
+        after = min(at + 1, self._most + 1)
+        return (self._action if after > self._most else NOTHING), after
+
+    def wrote(self, at: int, text: str) -> int:
+        """A user wrote a message."""
+        return at
+
+    def resumed(self, at: int) -> int:
+        """The session goes on in another run."""
+        return self.start if self.runs else self.turned(at)[1]
+
+    def owes(self, at: int) -> int:
+        """Nothing."""
+        return NOTHING
+
+
+Component: TypeAlias = RuleComponent | SplitComponent | LimitComponent
+"""A rule, or a limit, as a search asks it; states are numbers, `start` is the first."""

@@ -1,0 +1,255 @@
+"""Questions about every session that a stack lets through, answered by a proof or by a session."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from ..errors import PolicyError, wrong_type
+from ..events.run_context import RunContext, Tool
+from ..language.conditions import all_in
+from ..language.selectors import ToolWhere
+from ..monitor.program import Program, program_of
+from ..policy import Deny, Policy, members_of, virtual_tools_of
+from ..rules.python_check import CheckMachine
+from ..stack.clauses import clauses_of
+from ..stack.merge import LimitEntry, merge_policies
+from .alphabet import PlayedRule
+from .answers import Proved, Refuted, Unknown
+from .components import LEVELS, WARN
+from .refinement import Implication, Setting, Side, implied
+from .values import MISSING, atoms_of, candidates, documents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..stack.clauses import Clause
+    from ..values.work_budget import Work
+
+MOST_CONTEXTS = 64
+
+
+def answer(
+    stack: Policy | Sequence[Policy],
+    *,
+    keeps: Policy | Sequence[Policy] | None,
+    no_looser_than: Policy | Sequence[Policy] | None,
+    same_as: Policy | Sequence[Policy] | None,
+    reach: Any,
+    tools: Iterable[str | Tool] | None,
+    context: RunContext | None,
+    work: Work,
+) -> Proved | Refuted | Unknown:
+    """See `verify`."""
+    questions = {"keeps": keeps, "no_looser_than": no_looser_than, "same_as": same_as, "reach": reach}
+    given = [name for name, value in questions.items() if value is not None]
+    if len(given) != 1:
+        raise ValueError(
+            f"`verify` answers one question a call: give one of {', '.join(questions)}; got {given or 'none'}"
+        )
+    asking = Asking(merged(stack), _tools(tools), context, work)
+    if keeps is not None:
+        return asking.implies(merged(keeps), strict=True)
+    if reach is not None:
+        return asking.reach(reach)
+    if no_looser_than is not None:
+        return asking.implies(merged(no_looser_than), strict=False)
+    assert same_as is not None
+    other = merged(same_as)
+    there = asking.implies(
+        other, strict=False, words=f"`{asking.stack.name}` lets through what `{other.name}` does not"
+    )
+    if isinstance(there, Refuted):
+        return there
+    back = Asking(other, asking.tools, context, work)
+    here = back.implies(
+        asking.stack, strict=False, words=f"`{other.name}` lets through what `{asking.stack.name}` does not"
+    )
+    if not isinstance(here, Proved):
+        return here
+    if isinstance(there, Unknown):
+        return there
+    return Proved(
+        reason=f"`{asking.stack.name}` and `{other.name}` answer alike in every session",
+        explored=_together([there.explored, here.explored]),
+        certificates=[*there.certificates, *here.certificates],
+    )
+
+
+def merged(policies: Policy | Sequence[Policy]) -> Policy:
+    """A policy, or policies as one stack."""
+    if isinstance(policies, Policy):
+        return policies
+    if isinstance(policies, tuple | list) and policies:
+        return policies[0] if len(policies) == 1 and isinstance(policies[0], Policy) else merge_policies(policies)
+    raise ValueError(wrong_type("a policy, or a list of policies", policies))
+
+
+def _tools(given: Iterable[str | Tool] | None) -> tuple[str | Tool, ...] | None:
+    if given is None:
+        return None
+    tools = () if isinstance(given, str) else tuple(given)
+    if not tools or not all(isinstance(each, str | Tool) for each in tools):
+        raise ValueError(wrong_type("a list of tools", given))
+    return tools
+
+
+def side(policy: Policy, tools: Sequence[str | Tool] | None, context: RunContext) -> Side:
+    """A policy as the search sees it, under one context. Checks in Python, which may agree, are left out."""
+    table = [each for each in tools or () if isinstance(each, Tool)]
+    program = program_of(policy, table, {}, {}, {}).at(context)
+    clauses = dict(enumerate(clauses_of(policy)))
+    members = members_of(policy)
+    rules = {}
+    for rule in program.rules:
+        clause = clauses[rule.number]
+        rules[rule.id] = PlayedRule(clause, rule, tuple(virtual_tools_of(members[clause.member])))
+    kept = tuple(rule for rule in program.rules if not isinstance(rule.machine, CheckMachine))
+    limits = tuple(entry for entry in program.limits.entries)
+    return Side(Program(program.policy, kept, program.limits, program.budgets, program.tools), rules, limits)
+
+
+class Asking(NamedTuple):
+    """A stack, and what its questions share."""
+
+    stack: Policy
+    tools: tuple[str | Tool, ...] | None
+    context: RunContext | None
+    work: Work
+
+    def contexts(self, *policies: Policy) -> list[RunContext]:
+        """One context for each set of rules that `when` conditions may leave."""
+        if self.context is not None:
+            return [self.context]
+        clauses = [clause for policy in policies for clause in clauses_of(policy)]
+        tested: dict[str, list[Any]] = {}
+        for clause in clauses:
+            for path, atom in atoms_of(clause.record.when):
+                tested.setdefault(path, []).append(atom)
+        places = [{}, {"workspace": "/workspace", "home": "/home/user"}] if _looks_at_places(clauses) else [{}]
+        choices = {path: [v for v in candidates(atoms) if _may_be_context(path, v)] for path, atoms in tested.items()}
+        made, _ = documents(choices, 5_000)
+        found: dict[Any, RunContext] = {}
+        for document, place in itertools.product(made, places):
+            try:
+                context = msgspec.convert({**place, **document}, RunContext)
+            except msgspec.ValidationError:
+                continue
+            left = tuple(
+                frozenset(r.number for r in program_of(p, (), {}, {}, {}).at(context).rules) for p in policies
+            )
+            found.setdefault((left, tuple(place)), context)
+        return list(found.values())[:MOST_CONTEXTS] or [RunContext()]
+
+    def implies(self, property: Policy, *, strict: bool, words: str = "") -> Proved | Refuted | Unknown:
+        """Whether every session that the stack lets through keeps a policy; `strict` as in `SessionProduct`."""
+        found: list[Implication] = []
+        refuted: tuple[Implication, str] | None = None
+        for context in self.contexts(self.stack, property):
+            mine, other = side(self.stack, self.tools, context), side(property, self.tools, context)
+            setting = Setting(mine, other.program, context, self.tools, self.work, strict)
+            for id, each in _rules_of(setting, other):
+                deepest = None if refuted is None else refuted[0].length - 1
+                if deepest is not None and deepest < 1:
+                    break
+                got = implied(setting, each, deepest)
+                found.append(got)
+                if got.verdict == "refuted":
+                    refuted = (got, id)
+        return _answered(found, refuted, self.stack.name, property.name, words, strict)
+
+    def reach(self, selector: Any) -> Proved | Refuted | Unknown:
+        """Whether a call that a selector means can ever be let through."""
+        deny = read_selector(selector)
+        members = members_of(self.stack)
+        aliases: dict[str, tuple[str, ...]] = {}
+        for name, tools in ((name, tools) for member in members for name, tools in member.aliases.items()):
+            aliases[name] = (*aliases.get(name, ()), *tools)
+        virtual = [each for member in members for each in virtual_tools_of(member)]
+        property = Policy(
+            name="reach", tool_rules=[deny], aliases=aliases, virtual_tools=virtual, on_violation="cancel"
+        )
+        got = self.implies(property, strict=True)
+        if isinstance(got, Refuted):
+            return msgspec.structs.replace(got, reason=f"{deny.words().removeprefix('no ')} can be called")
+        if isinstance(got, Proved):
+            return msgspec.structs.replace(got, reason=f"no session comes to {deny.words().removeprefix('no ')}")
+        return got
+
+
+def read_selector(selector: Any) -> Deny:
+    """A deny list of what a selector means. Raises ValueError for anything else."""
+    items = selector if isinstance(selector, tuple | list) else (selector,)
+    try:
+        made = [msgspec.convert(each, ToolWhere) if isinstance(each, dict) else each for each in items]
+        if not made or not all(isinstance(each, str | ToolWhere) for each in made):
+            raise ValueError(wrong_type("a selector: a tool's name, or `{tool, where}`, or a list of them", selector))
+        return Deny(made)
+    except (msgspec.ValidationError, PolicyError) as error:
+        raise ValueError(f"not a selector: {error}") from None
+
+
+def _looks_at_places(clauses: Iterable[Clause]) -> bool:
+    wheres = (item for c in clauses for s in c.roles.all() for item in (s if isinstance(s, tuple | list) else (s,)))
+    return any(
+        each.within is not msgspec.UNSET for w in wheres if isinstance(w, ToolWhere) for each in all_in(w.where)
+    )
+
+
+def _may_be_context(path: str, value: Any) -> bool:
+    return value is MISSING or isinstance(value, str | int | float | list) or value is None
+
+
+def _rules_of(setting: Setting, property: Side) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
+    """What has to be implied: the rules that matter to the question, and the limits."""
+    for id, rule in property.rules.items():
+        if setting.strict or LEVELS[rule.rule.action] > WARN:
+            yield id, rule
+    for entry in property.limits:
+        if setting.strict or LEVELS[entry.action] > WARN:
+            yield entry.name, entry
+
+
+def _answered(
+    found: list[Implication],
+    refuted: tuple[Implication, str] | None,
+    stack: str,
+    property: str,
+    words: str,
+    strict: bool,
+) -> Proved | Refuted | Unknown:
+    """The answer to what was found of every rule."""
+    explored = _together(
+        {"classes": e.classes, "states": e.states, "depth": e.depth, "bounded": list(e.bounded)} for e in found
+    )
+    if refuted is not None:
+        got, id = refuted
+        assert got.replayed is not None
+        at_end = ", at the end" if got.replayed.at_end else ""
+        actual = got.replayed.found.message if got.replayed.found else ""
+        says = (
+            words or f"a session that `{stack}` lets through {'breaks' if strict else 'is refused by'} `{property}`"
+        )
+        return Refuted(
+            reason=f"{says}: rule `{id}`{at_end}: {actual}", session=got.replayed.session, explored=explored
+        )
+    unknown = next((each for each in found if each.verdict == "unknown"), None)
+    if unknown is not None:
+        return Unknown(reason=unknown.reason, explored=explored)
+    proof = f"every session that `{stack}` lets through keeps `{property}`"
+    certificates = [each.certificate for each in found if each.certificate is not None]
+    return Proved(reason=proof, explored=explored, certificates=certificates)
+
+
+def _together(figures: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of several searches as one."""
+    figures = list(figures)
+    return {
+        "classes": max((each["classes"] for each in figures), default=0),
+        "states": sum(each["states"] for each in figures),
+        "depth": max((each["depth"] for each in figures), default=0),
+        "bounded": list(dict.fromkeys(text for each in figures for text in each["bounded"])),
+    }

@@ -1,0 +1,207 @@
+"""Whether a stack implies one rule: the rules of the stack are looked at one by one, as far as they are needed.
+
+The search begins without any rule of the stack, so that every session is let through. A session that it finds is
+replayed on the whole stack: if it gets through, it is the answer, and a shortest one, as fewer rules let more
+through. If not, a rule that refused it joins the search. A proof with some rules of the stack holds for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..stack.merge import LimitEntry
+from ..values.globs import matcher
+from ..values.work_budget import OutOfWork
+from .alphabet import Alphabet, PlayedRule
+from .certificate import ProofCertificate
+from .components import IN_FLIGHT, LEVELS, LimitComponent
+from .replaying import Replayed, replay, replay_amount
+from .session_search import SessionProduct, explore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..events.run_context import RunContext, Tool
+    from ..monitor.program import Program
+    from ..values.work_budget import Work
+    from .components import Component
+    from .session_search import Explored
+
+FOLLOWED = 3
+"""How many values of a key are followed one by one at most."""
+COUNTED_LIMITS = ("max_tool_calls", "max_turns")
+
+
+class Side(NamedTuple):
+    """A policy as the search sees it: its rules by id, its limits that count calls and turns, and its program."""
+
+    program: Program
+    rules: dict[str, PlayedRule]
+    limits: tuple[LimitEntry, ...]
+
+
+class Implication(NamedTuple):
+    """What was found of one rule of a property: `verdict`, and what an answer says."""
+
+    verdict: str
+    reason: str
+    replayed: Replayed | None = None
+    certificate: ProofCertificate | None = None
+    by: tuple[str, ...] = ()
+    classes: int = 0
+    states: int = 0
+    depth: int = 0
+    bounded: tuple[str, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """How many calls the session has."""
+        return len(self.replayed.session) if self.replayed is not None else 0
+
+
+class Setting(NamedTuple):
+    """What all searches of one question share."""
+
+    stack: Side
+    property: Program
+    context: RunContext
+    given: Sequence[str | Tool] | None
+    work: Work
+    strict: bool
+
+
+def implied(setting: Setting, rule: PlayedRule | LimitEntry, deepest: int | None = None) -> Implication:
+    """Whether every session that the stack lets through keeps one rule."""
+    if isinstance(rule, PlayedRule) and rule.unsupported:
+        return Implication("unknown", f"rule `{rule.clause.id}`: {rule.unsupported}")
+    if isinstance(rule, LimitEntry) and rule.name not in COUNTED_LIMITS:
+        return _implied_amount(setting, rule)
+    paths = rule.bound_paths if isinstance(rule, PlayedRule) else frozenset()
+    return _Refinement(setting, rule, max(1, len(paths)), deepest).run()
+
+
+def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
+    """A limit of tokens, cost or time, of which a run may use any amount."""
+    for entry in setting.stack.limits:
+        as_strict = LEVELS[entry.action] >= LEVELS[limit.action]
+        includes = entry.limit.scope == "session" or limit.limit.scope == "run"
+        if entry.name == limit.name and as_strict and includes and entry.limit.max <= limit.limit.max:
+            return Implication("proved", "", by=(entry.name,))
+    got = replay_amount(limit, setting.stack.program, setting.property, setting.context, strict=setting.strict)
+    if got.broken:
+        return Implication("refuted", "", replayed=got)
+    return Implication("unknown", f"`{limit.name}` against other limits of tokens, cost or time")
+
+
+class _Refinement:
+    def __init__(self, setting: Setting, rule: PlayedRule | LimitEntry, followed: int, deepest: int | None) -> None:
+        self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
+        self.included: dict[str, PlayedRule | LimitEntry] = {}
+        self.classes = self.states = self.depth = 0
+
+    def run(self) -> Implication:
+        """Search, replay and refine until there is an answer."""
+        try:
+            answer = None
+            while answer is None:
+                product, alphabet = self._product()
+                found = explore(product, self.setting.work, self.deepest)
+                self._count(product, found)
+                answer = self._tried(product, found) if found.steps else self._closed(product, alphabet, found)
+        except OutOfWork:
+            return self._answer("unknown", "the search was ended before it had seen every state")
+        else:
+            return answer
+
+    def _count(self, product: SessionProduct, found: Explored) -> None:
+        self.classes = max(self.classes, len(product.calls))
+        self.states += len(found.states)
+        self.depth = max(self.depth, found.depth)
+
+    def _product(self) -> tuple[SessionProduct, Alphabet]:
+        setting, context = self.setting, self.setting.context
+        table = setting.stack.program.tools
+        played: list[PlayedRule] = []
+        parts: list[Any] = []
+
+        def component(rule: PlayedRule | LimitEntry, *, asked_of: bool) -> Component:
+            if isinstance(rule, LimitEntry):
+                return LimitComponent(rule)
+            made = rule.component(len(parts), table, context, asked_of=asked_of)
+            played.append(rule)
+            parts.append(made)
+            return made
+
+        stack = [component(rule, asked_of=True) for rule in self.included.values()]
+        property = component(self.rule, asked_of=False)
+        alphabet = Alphabet(played, parts, table, setting.given, context, self.followed, setting.work)
+        return SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.strict), alphabet
+
+    def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored) -> Implication:
+        """Every state was seen, and none breaks the rule."""
+        if self.deepest is not None:
+            return self._answer("bounded", "no shorter session breaks it")
+        if alphabet.gaps:
+            return self._answer(
+                "unknown", f"no session was found, but not all inputs were looked at: {alphabet.gaps[0]}"
+            )
+        if not all(part.exact for part in product.parts):
+            return self._answer("unknown", "no session was found, but a net may hold more tokens than were followed")
+        certificate = ProofCertificate(product, found.states)
+        return self._answer("proved", "", certificate=certificate, by=tuple(self.included))
+
+    def _tried(self, product: SessionProduct, found: Explored) -> Implication | None:
+        """Replay a session; None where another search is worth it."""
+        setting, steps = self.setting, found.steps
+        assert steps is not None
+        if product.phantoms and (imagined := {step.call.name for step in steps if step.call and step.call.phantom}):
+            return self._without_phantoms(product._replace(phantoms=False), imagined)
+        got = replay(steps, setting.stack.program, setting.property, setting.context, strict=setting.strict)
+        if got.broken:
+            return self._answer("refuted", "", replayed=got)
+        return self._refine(got)
+
+    def _without_phantoms(self, product: SessionProduct, imagined: set[str]) -> Implication | None:
+        """Search among calls with examples; if there is nothing, let a rule join that names what was imagined."""
+        found = explore(product, self.setting.work, self.deepest)
+        self._count(product, found)
+        if found.steps is not None:
+            return self._tried(product, found)
+        for id, rule in self.setting.stack.rules.items():
+            names = matcher(rule.clause.patterns(*rule.clause.roles.all()))
+            if id not in self.included and not rule.unsupported and any(map(names, imagined)):
+                self.included[id] = rule
+                return None
+        return self._answer(
+            "unknown", "some set of conditions was neither met by an input nor shown to be impossible"
+        )
+
+    def _refine(self, got: Replayed) -> Implication | None:
+        """Let a rule that refused the session join; None if one does."""
+        limits = {entry.name: entry for entry in self.setting.stack.limits if entry.name in COUNTED_LIMITS}
+        for id in got.refusing:
+            if id in self.included:
+                continue
+            rule = self.setting.stack.rules.get(id) or limits.get(id)
+            if rule is None:
+                continue
+            if isinstance(rule, PlayedRule) and rule.unsupported:
+                return self._answer("unknown", f"rule `{id}` of the stack: {rule.unsupported}")
+            self.included[id] = rule
+            return None
+        if self.followed < FOLLOWED:
+            self.followed += 1
+            return None
+        return self._answer("unknown", "replay: the session that the search found does not get through the stack")
+
+    def _answer(self, verdict: str, reason: str, **more: Any) -> Implication:
+        bounded = [f"calls in flight at once: {IN_FLIGHT}", "every call belongs to the turn going on"]
+        return Implication(
+            verdict,
+            reason,
+            classes=self.classes,
+            states=self.states,
+            depth=self.depth,
+            bounded=tuple(bounded),
+            **more,
+        )

@@ -1,0 +1,270 @@
+"""A session from a search, replayed on the monitors of the policies themselves."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import events as ev
+from ..events.calls import ToolCall
+from ..monitor.monitor import Monitor
+from ..monitor.state import SessionState
+from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, WARN
+from .session_search import FAILED, REFUSED, RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..errors import Violation
+    from ..events.run_context import RunContext
+    from ..monitor.program import Program
+    from ..stack.merge import LimitEntry
+    from .session_search import SessionStep
+
+MOST_TRIES = 64
+"""How many ways are tried to choose the values that a search left open."""
+
+
+class Replayed(NamedTuple):
+    """What became of a session on the monitors.
+
+    `broken`: it ends in what the property finds. `session` are its calls, as an answer shows them. `refusing` are
+    the rules of the stack, and limits by name, that did not let a call through or ask about it; `found` the
+    violation of the property.
+    """
+
+    broken: bool
+    session: list[dict[str, Any]]
+    refusing: tuple[str, ...] = ()
+    found: Violation | None = None
+    at_end: bool = False
+
+
+def replay(
+    steps: Sequence[SessionStep], stack: Program, property: Program, context: RunContext, *, strict: bool
+) -> Replayed:
+    """Replay a session, in as many ways as it takes to get through; the last one if none does."""
+    best = None
+    for values in _choices(steps):
+        got = _Replay(stack, property, context, strict=strict).run(steps, values)
+        if got.broken:
+            return got
+        if best is None or len(got.session) > len(best.session):
+            best = got
+    assert best is not None
+    return best
+
+
+def _choices(steps: Sequence[SessionStep]) -> Iterator[list[str]]:
+    """For each call with an open value: another one each time, always the same one, or any mixture."""
+    count = sum(1 for step in steps if _is_open(step))
+    fresh = [f"other-{n + 1}" for n in range(count)]
+    yield fresh
+    if count > 1:
+        yield ["other-1"] * count
+        pools = [[f"other-{m + 1}" for m in range(n + 1)] for n in range(count)]
+        yield from (list(values) for values in itertools.islice(itertools.product(*pools), MOST_TRIES))
+
+
+def _is_open(step: SessionStep) -> bool:
+    opens = step.call is not None and (step.kind == "call" and bool(step.call.wild))
+    output = (
+        step.call.outputs[step.outcome] if step.call and step.outcome >= 0 and step.kind in ("call", "end") else ""
+    )
+    return opens or ANY_OTHER in str(output) or ANY_OTHER in step.text
+
+
+def _filled(value: Any, other: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(item, other) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, other) for item in value]
+    return value.replace(ANY_OTHER, other) if isinstance(value, str) else value
+
+
+class _Replay:
+    def __init__(self, stack: Program, property: Program, context: RunContext, *, strict: bool) -> None:
+        self.stack = Monitor(SessionState(stack.at(context), context))
+        self.property = Monitor(SessionState(property.at(context), context))
+        self.strict = strict
+        self.session: list[dict[str, Any]] = []
+        self.refusing: dict[str, None] = {}
+        self.before: list[dict[str, Any]] = []
+        self.turn, self.run_number = 1, 1
+        self.flying: dict[int, tuple[str, dict[str, Any]]] = {}
+
+    def run(self, steps: Sequence[SessionStep], values: list[str]) -> Replayed:
+        left = iter(values)
+        several = any(step.kind in ("turn", "run") for step in steps)
+        self._both(ev.RunStarted(run_id="run-1"))
+        if several:
+            self._both(ev.TurnStarted(turn=1))
+        for n, step in enumerate(steps):
+            other = next(left) if _is_open(step) else ""
+            found = self._step(n, step, other, several)
+            if found is False:
+                return Replayed(False, self.session, tuple(self.refusing))
+            if found is not None and found is not True:
+                return Replayed(True, self.session, tuple(self.refusing), found, step.kind == "finish")
+        return Replayed(False, self.session, tuple(self.refusing))
+
+    def _both(self, event: ev.Event) -> tuple[list[Violation], list[Violation]]:
+        return self.stack.observe(event), self.property.observe(event)
+
+    def _step(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
+        """True or None: go on; False: the stack does not let it through; else what the property found."""
+        if step.kind == "call":
+            return self._call(n, step, other, several)
+        if step.kind == "end":
+            id, shown = self.flying.pop(step.slot)
+            self._end(id, step, other, shown)
+            shown["ended_before_call"] = len(self.session) + 1
+            return None
+        if step.kind == "finish":
+            return self._finish()
+        return self._event(step, other)
+
+    def _event(self, step: SessionStep, other: str) -> Violation | bool | None:
+        if step.kind == "user":
+            text = _filled(step.text, other)
+            self.before.append({"user_message": text})
+            self._both(ev.MessageSent(content=text))
+            return None
+        if step.kind == "run":
+            self.run_number += 1
+            self.turn = 1
+            self.flying.clear()
+            self._both(ev.RunCompleted(run_id=f"run-{self.run_number - 1}"))
+            self._both(ev.RunStarted(run_id=f"run-{self.run_number}"))
+        else:
+            self.turn += 1
+        return self._weighed(*self._both(ev.TurnStarted(turn=self.turn)))
+
+    def _weighed(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
+        level = max((LEVELS[v.action] for v in stack), default=NOTHING)
+        if level >= ASK:
+            self.refusing |= {v.rule: None for v in stack}
+            return False
+        return next((v for v in property if self._breaks(v, level)), None)
+
+    def _breaks(self, violation: Violation, level: int) -> bool:
+        found = LEVELS[violation.action]
+        if self.strict:
+            return found in (WARN, DENY) or (found == ASK and level < ASK)
+        return found > max(level, WARN)
+
+    def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
+        assert step.call is not None
+        input = _filled(step.call.input, other or "other-1")
+        if step.call.fresh:
+            input = {**input, "attempt": n + 1}
+        call = ToolCall(id=f"c{n + 1}", name=step.call.name, input=input)
+        decision = self.stack.propose(call)
+        level = LEVELS[decision.action]
+        self.refusing |= {v.rule: None for v in decision.violations if LEVELS[v.action] >= ASK}
+        shown: dict[str, Any] = {"tool": call.name, "input": input}
+        shown["decision"] = decision.action if level < DENY else "deny"
+        if several:
+            shown |= {"turn": self.turn, "run": self.run_number}
+        if self.before:
+            shown["before"], self.before = self.before, []
+        wants = step.outcome == REFUSED
+        if level >= DENY or (wants and level == ASK):
+            self.session.append(shown | {"outcome": "denied"} | ({"approval": "declined"} if level == ASK else {}))
+            if not wants:
+                return False
+            requested = ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=input)
+            self.property.observe(requested)
+            denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name)
+            self._both(denied)
+            return None
+        if wants:
+            return False
+        if level == ASK:
+            shown["approval"] = "granted"
+            granted = ev.ToolApprovalGranted(
+                approval_id=f"a{n + 1}", tool_call_id=call.id, tool_name=call.name, input_digest=decision.input_digest
+            )
+            self._both(granted)
+            again = self.stack.propose(call)
+            if LEVELS[again.action] >= ASK:
+                self.refusing |= {v.rule: None for v in again.violations}
+                return False
+        judged = self.property.propose(call)
+        self.session.append(shown)
+        return self._judged(call, judged, level, step, other, shown)
+
+    def _judged(
+        self, call: ToolCall, judged: Any, level: int, step: SessionStep, other: str, shown: dict[str, Any]
+    ) -> Violation | None:
+        broken = next((v for v in judged.violations if self._breaks(v, level)), None)
+        if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
+            self.property.observe(
+                ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
+            )
+        if broken is not None or step.outcome == RUNNING:
+            shown["outcome"] = "running"
+            self.flying[step.slot] = (call.id, shown)
+        else:
+            self._end(call.id, step, other, shown)
+        return broken
+
+    def _end(self, id: str, step: SessionStep, other: str, shown: dict[str, Any]) -> None:
+        assert step.call is not None
+        if step.outcome == FAILED:
+            shown["outcome"] = "failed"
+            self._both(ev.ToolCallFailed(tool_call_id=id, tool_name=step.call.name, error="failed"))
+            return
+        output = _filled(step.call.outputs[step.outcome], other or "other-1")
+        shown["outcome"] = "completed"
+        if output != "done":
+            shown["output"] = output
+        self._both(ev.ToolCallCompleted(tool_call_id=id, tool_name=step.call.name, tool_output=output))
+
+    def _finish(self) -> Violation | bool | None:
+        owed = [v for v in self.stack.finish().violations if LEVELS[v.action] >= ASK]
+        if owed:
+            self.refusing |= {v.rule: None for v in owed}
+            return False
+        least = NOTHING if self.strict else WARN
+        return next((v for v in self.property.finish().violations if LEVELS[v.action] > least), None) or False
+
+
+def replay_amount(
+    limit: LimitEntry, stack: Program, property: Program, context: RunContext, *, strict: bool
+) -> Replayed:
+    """A session that uses more than a limit allows, in as few runs as the stack lets it."""
+    own = [e.limit.max for e in stack.limits.entries if e.name == limit.name and LEVELS[e.action] >= ASK]
+    most = min([*own, limit.limit.max + 1])
+    runs = 1 if limit.limit.scope == "run" or not most else min(MOST_RUNS, int(limit.limit.max // most) + 1)
+    got = _Replay(stack, property, context, strict=strict)
+    for n in range(runs):
+        run_id = f"run-{n + 1}"
+        got._both(ev.RunStarted(run_id=run_id, at=_AT))
+        event = _used(limit.name, most, run_id)
+        found = got._weighed(*got._both(event))
+        if found is False:
+            break
+        if found is not None and found is not True:
+            used = {"limit": limit.name, "used": most, "runs": n + 1}
+            return Replayed(
+                True, [{"tool": "", "input": {}, "decision": "allow", "outcome": "", "before": [used]}], (), found
+            )
+        got._both(ev.RunCompleted(run_id=run_id, at=event.at))
+    return Replayed(False, [], tuple(got.refusing))
+
+
+MOST_RUNS = 1_000
+_AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _used(limit: str, amount: float, run_id: str) -> ev.Event:
+    """An event after which so much of a limit is used."""
+    if limit in ("max_duration_ms", "max_idle_ms"):
+        return ev.MessageReceived(run_id=run_id, at=_AT + timedelta(milliseconds=amount))
+    if limit == "max_cost_usd":
+        return ev.TokenUsageUpdated(run_id=run_id, at=_AT, cost_usd=amount)
+    if limit == "max_output_tokens":
+        return ev.TokenUsageUpdated(run_id=run_id, at=_AT, output_tokens=int(amount))
+    return ev.TokenUsageUpdated(run_id=run_id, at=_AT, input_tokens=int(amount))

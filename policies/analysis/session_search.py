@@ -1,0 +1,199 @@
+"""The search over sessions: every state that a stack's rules and one rule of a property can reach together.
+
+Sessions are gone through by the number of their calls, so that the first one found is a shortest.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..values.work_budget import Work
+    from .components import Component, InputClass
+
+
+class SessionStep(NamedTuple):
+    """What happens next in a session.
+
+    `kind` is `call`, `end` (of a call in flight), `turn`, `run`, `user` or `finish`. `level` is what the stack
+    answers to a call. `outcome` is how it ends at once: the number of its output, FAILED, RUNNING or REFUSED.
+    """
+
+    kind: str
+    call: InputClass | None = None
+    level: int = NOTHING
+    outcome: int = 0
+    slot: int = 0
+    text: str = ""
+
+
+FAILED, RUNNING, REFUSED = -1, -2, -3
+
+State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""Where each component stands, and the class of the call in each slot of those in flight; -1: none."""
+
+
+class SessionProduct(NamedTuple):
+    """The rules of a stack that are looked at, one rule of a property, and what may happen.
+
+    `strict`: what the property only warns of breaks it too, as does all that it finds and no person agreed to;
+    otherwise what it finds must be stricter than the stack's answer. `phantoms`: also calls without an example.
+    """
+
+    stack: Sequence[Component]
+    rule: Component
+    calls: Sequence[InputClass]
+    texts: Sequence[str]
+    strict: bool
+    phantoms: bool = True
+
+    @property
+    def parts(self) -> tuple[Component, ...]:
+        """All components, the property's last."""
+        return (*self.stack, self.rule)
+
+    @property
+    def initial(self) -> State:
+        """Where a session begins."""
+        return tuple(part.start for part in self.parts), (-1,) * IN_FLIGHT
+
+    def breaks(self, found: int, level: int) -> bool:
+        """Whether what the property finds against a call breaks it, where the stack's answer is `level`."""
+        if self.strict:
+            return found in (WARN, DENY) or (found == ASK and level < ASK)
+        return found > max(level, WARN)
+
+    def broken_at_end(self, at: Sequence[int]) -> bool:
+        """Whether the property is broken, and the stack is not, were the session to end."""
+        found = self.rule.owes(at[-1])
+        if found <= (NOTHING if self.strict else WARN):
+            return False
+        return all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
+
+    def steps(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
+        """What may happen next, and where it leads; None where it breaks the property."""
+        at, flying = state
+        for call in self.calls:
+            if call.phantom and not self.phantoms:
+                continue
+            yield from self._called(at, flying, call)
+        yield from self._ends(at, flying)
+        yield from self._events(at, flying)
+
+    def _called(
+        self, before: tuple[int, ...], flying: tuple[int, ...], call: InputClass
+    ) -> Iterator[tuple[SessionStep, State | None]]:
+        parts = self.parts
+        at = tuple(part.requested(n, call) for part, n in zip(parts, before, strict=True))
+        level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
+        if level >= ASK and any(part.watches_denial(call) for part in parts):
+            denied = tuple(part.denied(n, call) for part, n in zip(parts, at, strict=True))
+            yield SessionStep("call", call, level, REFUSED), (denied, flying)
+        if level >= DENY:
+            return
+        if self.breaks(self.rule.level(at[-1], call), level):
+            yield SessionStep("call", call, level, RUNNING), None
+            return
+        ran = self._started(at, call, IN_FLIGHT)
+        if not any(part.watches_end(call) for part in parts):
+            yield SessionStep("call", call, level, 0), (ran, flying)
+            return
+        for output in range(len(call.outputs)):
+            yield SessionStep("call", call, level, output), (self._ended(ran, call, IN_FLIGHT, output), flying)
+        yield SessionStep("call", call, level, FAILED), (self._ended(ran, call, IN_FLIGHT, None), flying)
+        if -1 in flying:
+            free = flying.index(-1)
+            ran = self._started(at, call, free)
+            yield (
+                SessionStep("call", call, level, RUNNING, free),
+                (ran, (*flying[:free], call.number, *flying[free + 1 :])),
+            )
+
+    def _started(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
+        return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
+
+    def _ended(self, at: tuple[int, ...], call: InputClass, slot: int, output: int | None) -> tuple[int, ...]:
+        return tuple(part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True))
+
+    def _ends(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State]]:
+        for slot, number in enumerate(flying):
+            if number < 0:
+                continue
+            call = self.calls[number]
+            left = (*flying[:slot], -1, *flying[slot + 1 :])
+            for output in range(len(call.outputs)):
+                yield SessionStep("end", call, outcome=output, slot=slot), (self._ended(at, call, slot, output), left)
+            yield SessionStep("end", call, outcome=FAILED, slot=slot), (self._ended(at, call, slot, None), left)
+
+    def _events(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
+        parts = self.parts
+        if any(part.turns for part in parts):
+            turned = [part.turned(n) for part, n in zip(parts, at, strict=True)]
+            level = max((found for found, _ in turned[:-1]), default=NOTHING)
+            if level < ASK:
+                broken = self.breaks(turned[-1][0], level)
+                yield SessionStep("turn"), None if broken else (tuple(n for _, n in turned), flying)
+        if any(isinstance(part, LimitComponent) and part.runs for part in parts):
+            again = tuple(part.resumed(n) for part, n in zip(parts, at, strict=True))
+            yield SessionStep("run"), (again, (-1,) * IN_FLIGHT)
+        for text in self.texts:
+            wrote = tuple(part.wrote(n, text) for part, n in zip(parts, at, strict=True))
+            yield SessionStep("user", text=text), (wrote, flying)
+
+
+class Explored(NamedTuple):
+    """What a search came to: the steps to a broken property, or all states (`steps` is None)."""
+
+    steps: list[SessionStep] | None
+    states: frozenset[State]
+    depth: int
+
+
+def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored:
+    """A shortest session that breaks the property, or every state there is. Raises OutOfWork.
+
+    `deepest`: sessions of more calls than that are of no interest.
+    """
+    start = product.initial
+    cost: dict[State, tuple[int, int]] = {start: (0, 0)}
+    parents: dict[State, tuple[State, SessionStep]] = {}
+    queue: list[tuple[tuple[int, int], int, State, SessionStep | None]] = [((0, 0), 0, start, None)]
+    done: set[State] = set()
+    pushed = depth = 0
+    weight = 1 + len(product.parts) // 4
+    while queue:
+        (calls, events), _, state, goal = heapq.heappop(queue)
+        if goal is not None:
+            return Explored([*_path(parents, state), goal], frozenset(done), calls)
+        if state in done:
+            continue
+        done.add(state)
+        depth = max(depth, calls)
+        if product.broken_at_end(state[0]):
+            return Explored([*_path(parents, state), SessionStep("finish")], frozenset(done), calls)
+        for step, after in product.steps(state):
+            work.spend(weight)
+            price = (calls + 1, events) if step.kind == "call" else (calls, events + 1)
+            if deepest is not None and price[0] > deepest:
+                continue
+            pushed += 1
+            if after is None:
+                heapq.heappush(queue, (price, pushed, state, step))
+            elif after not in cost or price < cost[after]:
+                cost[after] = price
+                parents[after] = (state, step)
+                heapq.heappush(queue, (price, pushed, after, None))
+    return Explored(None, frozenset(done), depth)
+
+
+def _path(parents: dict[State, tuple[State, SessionStep]], state: State) -> list[SessionStep]:
+    path = []
+    while state in parents:
+        state, step = parents[state]
+        path.append(step)
+    return path[::-1]

@@ -1,0 +1,218 @@
+"""Values that conditions tell apart: what to try at a path so that each condition is met by one and missed by one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from ..language.conditions import all_in, is_argument, is_output
+from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
+from ..values.json_values import is_number
+from ..values.paths import path_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ..language.conditions import Condition
+
+MISSING: Any = object()
+"""In the place of a value: there is none."""
+PLAIN = (MISSING, "zq", 987654, None, True)
+"""What is tried at every path: no value, a text, a number, null, a truth value."""
+OPAQUE = frozenset({"regex", "contains", "within", "runs", "match", "set_equals", "at_least", *LENGTHS})
+"""Operators whose values are tried by examples; the others cut values into intervals and points."""
+
+Atom = tuple[str, Any]
+"""An operator with its operand; `match` is that of a virtual tool."""
+
+
+def atoms_of(conditions: Iterable[Condition]) -> Iterator[tuple[str, Atom]]:
+    """Each operator of the conditions, with its path."""
+    for condition in all_in(list(conditions)):
+        if condition.path is not UNSET:
+            yield from ((condition.path, atom) for atom in condition.operators())
+            if condition.at_least is not UNSET and condition.at_least > 1:
+                yield condition.path, ("at_least", condition.at_least)
+
+
+def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
+    """Values for a path at which these operators are asked, each once."""
+    single = [value for atom in atoms for value in _around(*atom)]
+    texts = [samples(operand) for name, operand in atoms if name in ("regex", "match")]
+    joined = [
+        a + between + b
+        for one, other in itertools.permutations(texts[:4], 2)
+        for a in one[:2]
+        for b in other[:2]
+        for between in ("", " ")
+    ]
+    lines = [command for name, operand in atoms if name == "runs" for command in _listed(operand)]
+    joined += (
+        [f"{a} && {b}" for a, b in itertools.permutations(dict.fromkeys([*lines[:5], "true"]), 2)] if lines else []
+    )
+    numbers = sorted({value for value in single if is_number(value)})
+    between_numbers = [(a + b) / 2 for a, b in itertools.pairwise(numbers) if b - a > 1e-9]
+    found = [*extra, *single, *joined, *between_numbers, *PLAIN]
+    if any(name in OPAQUE for name, _ in atoms):
+        found += [[single[0], "zq"], ["zq"], []]
+    return _distinct(found)
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    found: dict[str, Any] = {}
+    for value in values:
+        found.setdefault(f"{type(value).__name__} {value!r}", value)
+    return list(found.values())
+
+
+def _listed(operand: Any) -> list[Any]:
+    return list(operand) if isinstance(operand, list | tuple) else [operand]
+
+
+def _around(name: str, operand: Any) -> list[Any]:
+    """Values that meet an operator, and values that do not."""
+    if is_argument(operand) or is_output(operand):
+        return ["id-1"]
+    if name in ("equals", "not_equals"):
+        return [operand]
+    if name in MEMBERSHIPS:
+        values = _listed(operand)
+        return [*values, *([values, values[:1], [*values, "zq"]] if name == "set_equals" else [])]
+    if name in ORDERINGS:
+        if is_number(operand):
+            return [operand - 1, operand, operand + 1, operand * 2 + 1000, -abs(operand) * 2 - 1000]
+        return [operand, f"{operand}~", ""]
+    if name in LENGTHS:
+        return ["x" * n for n in (operand - 1, operand, operand + 1) if n >= 0]
+    if name in ("regex", "match"):
+        return samples(operand)
+    if name == "contains":
+        return [f"<{operand}>" if isinstance(operand, str) else [operand], operand]
+    if name == "within":
+        base = operand.rstrip("/") or "/"
+        return [f"{base}/a.txt", f"{base}/b/c.txt", base, f"{base}/../zq", "/zq/a.txt", "~/zq.txt", "../zq", "zq.txt"]
+    if name == "runs":
+        named = [f"{command} zq" for command in _listed(operand)]
+        return [*_listed(operand), *named, "true", "$UNKNOWN", "zq", ""]
+    if name == "type":
+        return ["zq", 1, 1.5, True, None, [], {}]
+    return []
+
+
+def samples(pattern: str) -> list[str]:
+    """A few texts in which a regular expression may be found; what it means is for the evaluator to say."""
+    try:
+        tree = re._parser.parse(pattern)  # type: ignore[attr-defined]
+    except (re.error, RecursionError, OverflowError):
+        return []
+    found = list(dict.fromkeys(itertools.islice(_texts(tree), 12)))
+    return [*found, *(f"zq {text} zq" for text in found[:2]), *(f"{text} zq" for text in found[:1])]
+
+
+def _texts(tree: Any) -> Iterator[str]:
+    """Texts of a parsed pattern: every branch, and each repeat as seldom as it may be, and once more."""
+    parts = [list(itertools.islice(_part(op, argument), 6)) for op, argument in tree]
+    for chosen in itertools.islice(itertools.product(*parts), 40):
+        yield "".join(chosen)
+
+
+def _part(op: Any, argument: Any) -> Iterator[str]:
+    name = str(op)
+    if name == "LITERAL":
+        yield chr(argument)
+    elif name == "NOT_LITERAL":
+        yield "y" if argument == ord("z") else "z"
+    elif name == "ANY":
+        yield "z"
+    elif name == "IN":
+        yield from _members(argument)
+    elif name == "BRANCH":
+        for branch in argument[1]:
+            yield from itertools.islice(_texts(branch), 3)
+    elif name == "SUBPATTERN":
+        yield from _texts(argument[3])
+    elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+        least, most, inner = argument
+        for text in itertools.islice(_texts(inner), 3):
+            yield text * max(least, min(most, 1))
+        if least == 0:
+            yield ""
+    else:
+        yield ""
+
+
+_CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "z"}
+_NEGATED = {"CATEGORY_NOT_DIGIT": "z", "CATEGORY_NOT_SPACE": "z", "CATEGORY_NOT_WORD": "-"}
+
+
+def _members(items: Any) -> Iterator[str]:
+    """Some characters of a class."""
+    if items and str(items[0][0]) == "NEGATE":
+        excluded = {chr(a) for op, a in items[1:] if str(op) == "LITERAL"}
+        ranges = [a for op, a in items[1:] if str(op) == "RANGE"]
+        named = {str(a) for op, a in items[1:] if str(op) == "CATEGORY"}
+        for char in "z9- _.A":
+            if char in excluded or any(low <= ord(char) <= high for low, high in ranges):
+                continue
+            if any(_CATEGORIES.get(n) == char or (n == "CATEGORY_WORD" and char.isalnum()) for n in named):
+                continue
+            yield char
+        return
+    for op, argument in items:
+        if str(op) == "LITERAL":
+            yield chr(argument)
+        elif str(op) == "RANGE":
+            yield chr(argument[0])
+        elif str(op) == "CATEGORY":
+            yield {**_CATEGORIES, **_NEGATED}.get(str(argument), "z")
+
+
+def is_simple(path: str) -> bool:
+    """Whether a path is one member of the input."""
+    steps = path_steps(path)
+    return len(steps) == 1 and steps[0][0] == "key"
+
+
+def placed(document: Any, path: str, value: Any) -> Any:
+    """A document with a value at a path, as far as it can be put there."""
+    return _placed(document, path_steps(path), value)
+
+
+def _placed(document: Any, steps: Sequence[tuple[str, Any]], value: Any) -> Any:
+    if not steps:
+        return value
+    (kind, argument), rest = steps[0], steps[1:]
+    if kind == "key":
+        members = dict(document) if isinstance(document, dict) else {}
+        members[argument] = _placed(members.get(argument), rest, value)
+        return members
+    if kind == "filter":
+        key, literal = argument
+        item: dict[str, Any] = (
+            next((each for each in document if each.get(key) == literal), {}) if isinstance(document, list) else {}
+        )
+        return [_placed({**item, key: literal}, rest, value)]
+    if not rest and isinstance(value, list):
+        return value
+    first = document[0] if isinstance(document, list) and document else None
+    size = argument + 1 if kind == "index" and argument > 0 else 1
+    return [_placed(first, rest, value)] * size
+
+
+def documents(choices: Mapping[str, Sequence[Any]], most: int) -> tuple[list[Any], bool]:
+    """Documents with every choice of values at the paths, and whether that is all of them."""
+    ordered = sorted(choices, key=len)
+    total = 1
+    for path in ordered:
+        total *= len(choices[path])
+    made = []
+    for values in itertools.islice(itertools.product(*(choices[path] for path in ordered)), most):
+        document: Any = {}
+        for path, value in zip(ordered, values, strict=True):
+            if value is not MISSING:
+                document = placed(document, path, value)
+        made.append(document)
+    return made, total <= most
