@@ -109,7 +109,7 @@ async def cannot_count(prepare: Prepare, limit: str) -> None:
 
 
 async def keeps_to_the_readme(prepare: Prepare, cwd: Path) -> None:
-    """The two policies that the README begins with: nothing is deleted, a person is asked before a file is written.
+    """The two policies of the README: nothing is deleted, a person is asked before a file is written.
 
     The act that they refuse is the last, as some agents end with a refusal.
     """

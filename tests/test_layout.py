@@ -51,7 +51,7 @@ def package_of(path: Path) -> str:
 
 @pytest.mark.parametrize("folder", ROWS)
 def test_no_file_imports_a_later_row(folder: str) -> None:
-    """The one arrow: adapters -> supervisor -> policies (docs: README, Layout)."""
+    """The one arrow: adapters -> supervisor -> policies (CONTRIBUTING.md)."""
     found = {str(path): against_the_arrow(path.read_text(), folder, package_of(path)) for path in files(folder)}
 
     assert {path: names for path, names in found.items() if names} == {}

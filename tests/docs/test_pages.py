@@ -61,6 +61,7 @@ OTHER_PROGRAMS = {
         "runuser",
         "systemctl",
         "useradd",
+        "uv",
         "uvicorn",
     ),
     *("PROCTOR_LONG=50000", "PROCTOR_MATRIX=write"),
@@ -133,8 +134,9 @@ def _use(block: Block) -> None:
 def _check(block: Block) -> None:
     """Commands of `proctor` are parsed, extras are there."""
     for line in words(block.text):
-        if line[0] in ("proctor", ".venv/bin/proctor"):
-            _parse(line[1:])
+        given = line[2:] if line[:3] == ["uv", "run", "proctor"] else line
+        if given[0] in ("proctor", ".venv/bin/proctor"):
+            _parse(given[1:])
         else:
             assert line[0] in OTHER_PROGRAMS, " ".join(line)
         for extra in re.findall(r"(?:proctor|\.)\[([\w,-]+)\]", " ".join(line)):
