@@ -1,9 +1,10 @@
 """The agents, one folder each."""
 
 ROOMS = (
+    "catalog",
+    "specs",
     "acp",
     "amp",
-    "catalog",
     "claude",
     "codex",
     "fallback",

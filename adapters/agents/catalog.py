@@ -6,7 +6,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -14,32 +14,11 @@ from proctor.policies.reading.schema import did_you_mean
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import Adapter
 
+from ..kit.agent_spec import AgentSpec
+from .specs import SPECS
 
-class Entry(msgspec.Struct, frozen=True):
-    """Where an adapter's class is, and the extra that installs what it needs; None needs nothing more.
-
-    `goes_on`: a run of it that was interrupted can be told to go on; else its prompt is no message to anybody.
-    """
-
-    module: str
-    class_name: str
-    extra: str | None = None
-    goes_on: bool = True
-
-
-ADAPTERS: dict[str, Entry] = {
-    "acp": Entry("proctor.adapters.agents.acp", "AcpAdapter"),
-    "amp": Entry("proctor.adapters.agents.amp", "AmpAdapter"),
-    "claude": Entry("proctor.adapters.agents.claude", "ClaudeAdapter", "claude"),
-    "codex": Entry("proctor.adapters.agents.codex", "CodexAdapter", "codex"),
-    "function": Entry("proctor.adapters.agents.loop", "FunctionAdapter"),
-    "openai-agents": Entry("proctor.adapters.agents.openai_agents", "OpenAIAgentsAdapter", "openai-agents"),
-    "pydantic-ai": Entry("proctor.adapters.agents.pydantic_ai", "PydanticAIAdapter", "pydantic-ai"),
-    "replay": Entry("proctor.adapters.agents.replay", "ReplayAdapter", goes_on=False),
-    "scripted": Entry("proctor.adapters.agents.scripted.adapter", "ScriptedAdapter"),
-    "shell": Entry("proctor.adapters.agents.shell", "ShellAdapter", goes_on=False),
-}
-"""Every adapter that comes with this package."""
+ADAPTERS: Final = {spec.name: spec for spec in sorted(SPECS) if spec.adapter is not None}
+"""The agents whose adapters are made by name."""
 
 ELSEWHERE = {
     "opencode": "use `--adapter acp` and, after the prompt, `-- opencode acp`",
@@ -70,23 +49,30 @@ def adapter_named(name: str, **options: Any) -> Adapter:
         UsageError: there is no such adapter, or it does not take these options.
         ProviderUnavailableError: what it needs is not installed; the message names the extra.
     """
-    entry = ADAPTERS.get(name)
-    if entry is None:
+    spec = ADAPTERS.get(name)
+    if spec is None:
         names = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
         hint = ELSEWHERE.get(name.lower()) or did_you_mean(name, ADAPTERS) or f"there are {names}"
         raise UsageError(f"no adapter is called `{name}`; {hint}")
     try:
-        made = getattr(importlib.import_module(entry.module), entry.class_name)
+        made = adapter_class(spec)
     except ImportError as error:
-        raise _unavailable(name, entry, error) from error
+        raise _unavailable(spec, error) from error
     _check_options(name, made, options)
     try:
         adapter: Adapter = made(**options)
     except ImportError as error:
-        raise _unavailable(name, entry, error) from error
+        raise _unavailable(spec, error) from error
     except TypeError as error:
         raise UsageError(f"adapter `{name}`: {str(error).partition('() ')[2] or error}") from None
     return adapter
+
+
+def adapter_class(spec: AgentSpec) -> Callable[..., Adapter]:
+    """What makes its adapter. Raises ImportError where what that needs is not installed."""
+    module, _, name = str(spec.adapter).partition(":")
+    made: Callable[..., Adapter] = getattr(importlib.import_module(module), name)
+    return made
 
 
 def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
@@ -117,7 +103,7 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
 
 
-def _unavailable(name: str, entry: Entry, error: ImportError) -> ProviderUnavailableError:
+def _unavailable(spec: AgentSpec, error: ImportError) -> ProviderUnavailableError:
     missing = f"`{error.name}` is missing" if error.name else str(error)
-    how = f"pip install 'proctor[{entry.extra}]'" if entry.extra else "reinstall proctor"
-    return ProviderUnavailableError(f"adapter `{name}` cannot be used: {missing}; {how}")
+    how = f"pip install 'proctor[{spec.extra}]'" if spec.extra else "reinstall proctor"
+    return ProviderUnavailableError(f"adapter `{spec.name}` cannot be used: {missing}; {how}")

@@ -228,5 +228,5 @@ class Room:
 
 def _goes_on(spec: RunSpec) -> bool:
     """Whether an interrupted run can be told to go on."""
-    entry = ADAPTERS.get(spec.adapter)
-    return spec.continuation != "none" and (entry is None or entry.goes_on)
+    agent = ADAPTERS.get(spec.adapter)
+    return spec.continuation != "none" and (agent is None or agent.goes_on)

@@ -87,6 +87,7 @@ __getattr__, __dir__ = lazily(
 )
 
 ROOMS = (
+    "agent_spec",
     "client_process",
     "client_tools",
     "http_server",

@@ -14,6 +14,5 @@ ROOMS = (
     "tables",
     "rows",
     "evidence",
-    "subjects",
 )
 """Top first: each imports only those below it."""

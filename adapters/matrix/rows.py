@@ -8,14 +8,31 @@ import msgspec
 
 from proctor.policies.events.run_context import Capabilities
 
+from ..agents.specs import SPECS
+from ..kit.agent_spec import AgentSpec
 from .evidence import Shown, read_record, settled
-from .subjects import SUBJECTS, AdapterSubject
+
+ELSEWHERE = (
+    AgentSpec(
+        name="mcp",
+        about="any MCP server, behind `proctor mcp`",
+        install="pip install '.[mcp]'",
+        modules=("mcp",),
+    ),
+    AgentSpec(
+        name="hook",
+        about="a person's own Claude Code, by `proctor hook`",
+        install="npm install -g @anthropic-ai/claude-code",
+        programs=("claude",),
+    ),
+)
+"""What a policy holds that somebody else runs."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter with what it can do; `shown` names the capabilities that the suite saw to be so."""
 
-    subject: AdapterSubject
+    spec: AgentSpec
     declared: Capabilities
     shown: tuple[str, ...] = ()
 
@@ -28,15 +45,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def matrix(record: Mapping[str, Shown] | None = None) -> list[Row]:
     """Every adapter of which something is known; the same wherever it is asked for."""
     records = read_record() if record is None else record
-    rows = (_row(subject, records.get(subject.name)) for subject in SUBJECTS)
+    rows = (_row(spec, records.get(spec.name)) for spec in (*SPECS, *ELSEWHERE))
     return [row for row in rows if row is not None]
 
 
-def _row(subject: AdapterSubject, kept: Shown | None) -> Row | None:
+def _row(spec: AgentSpec, kept: Shown | None) -> Row | None:
     if kept is not None:
-        return Row(subject=subject, declared=kept.declared, shown=kept.shown)
-    if subject.acp is None:
+        return Row(spec=spec, declared=kept.declared, shown=kept.shown)
+    if spec.command is None:
         return None
     from ..agents.acp import AcpAdapter
 
-    return Row(subject=subject, declared=settled(AcpAdapter([subject.acp]).capabilities))
+    return Row(spec=spec, declared=settled(AcpAdapter([spec.command]).capabilities))

@@ -29,7 +29,7 @@ TITLES: Final = (*(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH, LEVEL)
 def markdown(rows: Sequence[Row]) -> str:
     """The table of the documentation; what no test has shown is in italics."""
     lines = [_line(["adapter", *TITLES]), _line(["---"] * (len(TITLES) + 1))]
-    lines += [_line([f"`{row.subject.name}`", *facts(row).values()]) for row in rows]
+    lines += [_line([f"`{row.spec.name}`", *facts(row).values()]) for row in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..agents.specs import SPECS
+
 if TYPE_CHECKING:
     from typing import Any, Final, TypeAlias
 
@@ -174,7 +176,7 @@ CONTENT_CHARS = 8 * 1024
 _LABELS = 16
 
 
-_PROVIDERS = {"claude": "anthropic", "codex": "openai", "openai-agents": "openai"}
+_PROVIDERS = {spec.name: spec.model_provider for spec in SPECS if spec.model_provider}
 """Adapters whose models are one provider's; the others go by their own name."""
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 
-from proctor.adapters.agents.catalog import ADAPTERS
+from proctor.adapters.agents.catalog import ADAPTERS, adapter_class
 from proctor.adapters.kit.client_tools import CLIENTS
 from proctor.adapters.matrix.rows import matrix
 from proctor.adapters.matrix.tables import facts
@@ -17,16 +16,15 @@ from .markdown import code, codes, table
 
 def held(name: str) -> str:
     """What a policy can do to an adapter, or to each agent that it runs: the rows of the matrix, one a column."""
-    rows = [row for row in matrix() if row.subject.name.partition(":")[0] == name]
+    rows = [row for row in matrix() if row.spec.name.partition(":")[0] == name]
     columns = [facts(row) for row in rows]
-    titles = ["", *(code(row.subject.name) for row in rows)] if len(rows) > 1 else ["capability", "value"]
+    titles = ["", *(code(row.spec.name) for row in rows)] if len(rows) > 1 else ["capability", "value"]
     return table(titles, ([title, *(column[title] for column in columns)] for title in columns[0]))
 
 
 def options(name: str) -> str:
     """The arguments of an adapter, from its docstring and its signature."""
-    entry = ADAPTERS[name]
-    adapter = getattr(importlib.import_module(entry.module), entry.class_name)
+    adapter = adapter_class(ADAPTERS[name])
     known = inspect.signature(adapter).parameters
     meanings = described(adapter)
     rows = [[code(_spelt(known[each])), _default(known[each]), meanings[each]] for each in known]

@@ -1,8 +1,29 @@
 """The Amp client, driven through its stream of JSON, its calls held by its own permission rules."""
 
-from .adapter import AmpAdapter
+from __future__ import annotations
 
-__all__ = ["AmpAdapter"]
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazy_imports import lazily
+
+from ...kit.agent_spec import AgentSpec
+
+if TYPE_CHECKING:
+    from .adapter import AmpAdapter
+
+__all__ = ["SPEC", "AmpAdapter"]
+
+SPEC = AgentSpec(
+    name="amp",
+    about="Amp",
+    adapter="proctor.adapters.agents.amp:AmpAdapter",
+    install="npm install -g @sourcegraph/amp",
+    programs=("amp",),
+    first_run="amp {task}",
+    probed=True,
+)
+
+__getattr__, __dir__ = lazily(__name__, {"adapter": "AmpAdapter"})
 
 ROOMS = (
     "adapter",

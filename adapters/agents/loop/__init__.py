@@ -1,10 +1,30 @@
 """Anybody's own agent loop, supervised."""
 
-from .adapter import FunctionAdapter
-from .gate import LoopGate, ToolRefused
-from .supervision import Supervised, supervise
+from __future__ import annotations
 
-__all__ = ["FunctionAdapter", "LoopGate", "Supervised", "ToolRefused", "supervise"]
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazy_imports import lazily
+
+from ...kit.agent_spec import AgentSpec
+
+if TYPE_CHECKING:
+    from .adapter import FunctionAdapter
+    from .gate import LoopGate, ToolRefused
+    from .supervision import Supervised, supervise
+
+__all__ = ["SPEC", "FunctionAdapter", "LoopGate", "Supervised", "ToolRefused", "supervise"]
+
+SPEC = AgentSpec(
+    name="function",
+    about="your own agent loop",
+    adapter="proctor.adapters.agents.loop:FunctionAdapter",
+)
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {"adapter": "FunctionAdapter", "gate": "LoopGate ToolRefused", "supervision": "Supervised supervise"},
+)
 
 ROOMS = (
     "supervision",

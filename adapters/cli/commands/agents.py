@@ -26,9 +26,6 @@ _SHORT: Final = {"after a refusal": "refusal", "cancel ends children": "children
 """Titles as a terminal has room for them; a cancel ends the children, or not."""
 
 
-PROBED: Final = ("claude", "codex", "acp", "amp")
-
-
 @click.group(invoke_without_command=True)
 @output_parameter
 @json_option
@@ -87,10 +84,11 @@ async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
     from tempfile import TemporaryDirectory
 
     from ...agents.acp.probe import probe as probing
-    from ...agents.catalog import adapter_named
+    from ...agents.catalog import ADAPTERS, adapter_named
+    from ...agents.specs import SPECS
 
-    if name not in PROBED:
-        names = ", ".join(f"`{one}`" for one in PROBED)
+    if name not in ADAPTERS or not ADAPTERS[name].probed:
+        names = ", ".join(f"`{spec.name}`" for spec in SPECS if spec.probed)
         raise click.UsageError(f"`{name}` cannot be probed; {names} can, the others do as their table says")
     with TemporaryDirectory(prefix="proctor-probe-") as folder:
         return await probing(lambda cwd: adapter_named(name, cwd=cwd, **options), Path(folder))
@@ -108,13 +106,13 @@ def _as_json(row: Row) -> dict[str, object]:
     declared = msgspec.to_builtins(row.declared)
     for name in ("tools", "model"):
         del declared[name]
-    lack = missing(row.subject)
+    lack = missing(row.spec)
     return {
-        "adapter": row.subject.name,
-        "about": row.subject.about,
+        "adapter": row.spec.name,
+        "about": row.spec.about,
         "installed": lack is None,
         "missing": lack,
-        "install": row.subject.install or None,
+        "install": row.spec.install or None,
         "capabilities": declared,
         "shown": list(row.shown),
         "denied_call": row.level,
@@ -128,7 +126,7 @@ def _table(rows: Sequence[Row]) -> None:
     from ...matrix.tables import COLUMNS, cells
 
     titles = ["adapter", *(_SHORT.get(title, title) for title, _, _ in COLUMNS)]
-    lines = [[row.subject.name, *cells(row)] for row in rows]
+    lines = [[row.spec.name, *cells(row)] for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for title, *column in zip(titles, *lines, strict=True):
         table.add_column(title, min_width=max(len(word) for cell in (title, *column) for word in cell.split()))
@@ -137,11 +135,11 @@ def _table(rows: Sequence[Row]) -> None:
     out = console()
     out.print(table)
     out.print("\n* declared, and shown by no test of the conformance suite")
-    lacking = [(row.subject, lack) for row in rows if (lack := missing(row.subject))]
+    lacking = [(row.spec, lack) for row in rows if (lack := missing(row.spec))]
     if lacking:
         out.print("\nnot here:")
-    for subject, lack in lacking:
-        out.print(f"  {subject.name}: {lack}; {subject.install}")
+    for spec, lack in lacking:
+        out.print(f"  {spec.name}: {lack}; {spec.install}")
 
 
 @click.group("hook")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...agents.specs import SPECS
 from ...kit.printable import printable
 from ..exits import BAD_INPUT, FINE, VIOLATED
 from ..options import check_format, context_option, format_option, json_option, write_document
@@ -108,7 +109,7 @@ def _capabilities(name: str) -> Capabilities:
     from ...kit.client_tools import offering, tools_of
     from ...matrix import matrix
 
-    declared = {row.subject.name: row.declared for row in matrix()}
+    declared = {row.spec.name: row.declared for row in matrix()}
     if name not in declared:
         return adapter_named(name).capabilities
     return replace(declared[name], **offering(tools_of(name), None)) if tools_of(name) else declared[name]
@@ -321,12 +322,7 @@ _TASK = '"Fix the failing test"'
 
 
 NEXT: dict[str, str] = {
-    "claude": f"{_RUN} claude {_TASK}",
-    "codex": f"{_RUN} codex {_TASK}",
-    "opencode": f"{_RUN} acp {_TASK} -- opencode acp",
-    "gemini": f"{_RUN} acp {_TASK} -- gemini --acp",
-    "amp": f"{_RUN} amp {_TASK}",
-    "shell": f'{_RUN} shell "make test"',
+    **{spec.short_name: f"{_RUN} {spec.first_run.format(task=_TASK)}" for spec in SPECS if spec.first_run},
     "python": f"proctor check {FILE}",
 }
 """Each agent, and the command that comes next."""

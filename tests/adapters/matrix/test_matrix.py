@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.adapters.cli.app import app
+from proctor.adapters.kit.agent_spec import AgentSpec
 from proctor.adapters.matrix import markdown, matrix, missing
 from proctor.adapters.matrix.page import BEGIN, END, replaced
-from proctor.adapters.matrix.subjects import SUBJECTS, AdapterSubject
 from proctor.supervisor.errors import UsageError
 
 DOCS = Path(__file__).parents[3] / "docs" / "agents"
@@ -36,9 +36,7 @@ def test_every_column_and_every_adapter_is_explained() -> None:
     titles = [title.strip() for title in table.strip().splitlines()[0].strip("|").split("|")]
 
     assert [title for title in titles[1:] if f"**{title}**" not in before + after] == []
-    assert [
-        row.subject.name for row in matrix() if f"`{row.subject.name.partition(':')[0]}`" not in before + after
-    ] == []
+    assert [row.spec.name for row in matrix() if f"`{row.spec.name.partition(':')[0]}`" not in before + after] == []
 
 
 def test_every_page_that_is_linked_is_there() -> None:
@@ -50,7 +48,7 @@ def test_every_page_that_is_linked_is_there() -> None:
 
 def test_every_adapter_of_the_command_line_has_a_row() -> None:
     """What can be run can be looked up."""
-    names = {subject.name for subject in SUBJECTS}
+    names = {row.spec.name for row in matrix()}
 
     assert set(ADAPTERS) - names == set()
 
@@ -63,14 +61,11 @@ def test_a_page_without_a_place_for_the_table_is_refused() -> None:
 
 def test_what_is_missing_is_named() -> None:
     """A module, a program; nothing where one of both is enough."""
-    assert (
-        missing(AdapterSubject(name="x", about="x", modules=("no_such_module",)))
-        == "`no_such_module` is not installed"
-    )
-    assert missing(AdapterSubject(name="x", about="x", programs=("no-such-program",))) == (
+    assert missing(AgentSpec(name="x", about="x", modules=("no_such_module",))) == "`no_such_module` is not installed"
+    assert missing(AgentSpec(name="x", about="x", programs=("no-such-program",))) == (
         "there is no program `no-such-program` on PATH"
     )
-    assert missing(AdapterSubject(name="x", about="x", modules=("no_such_module",), programs=("sh",))) is None
+    assert missing(AgentSpec(name="x", about="x", modules=("no_such_module",), programs=("sh",))) is None
 
 
 def test_the_command_prints_a_line_of_json_for_each_adapter() -> None:
@@ -78,7 +73,7 @@ def test_the_command_prints_a_line_of_json_for_each_adapter() -> None:
     result = CliRunner().invoke(app, ["adapters", "--json"])
 
     rows = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [one["adapter"] for one in rows] == [row.subject.name for row in matrix()]
+    assert [one["adapter"] for one in rows] == [row.spec.name for row in matrix()]
     scripted = next(one for one in rows if one["adapter"] == "scripted")
     assert (scripted["installed"], scripted["missing"], scripted["capabilities"]["gate"]) == (True, None, "all")
 
@@ -92,7 +87,7 @@ def test_the_command_prints_a_table_for_people() -> None:
     """Every adapter is in it."""
     shown = CliRunner().invoke(app, ["adapters"]).stdout
 
-    assert [row.subject.name for row in matrix() if row.subject.name.split(" ")[-1][:12] not in shown] == []
+    assert [row.spec.name for row in matrix() if row.spec.name.split(" ")[-1][:12] not in shown] == []
 
 
 HEAVY = {
