@@ -20,7 +20,7 @@ from ...kit.client_tools import offering
 from ...kit.environment import home_of, shell_of
 from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from .launch import COMPILES, can_sign_in, compile_options, ways_round, with_defaults
+from .launch import COMPILES, below_guardian, can_sign_in, check_options, compile_options, ways_round, with_defaults
 from .translation import at_the_gate
 
 
@@ -92,12 +92,12 @@ class ClaudeAdapter:
         Raises ProviderUnavailableError, and UsageError for options that make no sense.
         """
         try:
-            from . import launch as launching
+            import claude_agent_sdk  # noqa: F401
         except ImportError as error:
             raise ProviderUnavailableError(
                 "the Claude Code client is not installed; pip install 'proctor[claude]'"
             ) from error
-        launching.check_options(self._own)
+        check_options(self._own)
         for option, what in (("cwd", "working directory"), ("cli_path", "Claude Code client")):
             path = self._own.get(option)
             if path is not None and not await anyio.Path(path).exists():
@@ -116,7 +116,6 @@ class ClaudeAdapter:
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Start the client and send the prompt; leaving ends it and every process it started."""
         await self.prepare()
-        from .launch import below_guardian
         from .session import ClaudeSession
 
         with below_guardian(self._own, launch.mark) as own:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import proctor.adapters.agents.claude
 from proctor.adapters.agents.claude import ClaudeAdapter
 from proctor.adapters.agents.claude.launch import MAX_OUTPUT
 from proctor.policies import merge_policies, parse_policies
@@ -133,8 +132,6 @@ def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
 async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The adapter can be imported and compiled with; only starting it needs the client."""
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
-    monkeypatch.delitem(sys.modules, "proctor.adapters.agents.claude.launch", raising=False)
-    monkeypatch.delattr(proctor.adapters.agents.claude, "launch", raising=False)
 
     with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[claude\]'"):
         await ClaudeAdapter().prepare()
