@@ -69,6 +69,7 @@ ROOMS = (
     "operations",
     "stores",
     "evaluate",
+    "suggest",
     "traces",
     "agents",
     "kit",

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 FINE, VIOLATED, BAD_INPUT, FAILED = 0, 1, 2, 3
 
 
+UNPROVED = 3
+"""Of `prove`: neither proved nor refuted."""
+
+
 _CODES = {
     "policy_violation": VIOLATED,
     "starts_blocked": FAILED,

@@ -26,6 +26,8 @@ ROOMS = (
     "diff",
     "fold",
     "policy_tests",
+    "sanity",
+    "proofs",
     "reports",
     "judge",
 )

@@ -1,0 +1,247 @@
+"""`prove`: questions about every session that a stack of policies lets through."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exits import FINE, UNPROVED, VIOLATED
+from ..options import context_option, json_option, read_policies
+from ..output import console, note, output_option, replaced, say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown
+    from proctor.policies.events.run_context import Tool
+
+    from ...evaluate.proofs import ProofRecord, Question
+
+_CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
+
+
+@click.command()
+@click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
+@click.option(
+    "--property", "properties", multiple=True, metavar="FILE", help="Does every allowed session keep these rules?"
+)
+@click.option(
+    "--no-looser-than",
+    "bases",
+    multiple=True,
+    metavar="BASE",
+    help="Does it allow nothing that BASE does not? Repeat it to stack more.",
+)
+@click.option(
+    "--same-as", "same", multiple=True, metavar="BASE", help="Do both answer alike? Repeat it to stack more."
+)
+@click.option("--reach", "reached", multiple=True, metavar="CALL", help='Can this ever happen? deploy(target="prod")')
+@click.option("--tools", metavar="A,B", help="The tools that the agent has. [default: any]")
+@click.option("--adapter", metavar="NAME", help="The tools of this agent, by their portable names too.")
+@click.option("--write-test", type=click.Path(dir_okay=False), metavar="FILE", help="Write the session as a test.")
+@click.option("--write-session", type=click.Path(dir_okay=False), metavar="FILE", help="Write it as a recorded one.")
+@context_option
+@output_option
+@json_option
+def prove(
+    policies: tuple[str, ...],
+    properties: tuple[str, ...],
+    bases: tuple[str, ...],
+    same: tuple[str, ...],
+    reached: tuple[str, ...],
+    tools: str | None,
+    adapter: str | None,
+    write_test: str | None,
+    write_session: str | None,
+    context: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Answer questions about every session that policies let through: by a proof, or by a shortest session.
+
+    Without a question: which rules do nothing, and which tools can never be called.
+
+    Exit codes: 0 proved, 1 refuted, 2 bad input, 3 unknown. With --json: one line a question.
+    """
+    from proctor.policies import merge_policies
+
+    from ..options import check_standard_input, read_context
+
+    check_standard_input(*policies, *properties, *bases, *same)
+    stack = read_policies(policies)
+    merged = merge_policies(stack)
+    questions = list(_questions(properties, bases, same, reached))
+    if not questions and (write_test or write_session):
+        raise click.UsageError("there is no session to write without a question; for example `--reach CALL`")
+    offered = _offered(tools, adapter)
+    about: RunContext | None = read_context(context) if context else None
+    found: list[tuple[Question | None, ProofRecord]] = []
+    with _Search() as search:
+        for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
+            found.append((question, record))
+            search.make_way()
+            _show(record, as_json=as_json)
+    if not questions and not as_json:
+        _sum_up([record for _, record in found])
+    _write(found, policies, write_test, write_session)
+    return _exit_code([record.verdict for _, record in found], stopped=search.stopped)
+
+
+def _questions(
+    properties: Sequence[str], bases: Sequence[str], same: Sequence[str], reached: Sequence[str]
+) -> Iterator[Question]:
+    from proctor.policies import merge_policies
+
+    from ...evaluate.proofs import Question, read_call
+
+    for file in properties:
+        argument = merge_policies(read_policies([file]))
+        yield Question(kind="property", text=f"property {file}", argument=argument)
+    for kind, files in (("no_looser_than", bases), ("same_as", same)):
+        if files:
+            argument = merge_policies(read_policies(files))
+            yield Question(kind=kind, text=f"{kind.replace('_', ' ')} {' '.join(files)}", argument=argument)
+    for text in reached:
+        yield Question(kind="reach", text=f"reach {text}", argument=read_call(text))
+
+
+def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
+    from ...kit.client_tools import CLIENTS, tools_of
+
+    if tools is not None and adapter is not None:
+        raise click.UsageError("choose one of `--tools` and `--adapter`")
+    if adapter is not None:
+        found = list(tools_of(adapter))
+        if not found:
+            raise click.UsageError(f"the tools of `{adapter}` are not known; there are {', '.join(CLIENTS)}")
+        return [*found]
+    if tools is None:
+        return None
+    names = [name.strip() for name in tools.split(",") if name.strip()]
+    if not names:
+        raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
+    return [*names]
+
+
+def _answers(
+    stack: list[Policy], merged: Policy, questions: list[Question], prover: Any
+) -> Iterator[tuple[Question | None, ProofRecord]]:
+    from ...evaluate.proofs import record_of
+    from ...evaluate.sanity import sanity
+
+    for question in questions:
+        yield question, record_of(question.text, prover(merged, **question.arguments))
+    if not questions:
+        yield from ((None, record) for record in sanity(stack, prover))
+
+
+def _show(record: ProofRecord, *, as_json: bool) -> None:
+    from ...evaluate.proofs import WIDTH, answer_text
+
+    if as_json:
+        say_json(record)
+        return
+    if record.question.startswith(("rule ", "callable ")):
+        if record.verdict == "proved":
+            return
+        record = _without_session(record)
+    out = console()
+    out.print(answer_text(record, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
+
+
+def _without_session(record: ProofRecord) -> ProofRecord:
+    import msgspec
+
+    return msgspec.structs.replace(record, session=[])
+
+
+def _sum_up(records: list[ProofRecord]) -> None:
+    count = {verdict: sum(record.verdict == verdict for record in records) for verdict in _CODES}
+    say(f"{len(records)} checked: {count['proved']} fine, {count['refuted']} found, {count['unknown']} unknown")
+
+
+def _write(
+    found: list[tuple[Question | None, ProofRecord]],
+    policies: Sequence[str],
+    write_test: str | None,
+    write_session: str | None,
+) -> None:
+    """Write the first session that refutes."""
+    import os
+
+    from ...evaluate.proofs import session_line, test_file
+
+    if not write_test and not write_session:
+        return
+    refuted = next(((q, r) for q, r in found if q is not None and r.verdict == "refuted"), None)
+    if refuted is None:
+        note("nothing is refuted: there is no session to write")
+        return
+    question, record = refuted
+    assert question is not None
+    if write_test:
+        names = [os.path.relpath(file, Path(write_test).parent) for file in policies]
+        with replaced(write_test) as file:
+            file.write(test_file(question, record.session, names).encode())
+    if write_session:
+        with replaced(write_session) as file:
+            file.write(session_line(question, record.session).encode())
+
+
+def _exit_code(verdicts: list[str], *, stopped: bool) -> int:
+    if "refuted" in verdicts:
+        return VIOLATED
+    return UNPROVED if stopped or "unknown" in verdicts else FINE
+
+
+class _Search:
+    """A search that says on a terminal how long it has taken, and that the first Ctrl-C stops: what is not answered
+    by then is unknown.
+    """
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._started = time.monotonic()
+        self._shown = 0
+        self._before: Any = None
+
+    def __enter__(self) -> _Search:
+        self._before = signal.signal(signal.SIGINT, self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        self.make_way()
+
+    def prover(self, tools: list[str | Tool] | None, context: RunContext | None) -> Any:
+        """`verify` with what all questions share."""
+        from proctor.policies import verify
+
+        def ask(stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
+            return verify(stack, tools=tools, context=context, should_stop=self._look, **question)
+
+        return ask
+
+    def make_way(self) -> None:
+        """Take the line away before something is printed."""
+        if self._shown:
+            sys.stderr.write("\r" + " " * self._shown + "\r")
+            sys.stderr.flush()
+            self._shown = 0
+
+    def _stop(self, *_: object) -> None:
+        self.stopped = True
+        signal.signal(signal.SIGINT, self._before)
+
+    def _look(self) -> bool:
+        taken = time.monotonic() - self._started
+        if taken > 1 and sys.stderr.isatty():
+            text = f"searching, {taken:,.0f} s; Ctrl-C gives what is known"
+            self._shown = len(text)
+            sys.stderr.write("\r" + text)
+            sys.stderr.flush()
+        return self.stopped

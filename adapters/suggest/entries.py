@@ -1,0 +1,122 @@
+"""What is proposed: entries of a policy, each with the sessions that speak for it and those it disturbs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.policies.values.json_values import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SUPPORT = 3
+"""What fewer sessions show is rare."""
+CHANCE = 0.1
+"""A restriction is proposed where at most so many of the sessions to come are likely to break it."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry: a tool that is allowed, an input that is restricted, an order, or a limit.
+
+    Attributes:
+        kind: `tool`, `command`, `input`, `order` or `limit`.
+        about: What it says, in words.
+        part: Its part of the policy: a condition of the tool, a rule, or a limit.
+        tool: The tool that it is about.
+        sessions: How many sessions speak for it.
+        calls: How many of their calls.
+        disturbed: The sessions that it would have disturbed, had it been learnt without them.
+        stops: A call that it stops.
+    """
+
+    kind: str
+    about: str
+    tool: str
+    sessions: int
+    part: dict[str, Any] = {}
+    calls: int = 0
+    disturbed: frozenset[str] = frozenset()
+    stops: dict[str, Any] = {}
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        fields = {"kind": self.kind, "tool": self.tool, "about": self.about, "entry": self.part}
+        counts = {"sessions": self.sessions, "calls": self.calls, "disturbed": len(self.disturbed)}
+        return {**fields, **counts, "rare": self.rare, "stops": self.stops}
+
+    @property
+    def rare(self) -> bool:
+        """Whether few sessions speak for it."""
+        return self.sessions < SUPPORT
+
+    @property
+    def evidence(self) -> str:
+        """What speaks for it, in words."""
+        found = f"{self.sessions:,} session{'s' * (self.sessions != 1)}"
+        if self.calls:
+            found += f", {self.calls:,} call{'s' * (self.calls != 1)}"
+        if self.disturbed:
+            found += f"; left out in turn, {len(self.disturbed):,} disturbed"
+        return f"RARE: {found}" if self.rare else found
+
+
+def likely(disturbed: int, sessions: int) -> bool:
+    """Whether so few disturbed sessions say that those to come will rarely be (the rule of succession)."""
+    return (disturbed + 1) / (sessions + 2) <= CHANCE
+
+
+def supported(values: Mapping[str, set[Any]]) -> Counter[Any]:
+    """By value, how many sessions have it; `values` are those of each session."""
+    return Counter(value for found in values.values() for value in found)
+
+
+def with_room(amounts: Sequence[float]) -> float:
+    """A limit over what was used: the largest amount, or twice what 95 % of the sessions stay below; two digits."""
+    ordered = sorted(amounts)
+    if not ordered:
+        return 0
+    usual = ordered[min(len(ordered) - 1, math.ceil(0.95 * len(ordered)) - 1)]
+    return _rounded_up(max(ordered[-1], 2 * usual))
+
+
+def _rounded_up(amount: float) -> float:
+    if amount <= 0:
+        return 0
+    unit = 10.0 ** (math.floor(math.log10(amount)) - 1)
+    rounded = math.ceil(amount / unit - 1e-9) * unit
+    return round(rounded) if rounded >= 10 else round(rounded, 6)
+
+
+def beyond_room(amounts: Mapping[str, float]) -> frozenset[str]:
+    """The sessions that use more than the limit which the others would have given."""
+    ordered = sorted(amounts.items(), key=lambda item: item[1], reverse=True)[:1]
+    return frozenset(
+        session
+        for session, amount in ordered
+        if len(amounts) > 1 and amount > with_room([other for id, other in amounts.items() if id != session])
+    )
+
+
+_PLAIN = re.compile(r"[A-Za-z_$./@][\w$./@*+ -]*(?<! )", re.ASCII)
+_WORDS = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"])
+
+
+def flow(value: Any) -> str:
+    """A value as YAML on one line; a text without quotes where nobody can take it for anything else."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.casefold() not in _WORDS:
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def listed(values: Iterable[Any]) -> list[Any]:
+    """Values in a stable order."""
+    return sorted(values, key=text_of)

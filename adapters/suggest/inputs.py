@@ -1,0 +1,299 @@
+"""One input of one tool to the restriction that its values keep: values, amounts, folders, hosts, or a source."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from proctor.policies.values.json_values import is_number, number_of, text_of
+from proctor.policies.values.paths import place_of
+
+from .commands import generalised, names_in
+from .entries import SUPPORT, Entry, beyond_room, likely, listed, supported, with_room
+from .observed import HOST, LINK, host_of, is_address, links_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .observed import ObservedCall, Supplier
+
+_MOST_VALUES = 25
+"""More values than this are not listed."""
+_MOST_SOURCES = 4
+_RECURS = 2
+"""A value that nobody is seen to supply is listed where so many sessions have it; one, where that disturbs."""
+_PROSE = 60
+"""A text as long as this may have links in it."""
+_IDENTITY = re.compile(r"(?i)(?:^|_|\.)ids?(?:\[\*\])?$")
+
+
+class Use(NamedTuple):
+    """One call of the tool in a session that gave the input."""
+
+    session: str
+    call: ObservedCall
+    values: tuple[Any, ...]
+    workspace: str | None
+
+
+def input_entries(tool: str, path: str, uses: Sequence[Use], calls: int) -> list[Entry]:
+    """The restrictions of an input, the strictest that sessions to come are likely to keep; none for free text.
+
+    `calls` are all calls of the tool: where some leave the input out, that stays allowed.
+    """
+    roles = Counter(role for use in uses if (role := use.call.roles.get(path)))
+    role = roles.most_common(1)[0][0] if roles else ""
+    if role == "command":
+        return _commands(tool, path, uses)
+    if role in ("path", "to"):
+        return _folders(tool, path, uses, optional=len(uses) < calls)
+    if role == "url" or all(is_address(value) for use in uses for value in use.values):
+        return _sourced(tool, path, uses, _hosts, extract=HOST, always=role == "url")
+    texts = {value for use in uses for value in use.values if isinstance(value, str)}
+    from_somewhere = _sourced(tool, path, uses, _whole) if texts else []
+    if from_somewhere and len(from_somewhere[0].part.get("except", ())) < len(texts):
+        return from_somewhere
+    found = _amount(tool, path, uses, calls) or _values(tool, path, uses, calls)
+    if found:
+        return [found]
+    return _links(tool, path, uses) if any(len(text) >= _PROSE for text in texts) else []
+
+
+def _by_session(uses: Sequence[Use], values_of: Callable[[Use], set[Any]]) -> dict[str, set[Any]]:
+    found: defaultdict[str, set[Any]] = defaultdict(set)
+    for use in uses:
+        found[use.session] |= values_of(use)
+    return dict(found)
+
+
+def _lone(values: Mapping[str, set[Any]], fewest: int = 1) -> frozenset[str]:
+    """The sessions with a value that too few of the others have."""
+    count = supported(values)
+    return frozenset(session for session, found in values.items() if any(count[v] <= fewest for v in found))
+
+
+def _commands(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
+    """An entry for each command that a `runs` names."""
+    lines = _by_session(uses, lambda use: {text for text in use.values if isinstance(text, str)})
+    named = generalised(lines)
+    count = supported(named)
+    calls = Counter(name for use in uses for line in use.values for name in _named(line))
+    alone = defaultdict(set)
+    for session, names in named.items():
+        for name in names:
+            if count[name] == 1:
+                alone[name].add(session)
+    return [
+        Entry(
+            kind="command",
+            about=f"`{name}`",
+            tool=tool,
+            sessions=count[name],
+            calls=calls[name],
+            part={"path": path, "runs": name},
+            disturbed=frozenset(alone[name]),
+        )
+        for name in sorted(count)
+    ]
+
+
+def _named(line: Any) -> tuple[str, ...]:
+    return (names_in(line) or ()) if isinstance(line, str) else ()
+
+
+def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> list[Entry]:
+    """The deepest folders that several sessions use; of a path elsewhere its own folder, or its name."""
+    places = _by_session(uses, lambda use: {_folder(v, use.workspace) or str(v) for v in use.values})
+    count: Counter[str] = Counter()
+    for found in places.values():
+        count.update({above for folder in found for above in _above(folder)})
+    chosen = {
+        next((above for above in _above(folder) if count[above] >= SUPPORT), folder)
+        for found in places.values()
+        for folder in found
+    }
+    outermost = {folder for folder in chosen if not chosen & set(_above(folder)[1:])}
+    covers = {
+        session: {next(above for above in _above(f)[::-1] if above in outermost) for f in found}
+        for session, found in places.items()
+    }
+    where: list[Any] = [{"path": path, "within": f} for f in listed(outermost) if place_of(f)]
+    exact = [folder for folder in listed(outermost) if not place_of(folder)]
+    where += [{"path": path, "in": exact}] if exact else []
+    about = f"`{path}` in {', '.join(f'`{folder}`' for folder in listed(outermost))}"
+    return [_condition(tool, path, uses, about, where, _lone(covers), optional, stops="/somewhere/else")]
+
+
+def _folder(value: Any, workspace: str | None) -> str | None:
+    """The folder of a path as text, relative to the workspace where it is inside it; None where it cannot be told."""
+    place = place_of(value, workspace) if isinstance(value, str) else None
+    base = place_of(workspace) if workspace else None
+    if place is None or place.up:
+        return None
+    down = place.down[:-1]
+    if base is not None and place.start == "/" and place.down[: len(base.down)] == base.down:
+        return "/".join((".", *place.down[len(base.down) : -1]))
+    if place.start == "/":
+        return "/" + "/".join(down) if down else str(value)
+    return "/".join((place.start, *down))
+
+
+def _above(folder: str) -> list[str]:
+    """A folder and those it is in, the deepest first; never the root, and never the home directory."""
+    start, *down = folder.split("/")
+    if start not in ("", ".", "~"):
+        return [folder]
+    lowest = 0 if start == "." else 1
+    return ["/".join((start, *down[:n])) for n in range(len(down), lowest - 1, -1)] or [folder]
+
+
+def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | None:
+    """An upper bound with room, and 0 as the lower one where nothing was negative."""
+    numbers = [number_of(value, True) for use in uses for value in use.values]
+    amounts = [number for number in numbers if number is not None and is_number(number)]
+    if (
+        len(amounts) < len(numbers)
+        or not amounts
+        or _IDENTITY.search(path)
+        or all(isinstance(v, str) for use in uses for v in use.values)
+    ):
+        return None
+    most: dict[str, float] = {}
+    for use in uses:
+        largest = max(number_of(value, True) or 0 for value in use.values)
+        most[use.session] = max(most.get(use.session, largest), largest)
+    disturbed = beyond_room(most)
+    if min(amounts) < 0 or not likely(len(disturbed), len(most)) or len({*amounts}) == 1:
+        return None
+    bound = with_room([*most.values()])
+    where = [{"path": path, "gte": 0, "lte": bound}]
+    about = f"`{path}` up to {bound:,.15g}; the largest was {max(amounts):,.15g}"
+    return _condition(tool, path, uses, about, where, disturbed, len(uses) < calls, stops=bound + 1)
+
+
+def _values(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | None:
+    """Some values, where they recur."""
+    values = _by_session(uses, lambda use: {text_of(value) for value in use.values})
+    by_text = {text_of(value): value for use in uses for value in use.values}
+    disturbed = _lone(values)
+    if len(by_text) > _MOST_VALUES or not likely(len(disturbed), len(values)):
+        return None
+    where = [{"path": path, "in": [by_text[text] for text in sorted(by_text)]}]
+    about = f"`{path}`: {len(by_text)} value{'s' * (len(by_text) != 1)}"
+    stops: Any = "something-else" if any(isinstance(v, str) for v in by_text.values()) else -1
+    return _condition(tool, path, uses, about, where, disturbed, len(uses) < calls, stops=stops)
+
+
+def _condition(
+    tool: str,
+    path: str,
+    uses: Sequence[Use],
+    about: str,
+    where: list[dict[str, Any]],
+    disturbed: frozenset[str],
+    optional: bool,
+    *,
+    stops: Any,
+) -> Entry:
+    """A restriction that is a condition of the tool; where the input may be left out, it still may."""
+    alternatives = [{"path": path, "exists": False}, *where] if optional else where
+    part = alternatives[0] if len(alternatives) == 1 else {"any_of": alternatives}
+    return Entry(
+        kind="input",
+        about=about,
+        tool=tool,
+        sessions=len({use.session for use in uses}),
+        calls=len(uses),
+        part=part,
+        disturbed=disturbed,
+        stops={"tool": tool, "path": path, "value": stops},
+    )
+
+
+def _whole(value: Any) -> list[str]:
+    return [text_of(value)]
+
+
+def _hosts(value: Any) -> list[str]:
+    return [host_of(text_of(value))]
+
+
+def _links(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
+    """The links in a free text."""
+    return _sourced(tool, path, uses, lambda value: links_in(text_of(value)), extract=LINK)
+
+
+def _sourced(
+    tool: str,
+    path: str,
+    uses: Sequence[Use],
+    texts_of: Callable[[Any], list[str]],
+    *,
+    extract: str | None = None,
+    always: bool = False,
+) -> list[Entry]:
+    """Where values come from: what users wrote, what tools returned, or values that recur without either."""
+    open: dict[str, set[tuple[str, frozenset[Supplier]]]] = _by_session(
+        uses,
+        lambda use: {
+            (text, use.call.supplied.get(text, frozenset()))
+            for value in use.values
+            for text in texts_of(value)
+            if text and not use.call.user.contain(text)
+        },
+    )
+    sources = _sources(open, tool)
+    left = {
+        session: {text for text, suppliers in found if not suppliers & {*sources}} for session, found in open.items()
+    }
+    for fewest in (_RECURS, 1):
+        recurring = {text for text, count in supported(left).items() if count >= fewest}
+        disturbed = _lone(left, fewest)
+        if likely(len(disturbed), len(left)) and len(recurring) <= _MOST_VALUES:
+            break
+    else:
+        if not always:
+            return []
+    rule = {
+        "id": f"{path.strip('$.[]*').replace('[', '-')}-of-{tool}",
+        "type": "provenance",
+        "tool": tool,
+        "path": path,
+        **({"extract": extract} if extract else {}),
+        "from": ["user_message", *({"tool": by, "path": at} for by, at in sorted(sources))],
+        **({"except": sorted(recurring)} if recurring else {}),
+    }
+    what = {HOST: "host of ", LINK: "links in "}.get(extract or "", "")
+    stops = "https://example.net/else" if extract else "somebody-else"
+    entry = Entry(
+        kind="input",
+        about=f"{what}`{path}` from {_origin(sources, recurring)}",
+        tool=tool,
+        sessions=len(left),
+        calls=len(uses),
+        part=rule,
+        disturbed=disturbed,
+        stops={"tool": tool, "path": path, "value": stops},
+    )
+    return [entry]
+
+
+def _origin(sources: Sequence[Supplier], recurring: set[str]) -> str:
+    tools = [f"`{by}`" for by in sorted({by for by, _ in sources})]
+    values = [f"{len(recurring)} recurring value{'s' * (len(recurring) != 1)}"] if recurring else []
+    return ", ".join(["the user", *tools, *values])
+
+
+def _sources(open: Mapping[str, set[tuple[str, frozenset[Supplier]]]], tool: str) -> list[Supplier]:
+    """The outputs that supply most of what users did not write, each for values of several sessions."""
+    left = {session: {*found} for session, found in open.items()}
+    chosen: list[Supplier] = []
+    while len(chosen) < _MOST_SOURCES:
+        count = supported({s: {by for _, suppliers in found for by in suppliers} for s, found in left.items()})
+        best = max(listed(count), key=lambda by: count[by], default=None)
+        if best is None or count[best] < SUPPORT:
+            break
+        chosen.append(best)
+        left = {s: {(t, by) for t, by in found if best not in by} for s, found in left.items()}
+    return chosen

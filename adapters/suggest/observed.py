@@ -1,0 +1,216 @@
+"""Recorded sessions as a policy would see them: calls by the names rules use, each input value with its source."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from proctor.policies.events import (
+    MessageSent,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+    TurnStarted,
+)
+from proctor.policies.events.run_context import PORTABLE
+from proctor.policies.language.facts import ToolTable
+from proctor.policies.monitor.memory import UserWords
+from proctor.policies.values.json_values import parsed_output, scalars_in, text_of
+
+from ..kit.client_tools import recorded_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeAlias
+
+    from ..traces import TraceSession
+
+Supplier: TypeAlias = tuple[str, str]
+"""A tool, and the path in its output."""
+
+HOST = r"(?is)\A(?:https?://)?([^/?#]+).*|\A(.+)"
+"""Finds the host of an address, with a port and a user where it has them; the whole text of what is none."""
+LINK = r"(?i)(?:https?://|\bwww\.)[^\s<>()\[\]\"'`]*[^\s<>()\[\]\"'`.,;:!?]"
+"""Finds links in a text."""
+_ADDRESS = re.compile(r"(?:https?://)?[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?#]\S*)?", re.ASCII)
+_HOST = re.compile(r"(?:https?://)?([^/?#]+)", re.IGNORECASE)
+_LINK = re.compile(LINK)
+_SHORTEST = 3
+"""A text with fewer characters may be in an output by chance."""
+_SUPPLIED = 20_000
+"""So many values of a session's outputs are looked at."""
+_PROSE = ("content", "prompt", "pattern", "query")
+"""Portable inputs that are free text."""
+
+
+class ObservedCall(NamedTuple):
+    """One call that ran.
+
+    `tool` is the portable name where the agent's tool has just one, else the tool's own. `inputs` are the scalars of
+    each input by path. `roles` are the portable inputs among them. `user` is what users wrote before it. `supplied`
+    has, for a text of its input, who returned it before.
+    """
+
+    tool: str
+    name: str
+    input: dict[str, Any]
+    inputs: dict[str, tuple[Any, ...]]
+    roles: dict[str, str]
+    user: UserWords
+    supplied: dict[str, frozenset[Supplier]]
+    turn: int
+    failed: bool
+    output: Any
+
+
+class ObservedSession(msgspec.Struct, frozen=True):
+    """One session: its calls in order, those that completed by then, and what it used."""
+
+    id: str
+    calls: tuple[ObservedCall, ...]
+    messages: dict[int, str]
+    used: dict[str, float]
+    workspace: str | None = None
+
+
+def observe(session: TraceSession) -> ObservedSession:
+    """The calls of a session that ran, and what it used."""
+    return _Reader(session).read()
+
+
+def host_of(text: str) -> str:
+    """The host of an address, as `HOST` finds it."""
+    found = _HOST.match(text)
+    return found[1] if found else text
+
+
+def is_address(value: Any) -> bool:
+    """Whether a value is the address of a page: with a scheme, or a name with a dot and no file's."""
+    return isinstance(value, str) and ("://" in value or value.startswith("www.")) and bool(_ADDRESS.fullmatch(value))
+
+
+def links_in(text: str) -> list[str]:
+    """The links in a text, as `LINK` finds them."""
+    return _LINK.findall(text)
+
+
+class _Reader:
+    def __init__(self, session: TraceSession) -> None:
+        self._session = session
+        self._table = ToolTable(recorded_tools(session.events, session.format))
+        self._user = UserWords()
+        self._written: list[str] = []
+        self._messages: dict[int, str] = {}
+        self._supplied: defaultdict[str, set[Supplier]] = defaultdict(set)
+        self._used: dict[str, float] = {}
+        self._calls: dict[str, ObservedCall] = {}
+        self._done: list[ObservedCall] = []
+
+    def read(self) -> ObservedSession:
+        for event in self._session.events:
+            self._take(event)
+        calls = (*self._done, *self._calls.values())
+        self._used["max_tool_calls"] = len(calls)
+        workspace = self._session.metadata.get("workspace")
+        return ObservedSession(self._session.id, calls, self._messages, self._used, workspace)
+
+    def _take(self, event: Any) -> None:
+        match event:
+            case MessageSent(role="user", content=content) if isinstance(content, str):
+                self._wrote(content)
+            case TurnStarted():
+                self._use("max_turns", 1)
+            case TokenUsageUpdated(scope="delta"):
+                self._use("max_total_tokens", event.input_tokens + event.output_tokens)
+                self._use("max_cost_usd", event.cost_usd or 0)
+            case ToolCallStarted():
+                self._calls[event.tool_call_id] = self._call(event)
+            case ToolCallCompleted() | ToolCallFailed() if event.tool_call_id in self._calls:
+                self._end(event)
+
+    def _wrote(self, content: str) -> None:
+        at = len(self._done) + len(self._calls)
+        self._messages[at] = "\n".join(filter(None, (self._messages.get(at), content)))
+        self._written.append(content)
+        self._user = UserWords()
+        for text in self._written:
+            self._user.add(text, {}, keep=True)
+
+    def _use(self, limit: str, amount: float) -> None:
+        self._used[limit] = self._used.get(limit, 0) + amount
+
+    def _call(self, event: ToolCallStarted) -> ObservedCall:
+        tool, input, roles = self._portable(event.tool_name, event.tool_input)
+        inputs = dict(_scalars(input))
+        return ObservedCall(
+            tool=tool,
+            name=event.tool_name,
+            input=event.tool_input,
+            inputs=inputs,
+            roles={path: role for path, role in roles.items() if path in inputs},
+            user=self._user,
+            supplied=self._suppliers(inputs),
+            turn=event.turn,
+            failed=False,
+            output=None,
+        )
+
+    def _portable(self, name: str, input: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, str]]:
+        """The name, the input and its portable parts, by portable names where the tool does just one act."""
+        described = self._table.tools.get(name.casefold())
+        kind = self._table.kind(name, input)
+        acts = self._table.names(kind).acts or ((name,) if name in PORTABLE else ())
+        if described is None or len(acts) != 1 or len(described.every_act) > 1:
+            return name, input, {}
+        (act,) = acts
+        found = self._table.input(name, input)
+        also = getattr(found, "also", {})
+        if described.inferred:
+            places = {path: role for role, paths in described.inputs.items() for path in paths}
+            return name, input, {path: role for path, role in places.items() if role not in _PROSE}
+        parts = {key: [*([input[key]] if key in input else []), *also.get(key, ())] for key in PORTABLE[act]}
+        own = {key: values for key, values in parts.items() if values and key not in _PROSE}
+        return act, own, {path: key for key in own for path in (f"$.{key}", f"$.{key}[*]")}
+
+    def _suppliers(self, inputs: dict[str, tuple[Any, ...]]) -> dict[str, frozenset[Supplier]]:
+        texts = {text_of(value) for values in inputs.values() for value in values}
+        texts |= {host_of(text) for text in texts}
+        return {text: frozenset(self._supplied[text]) for text in texts if text in self._supplied}
+
+    def _end(self, event: Any) -> None:
+        call = self._calls.pop(event.tool_call_id)
+        failed = isinstance(event, ToolCallFailed)
+        output = None if failed else event.tool_output
+        self._done.append(call._replace(failed=failed, output=output))
+        if not failed and len(self._supplied) < _SUPPLIED:
+            for path, value in _leaves("$", parsed_output(output)):
+                if len(text := text_of(value)) >= _SHORTEST:
+                    self._supplied[text].add((call.tool, path))
+
+
+def _scalars(input: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The scalars of each input that is one, or a list of them; a list of one is written as the value is."""
+    for key, value in input.items():
+        place = f"$.{key}" if key.isidentifier() else f"$['{key}']"
+        if not isinstance(value, list):
+            if not isinstance(value, dict) and value is not None:
+                yield place, (value,)
+        elif value and not any(isinstance(item, dict | list) for item in value):
+            yield f"{place}[*]", tuple(scalars_in(value))
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The scalars of an output, each with its path, the elements of lists together; none of a text."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if isinstance(key, str) and key.isidentifier():
+                yield from _leaves(f"{path}.{key}", below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from _leaves(f"{path}[*]", below)
+    elif path != "$" and isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield path, value

@@ -1,0 +1,228 @@
+"""A suggested policy as a commented file, its tests, and what a base policy leaves of it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Protocol
+
+from proctor.policies import merge_policies, parse_policies
+
+from .commands import names_in
+from .entries import Entry, flow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from proctor.policies import Policy
+
+    from .learning import Suggestion
+    from .observed import ObservedCall, ObservedSession
+
+_TESTED = 20
+"""So many sessions become tests."""
+_MOST_CALLS = 40
+"""A session with more calls is no test that anybody reads."""
+
+
+def policy_text(suggestion: Suggestion) -> str:
+    """The policy as YAML, above each entry what speaks for it."""
+    return "\n".join(_lines(suggestion)) + "\n"
+
+
+def _lines(suggestion: Suggestion) -> Iterator[str]:
+    disturbed = len(suggestion.disturbed)
+    yield f"# Learnt from {suggestion.sessions:,} sessions. Learnt without each in turn, it would have disturbed"
+    yield f"# {disturbed:,} of them. RARE marks what fewer than three sessions show: look at it before you keep it."
+    yield "version: 1"
+    yield f"name: {flow(suggestion.name)}"
+    yield f"on_violation: {suggestion.action}"
+    limits = [entry for entry in suggestion.entries if entry.kind == "limit"]
+    if limits:
+        yield "limits:"
+    for entry in limits:
+        yield from _entry(entry, 2)
+        yield from (f"  {key}: {flow(value)}" for key, value in entry.part.items())
+    yield "tool_rules:"
+    yield "  - allow:" if suggestion.tools else '  - deny: ["*"]  # nothing is left that could be allowed'
+    for entry in suggestion.tools:
+        yield from _tool(suggestion, entry)
+    rules = [entry for entry in suggestion.entries if "type" in entry.part]
+    if rules:
+        yield "rules:"
+    for entry in rules:
+        yield from _entry(entry, 2)
+        yield f"  - {flow(entry.part)}"
+    for entry, why in suggestion.dropped:
+        yield f"# left out: {_one_line(entry.about)} ({entry.evidence}): {_one_line(why)}"
+
+
+def _entry(entry: Entry, indent: int) -> Iterator[str]:
+    yield f"{' ' * indent}# {_one_line(entry.about)}: {entry.evidence}"
+
+
+def _tool(suggestion: Suggestion, entry: Entry) -> Iterator[str]:
+    """One item of the allow list."""
+    yield f"      # {entry.evidence}"
+    conditions = [each for each in suggestion.of(entry.tool, "input") if "type" not in each.part]
+    commands = suggestion.of(entry.tool, "command")
+    if not conditions and not commands:
+        yield f"      - {flow(entry.tool)}"
+        return
+    yield f"      - tool: {flow(entry.tool)}"
+    yield "        where:"
+    for each in conditions:
+        yield from _entry(each, 10)
+        yield f"          - {flow(each.part)}"
+    if commands:
+        yield f"          - path: {flow(commands[0].part['path'])}"
+        yield "            runs:"
+        yield from (f"              - {flow(each.part['runs'])}  # {each.evidence}" for each in commands)
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"[^\x20-\x7e]+", " ", text)
+
+
+def tests_text(suggestion: Suggestion, sessions: Sequence[ObservedSession], policy: str) -> str:
+    """Tests of the policy: sessions it was learnt from, which it allows, and a call that each restriction stops.
+
+    Args:
+        suggestion: what the policy says.
+        sessions: what it was learnt from; those are tests that the policy allows, the fewest that use every tool.
+        policy: the policy's file, as seen from the folder of the tests.
+    """
+    sourced = any(entry.part.get("type") == "provenance" for entry in suggestion.entries)
+    lines = [f"policies: [{flow(policy)}]", "tests:"]
+    for session in _chosen(suggestion, sessions):
+        lines += _session_test(session, sourced)
+    names = {entry.tool for entry in suggestion.tools}
+    stopped = [e for e in suggestion.entries if "value" in e.stops and e.tool in names]
+    for entry in stopped:
+        example = _example(entry, sessions)
+        if example is not None:
+            name = flow(f"stops another {entry.stops['path']} of {entry.tool}")
+            lines += [f"  - name: {name}", "    calls:"]
+            lines += [f"      - {flow({**example, 'expect': suggestion.action})}"]
+    lines += ["  - name: stops a tool that was never used", "    calls:"]
+    lines += [f"      - {{tool: never-used, expect: {suggestion.action}}}"]
+    return "\n".join(lines) + "\n"
+
+
+def _chosen(suggestion: Suggestion, sessions: Sequence[ObservedSession]) -> Iterator[ObservedSession]:
+    """Short sessions that the policy allows, until every tool is used."""
+    missing = {entry.tool for entry in suggestion.tools}
+    allowed = missing.copy()
+    disturbed = suggestion.disturbed
+    chosen = 0
+    for session in sorted(sessions, key=lambda each: (each.id in disturbed, len(each.calls))):
+        tools = {call.tool for call in session.calls}
+        if tools & missing and tools <= allowed and len(session.calls) <= _MOST_CALLS and chosen < _TESTED:
+            missing -= tools
+            chosen += 1
+            yield session
+
+
+def _session_test(session: ObservedSession, sourced: bool) -> Iterator[str]:
+    yield f"  - name: {flow(session.id)}"
+    if session.workspace:
+        yield f"    context: {flow({'workspace': session.workspace})}"
+    yield "    calls:"
+    turn = 0
+    for n, call in enumerate(session.calls):
+        yield f"      - {flow(_call(session, n, call, sourced, turn))}"
+        turn = call.turn
+
+
+def _call(session: ObservedSession, n: int, call: ObservedCall, sourced: bool, turn: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"tool": call.tool, "input": _portable_input(call)}
+    if sourced and n in session.messages:
+        found["user"] = session.messages[n]
+    if n and call.turn == turn > 0:
+        found["same_turn"] = True
+    if call.failed:
+        found["error"] = "failed"
+    elif sourced and call.output is not None:
+        found["result"] = call.output
+    return found
+
+
+def _portable_input(call: ObservedCall) -> dict[str, Any]:
+    """The input by the names that the policy uses."""
+    if call.tool == call.name:
+        return call.input
+    parts = {path.removeprefix("$.").removesuffix("[*]"): values for path, values in call.inputs.items()}
+    return {key: values[0] if len(values) == 1 else [*values] for key, values in parts.items()}
+
+
+def _example(entry: Entry, sessions: Sequence[ObservedSession]) -> dict[str, Any] | None:
+    """A call of the tool that is like a recorded one, but for the value."""
+    key = entry.stops["path"].removeprefix("$.")
+    value = entry.stops["value"]
+    if key.endswith("[*]"):
+        key, value = key.removesuffix("[*]"), [value]
+    for session in sessions:
+        for call in session.calls:
+            if call.tool == entry.tool and entry.stops["path"] in call.inputs:
+                return {"tool": call.tool, "input": {**_portable_input(call), key: value}}
+    return None
+
+
+class _Answer(Protocol):
+    """What a proof answered; `session` is the shortest that shows otherwise."""
+
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def session(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def without_denied(suggestion: Suggestion, prove: Callable[[Policy], _Answer]) -> Suggestion:
+    """What is left of a suggestion over a base: what is not proved to be no looser is not offered.
+
+    `prove` says of a policy whether it is no looser than the base.
+    """
+    left = suggestion
+    while left.tools:
+        answer = prove(_policy(left))
+        if answer.verdict == "proved":
+            return left
+        if answer.verdict == "unknown":
+            return _one_by_one(left, prove)
+        denied = _culprits(left, answer.session) or left.tools
+        left = left.without(denied, "the base denies it")
+    return left
+
+
+def _one_by_one(suggestion: Suggestion, prove: Callable[[Policy], _Answer]) -> Suggestion:
+    """Only the tools of which a proof is found, each alone and all together."""
+    left = suggestion
+    for entry in suggestion.tools:
+        others = [each for each in suggestion.tools if each is not entry]
+        if prove(_policy(suggestion.without(others, ""))).verdict != "proved":
+            left = left.without([entry], "not proved to be no looser than the base")
+    if left.tools and prove(_policy(left)).verdict != "proved":
+        left = left.without(left.tools, "together not proved to be no looser than the base")
+    return left
+
+
+def _culprits(suggestion: Suggestion, session: Sequence[Mapping[str, Any]]) -> list[Entry]:
+    """What allows the last call of a session: the commands of its line, else the tool."""
+    for call in reversed(session):
+        names = (str(call["tool"]).casefold(),)
+        tools = [entry for entry in suggestion.tools if entry.tool.casefold() in names]
+        for entry in tools:
+            commands = suggestion.of(entry.tool, "command")
+            texts = [value for value in call["input"].values() if isinstance(value, str)]
+            run = {name for text in texts for name in names_in(text) or ()}
+            named = [each for each in commands if any(_admits(each.part["runs"], name) for name in run)]
+            return named if named and len(named) < len(commands) else [entry]
+    return []
+
+
+def _admits(named: str, run: str) -> bool:
+    return run == named or run.startswith(f"{named} ") or named.startswith(f"{run} ")
+
+
+def _policy(suggestion: Suggestion) -> Policy:
+    return merge_policies(parse_policies(suggestion.policy()))

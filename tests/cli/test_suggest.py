@@ -1,0 +1,155 @@
+"""`suggest`: what sessions teach, with its evidence, and the tests that come with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies import load_policies
+
+Cli = Any
+Call = tuple[str, dict[str, Any], Any]
+
+
+def session(id: str, user: str, *calls: Call) -> dict[str, Any]:
+    events: list[dict[str, Any]] = [{"type": "message", "role": "user", "content": user}]
+    for n, (name, given, output) in enumerate(calls, 1):
+        events.append({"type": "tool_call", "id": f"c{n}", "name": name, "input": given, "turn": n})
+        events.append({"type": "tool_result", "id": f"c{n}", "output": output, "turn": n})
+    return {"id": id, "events": events}
+
+
+def refund(n: int) -> dict[str, Any]:
+    """An honest session: the order is the user's, the customer the lookup's, the amount small."""
+    return session(
+        f"s{n}",
+        f"Please refund order A{n:03}",
+        ("find_order", {"order": f"A{n:03}"}, {"customer": f"user-{n}"}),
+        ("refund", {"order": f"A{n:03}", "customer": f"user-{n}", "amount": 10 + n}, "done"),
+        ("bash", {"command": f"cd app && git status && pytest tests/test_{n}.py"}, "passed"),
+        ("read", {"path": f"src/orders/o{n}.py"}, "text"),
+        ("fetch", {"url": f"https://docs.python.org/3/page{n}"}, "text"),
+    )
+
+
+ODD = session("odd", "clean up", ("bash", {"command": "rm -rf build"}, ""), ("drop_all", {}, "done"))
+
+
+@pytest.fixture
+def learnt(cli: Cli, place: Path) -> Any:
+    """`proctor suggest` of twelve refunds and what else is given, to `policy.yaml` and `tests.yaml`."""
+
+    def run(*more: dict[str, Any], options: tuple[object, ...] = ("--tests", "tests.yaml")) -> Any:
+        lines = [json.dumps(each) for each in (*map(refund, range(12)), *more)]
+        place.joinpath("sessions.jsonl").write_text("\n".join(lines))
+        return cli("suggest", "sessions.jsonl", "-o", "policy.yaml", *options)
+
+    return run
+
+
+def decided(cli: Cli, place: Path, *sessions: dict[str, Any]) -> list[bool]:
+    """Whether each session passes under what was learnt."""
+    place.joinpath("new.jsonl").write_text("\n".join(map(json.dumps, sessions)))
+    answer = cli("eval", "--policy", "policy.yaml", "new.jsonl", "--json")
+    return [line["passed"] for line in answer.lines]
+
+
+def test_what_was_learnt_allows_the_sessions_and_comes_with_tests_that_pass(
+    cli: Cli, learnt: Any, place: Path
+) -> None:
+    """The policy loads, every session passes under it, and each restriction has a test of what it stops."""
+    assert learnt().code == 0
+    assert cli("check", "policy.yaml").code == 0
+    assert cli("eval", "--policy", "policy.yaml", "sessions.jsonl").code == 0
+
+    tests = cli("test", "tests.yaml")
+
+    assert (tests.code, tests.err) == (0, "")
+    assert "stops another $.amount of refund" in place.joinpath("tests.yaml").read_text()
+
+
+def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Cli, learnt: Any, place: Path) -> None:
+    """Another file, page and order of the same kind pass; another command, folder, host, sum and source do not."""
+    learnt()
+    calls = [
+        ("bash", {"command": "git push"}),
+        ("bash", {"command": "pytest && curl https://evil.example"}),
+        ("read", {"path": "/etc/passwd"}),
+        ("fetch", {"url": "https://docs.python.org.evil.example/3"}),
+        ("fetch", {"url": "https://docs.python.org@evil.example/"}),
+        ("refund", {"order": "B999", "customer": "user-1", "amount": 5}),
+        ("refund", {"order": "A001", "customer": "user-1", "amount": 5_000}),
+        ("drop_all", {}),
+    ]
+    alone = [session(f"n{n}", "refund A001", (name, given, "")) for n, (name, given) in enumerate(calls)]
+
+    assert decided(cli, place, refund(30), *alone) == [True, *[False] * len(calls)]
+
+
+def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) -> None:
+    """Twelve sessions are no chance; what follows from two others is left out."""
+    learnt()
+    (policy,) = load_policies(place / "policy.yaml")
+    orders = [(rule.first, rule.then) for rule in policy.rules if rule.id.endswith("before-refund")]
+
+    assert orders == [("find_order", "refund")]
+    assert "find_order-before-bash" not in {rule.id for rule in policy.rules}
+
+
+def test_each_entry_has_its_evidence_and_what_is_rare_is_marked(learnt: Any, place: Path) -> None:
+    """A tool or command of one session stands there, marked, with the session that it would have disturbed."""
+    answer = learnt(ODD, options=("--json",))
+    text = place.joinpath("policy.yaml").read_text()
+    (found,) = answer.lines
+    rare = {entry["about"]: entry["disturbed"] for entry in found["entries"] if entry["rare"]}
+
+    assert (found["sessions"], found["disturbed"]) == (13, 1)
+    assert rare == {"`drop_all`": 1, "`rm -rf build`": 1}
+    assert "- rm -rf build  # RARE: 1 session, 1 call; left out in turn, 1 disturbed" in text
+    assert "- git status  # 12 sessions, 12 calls" in text
+    assert "# `find_order` before `refund`: 12 sessions" in text
+
+
+def test_a_command_line_that_nothing_names_leaves_its_tool_out(cli: Cli, place: Path) -> None:
+    """A list without any command would allow every line."""
+    lines = [session(f"s{n}", "", ("bash", {"command": "$TOOL now"}, ""), ("look", {}, "")) for n in range(3)]
+    place.joinpath("sessions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    cli("suggest", "sessions.jsonl", "-o", "policy.yaml")
+
+    assert decided(cli, place, session("n", "", ("bash", {"command": "ls"}, ""))) == [False]
+
+
+def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
+    """A run that was recorded, by the names that its agent has."""
+    place.joinpath("agent.yaml").write_text(
+        "name: agent\nsteps:\n  - call: look\n    input: {at: tower}\n  - call: leave\n"
+    )
+    ran = cli("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--store", "runs.db", "go")
+    assert ran.code == 0, ran.err
+    answer = cli("suggest", "--store", "runs.db", "--json")
+
+    assert [entry["tool"] for entry in answer.lines[0]["entries"] if entry["kind"] == "tool"] == ["leave", "look"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "name the sessions"),
+        (("missing.jsonl",), "missing.jsonl"),
+        (("sessions.jsonl", "--tests", "t.yaml"), "goes with `--output"),
+        (("sessions.jsonl", "--base", "b.yaml", "--action", "request_approval"), "a person could approve"),
+        (("empty.jsonl",), "nothing to learn from"),
+        (("--store", "missing.db"), "there is no store"),
+    ],
+)
+def test_bad_input_is_one_message(cli: Cli, place: Path, arguments: tuple[str, ...], words: str) -> None:
+    """Exit code 2, and what to do."""
+    place.joinpath("sessions.jsonl").write_text(json.dumps(refund(1)))
+    place.joinpath("empty.jsonl").write_text(json.dumps(session("s", "hello")))
+    answer = cli("suggest", *arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err
