@@ -27,6 +27,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Policies": {
         "check": ("commands.policies:check", "Check policy files before anything runs."),
         "test": ("commands.policies:test", "Run the unit tests of policies."),
+        "prove": ("commands.prove:prove", "Prove what every session keeps, or show one that does not."),
         "graph": ("commands.policies:graph", "Draw a policy's rules and nets."),
         "migrate": ("commands.policies:migrate", "Rewrite an old policy file in today's spelling."),
         "schema": ("commands.policies:schema", "Print the JSON Schema of policy files."),
@@ -34,6 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Recorded sessions": {
         "eval": ("commands.sessions:evaluate", "Judge recorded sessions by a policy."),
         "diff": ("commands.sessions:diff", "What a new policy would judge differently."),
+        "suggest": ("commands.suggest:suggest", "Propose a policy from recorded sessions."),
         "narrow": ("commands.sessions:narrow", "Which tools could be called after a trace."),
     },
     "Runs": {

@@ -12,7 +12,7 @@ from rich.text import Text
 from proctor.policies import PolicyError
 from proctor.policies.errors import Problem
 
-from ..kit.values import encoded, printable
+from ..kit.printable import encoded, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -36,7 +36,7 @@ class _Placed(NamedTuple):
     clause: Clause
     member: int
     field: str
-    index: int
+    at: int
 
 
 def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
@@ -63,7 +63,7 @@ def _placed(policies: Sequence[Policy]) -> Iterator[_Placed]:
 
 def _kept(policies: Sequence[Policy], placed: Sequence[_Placed]) -> Policy:
     """The stack with no rules but these, and without limits where it is about rules alone."""
-    places = {(each.member, each.field, each.index) for each in placed}
+    places = {(each.member, each.field, each.at) for each in placed}
     members = []
     for member, policy in enumerate(policies):
         left = {
@@ -91,10 +91,10 @@ def _rule_record(
 
 def _why_dead(policies: Sequence[Policy], others: list[_Placed], rule: _Placed, prove: Prover) -> str:
     id = rule.clause.id
-    restricted = [selector for selector in rule.clause.roles.restricts if selector is not None]
     stack = _kept(policies, others)
-    if restricted and all(prove(stack, reach=selector).verdict == "proved" for selector in restricted):
-        return f"vacuous: no session comes to a call that `{id}` is about"
+    for selector in rule.clause.roles.all():
+        if prove(stack, reach=selector).verdict == "proved":
+            return f"vacuous: no session comes to {', '.join(f'`{n}`' for n in rule.clause.patterns(selector))}"
     alone = _kept(policies, [rule])
     for other in others:
         if prove(_kept(policies, [other]), no_looser_than=alone).verdict == "proved":

@@ -37,9 +37,7 @@ _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
     metavar="BASE",
     help="Does it allow nothing that BASE does not? Repeat it to stack more.",
 )
-@click.option(
-    "--same-as", "same", multiple=True, metavar="BASE", help="Do both answer alike? Repeat it to stack more."
-)
+@click.option("--same-as", "same", multiple=True, metavar="BASE", help="Do both answer alike? Repeat it likewise.")
 @click.option("--reach", "reached", multiple=True, metavar="CALL", help='Can this ever happen? deploy(target="prod")')
 @click.option("--tools", metavar="A,B", help="The tools that the agent has. [default: any]")
 @click.option("--adapter", metavar="NAME", help="The tools of this agent, by their portable names too.")
