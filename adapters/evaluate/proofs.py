@@ -34,7 +34,7 @@ _OPERATORS = {
 }
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ProofQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One question to `verify`.
 
     Attributes:
@@ -201,7 +201,7 @@ def explored_words(explored: Mapping[str, Any]) -> str:
     )
 
 
-def test_file(question: Question, session: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> str:
+def test_file(question: ProofQuestion, session: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> str:
     """A session that refutes, as a file for `proctor test`: it fails until the policy denies the last call."""
     calls = [{**_expected(call), **_user(call)} for call in session if call["tool"]]
     if calls:
@@ -226,7 +226,7 @@ def _user(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"user": "\n".join(texts)} if texts else {}
 
 
-def session_line(question: Question, session: Sequence[Mapping[str, Any]]) -> str:
+def session_line(question: ProofQuestion, session: Sequence[Mapping[str, Any]]) -> str:
     """The same as a recorded session in the format `sessions`: one line of JSON."""
     events: list[dict[str, Any]] = []
     for number, call in enumerate(session, 1):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown
     from proctor.policies.events.run_context import Tool
 
-    from ...evaluate.proofs import ProofRecord, Question
+    from ...evaluate.proofs import ProofQuestion, ProofRecord
 
 _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
 
@@ -77,7 +77,7 @@ def prove(
         raise click.UsageError("there is no session to write without a question; for example `--reach CALL`")
     offered = _offered(tools, adapter)
     about: RunContext | None = read_context(context) if context else None
-    found: list[tuple[Question | None, ProofRecord]] = []
+    found: list[tuple[ProofQuestion | None, ProofRecord]] = []
     with _Search() as search:
         for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
             found.append((question, record))
@@ -91,20 +91,20 @@ def prove(
 
 def _questions(
     properties: Sequence[str], bases: Sequence[str], same: Sequence[str], reached: Sequence[str]
-) -> Iterator[Question]:
+) -> Iterator[ProofQuestion]:
     from proctor.policies import merge_policies
 
-    from ...evaluate.proofs import Question, read_call
+    from ...evaluate.proofs import ProofQuestion, read_call
 
     for file in properties:
         argument = merge_policies(read_policies([file]))
-        yield Question(kind="property", text=f"property {file}", argument=argument)
+        yield ProofQuestion(kind="property", text=f"property {file}", argument=argument)
     for kind, files in (("no_looser_than", bases), ("same_as", same)):
         if files:
             argument = merge_policies(read_policies(files))
-            yield Question(kind=kind, text=f"{kind.replace('_', ' ')} {' '.join(files)}", argument=argument)
+            yield ProofQuestion(kind=kind, text=f"{kind.replace('_', ' ')} {' '.join(files)}", argument=argument)
     for text in reached:
-        yield Question(kind="reach", text=f"reach {text}", argument=read_call(text))
+        yield ProofQuestion(kind="reach", text=f"reach {text}", argument=read_call(text))
 
 
 def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
@@ -126,8 +126,8 @@ def _offered(tools: str | None, adapter: str | None) -> list[str | Tool] | None:
 
 
 def _answers(
-    stack: list[Policy], merged: Policy, questions: list[Question], prover: Any
-) -> Iterator[tuple[Question | None, ProofRecord]]:
+    stack: list[Policy], merged: Policy, questions: list[ProofQuestion], prover: Any
+) -> Iterator[tuple[ProofQuestion | None, ProofRecord]]:
     from ...evaluate.proofs import record_of
     from ...evaluate.sanity import sanity
 
@@ -163,7 +163,7 @@ def _sum_up(records: list[ProofRecord]) -> None:
 
 
 def _write(
-    found: list[tuple[Question | None, ProofRecord]],
+    found: list[tuple[ProofQuestion | None, ProofRecord]],
     policies: Sequence[str],
     write_test: str | None,
     write_session: str | None,
@@ -190,10 +190,10 @@ def _write(
             file.write(session_line(question, record.session).encode())
 
 
-def _exit_code(verdicts: list[str], *, stopped: bool) -> int:
-    if "refuted" in verdicts:
+def _exit_code(found: list[str], *, stopped: bool) -> int:
+    if "refuted" in found:
         return VIOLATED
-    return UNPROVED if stopped or "unknown" in verdicts else FINE
+    return UNPROVED if stopped or "unknown" in found else FINE
 
 
 class _Search:
