@@ -112,7 +112,8 @@ def environment(place: Path) -> dict[str, str]:
     env = {**os.environ, "PATH": path, "XDG_STATE_HOME": str(folder), "NO_COLOR": "1"}
     env.pop("PROCTOR_STORE", None)
     (folder / "proctor").mkdir(exist_ok=True)
-    return env | token_for(folder / "proctor" / "runs.db")
+    env |= token_for(folder / "proctor" / "runs.db")
+    return env
 
 
 def run(command: str, place: Path, env: dict[str, str]) -> str:

@@ -18,7 +18,18 @@ from .convert import Converter, place_of
 from .dialects import is_contract, policies_of_tests, policy_of_contracts, rewritten
 from .schema import did_you_mean
 from .sources import SUFFIXES, read_source
-from .tree import MAX_TEXT, ListNode, MapNode, ProblemReport, Unreadable, describe, join, record_node, set_paths
+from .tree import (
+    MAX_TEXT,
+    ListNode,
+    MapNode,
+    ProblemReport,
+    Unreadable,
+    check_size,
+    describe,
+    join,
+    record_node,
+    set_paths,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,6 +162,7 @@ def check_policy(policy: Policy) -> None:
     for member in unknown:
         try:
             node = record_node(member)
+            check_size(node)
         except Unreadable as error:
             raise PolicyError(error.message) from None
         set_paths(node)

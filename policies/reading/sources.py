@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .tree import (
     MAX_DEPTH,
+    MAX_TEXT,
     NOWHERE,
     ListNode,
     MapNode,
@@ -18,6 +19,8 @@ from .tree import (
     Scalar,
     TextSpan,
     Unreadable,
+    check_count,
+    check_size,
     describe,
     node_of,
     set_paths,
@@ -66,6 +69,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._report = report
+        self._count = 0
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def document(self) -> Node:
@@ -105,6 +109,8 @@ class _Reader:
         span = self._span()
         if depth > MAX_DEPTH:
             raise Unreadable(f"nested deeper than {MAX_DEPTH} levels", span)
+        self._count += 1
+        check_count(self._count, span)
         if self._take("{"):
             return self._mapping(span, depth)
         if self._take("["):
@@ -188,6 +194,7 @@ def read_source(
     try:
         if isinstance(source, Mapping):
             roots = [node_of(source)]
+            check_size(roots[0])
         else:
             text = _text(source)
             report = ProblemReport(file, text)
@@ -209,6 +216,8 @@ def read_text(text: str, report: ProblemReport, format: str | None) -> list[Node
     Raises:
         Unreadable: it is not text of that format, or no such format.
     """
+    if len(text) > MAX_TEXT:
+        raise Unreadable(f"the file is longer than {MAX_TEXT:,} characters", TextSpan(1, 1), "split it")
     readers: dict[str, Callable[[], list[Node]]] = {
         "json": lambda: [read_json(text, report)],
         "toml": lambda: [_read_toml(text)],
@@ -315,18 +324,20 @@ def read_toml(text: str) -> Node:
         raise Unreadable(message, TextSpan(1, 1)) from None
     if not values:
         raise Unreadable("the file is empty", TextSpan(1, 1), "a policy is a mapping with at least a `name`")
-    _check_depth(values, 0)
+    _check_values(values, 0, [0])
     places = _Places(text)
     places.find()
     return _node(values, (), places)
 
 
-def _check_depth(value: Any, depth: int) -> None:
+def _check_values(value: Any, depth: int, count: list[int]) -> None:
+    count[0] += 1
+    check_count(count[0], TextSpan(1, 1))
     if depth > MAX_DEPTH:
         raise Unreadable(f"nested deeper than {MAX_DEPTH} levels", TextSpan(1, 1))
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            _check_depth(item, depth + 1)
+            _check_values(item, depth + 1, count)
 
 
 def _node(value: Any, place: _Place, places: _Places) -> Node:

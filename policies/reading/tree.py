@@ -28,6 +28,10 @@ MAX_TEXT = 1_000_000
 """How many characters a text may have."""
 
 
+MAX_VALUES = 30_000
+"""How many values - texts, numbers, lists, mappings - a text, a mapping or a policy may have."""
+
+
 class TextSpan(NamedTuple):
     """A place in a text; line and column count from 1, 0 is unknown."""
 
@@ -131,6 +135,23 @@ def describe(node: Node) -> str:
         shown = repr(value) if isinstance(value, float) or value.bit_length() <= 64 else "too large"
         return f"the number {shown}"
     return f"a value of type `{type(value).__name__}`"
+
+
+def check_count(values: int, span: TextSpan = NOWHERE) -> None:
+    """Raises Unreadable when a source has so many values that reading and checking it takes long."""
+    if values > MAX_VALUES:
+        message = f"more than {MAX_VALUES:,} values are more than one policy file may have"
+        raise Unreadable(message, span, "split the file, or write globs (`crm_*`) instead of long lists")
+
+
+def check_size(root: Node) -> None:
+    """The same for a tree."""
+    waiting, found = [root], 0
+    while waiting:
+        below = [child for _, child in children(waiting.pop())]
+        waiting += below
+        found += len(below)
+        check_count(found)
 
 
 def children(node: Node) -> list[tuple[str | int, Node]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from .tree import MAX_BORROWED, MAX_DEPTH, MAX_TEXT, ListNode, MapNode, Scalar, TextSpan, Unreadable
+from .tree import MAX_BORROWED, MAX_DEPTH, ListNode, MapNode, Scalar, TextSpan, Unreadable, check_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,8 +110,6 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
     Raises:
         Unreadable: not YAML, empty, or nested or repeated beyond measure.
     """
-    if len(text) > MAX_TEXT:
-        raise Unreadable(f"the file is longer than {MAX_TEXT:,} characters", TextSpan(1, 1), "split it")
     if _FAST is not None and not _APART.search(text):
         with suppress(yaml.YAMLError, ValueError, Unreadable):
             return _Builder(text, report, _FAST).documents()
@@ -170,6 +168,7 @@ class _Builder:
             return self._alias(str(event.anchor), span)
         anchor, before = event.anchor, self._count
         self._count += 1
+        check_count(self._count - self._borrowed, span)
         if anchor is not None:
             self._open.add(anchor)
         node: Node

@@ -237,8 +237,22 @@ def merge_policies(policies: Sequence[Policy]) -> Stack:
         raise PolicyError("expected a list of policies, got an empty one")
     read_each(check_policy, policies)
     members = tuple(member for policy in policies for member in members_of(policy))
+    _check_size(members)
     check_budgets(members)
     return _stack(members)
+
+
+MAX_RULES = 2_000
+"""How many rules, nets and budgets a stack may have: each is compared with each."""
+
+
+def _check_size(members: Iterable[Policy]) -> None:
+    found = sum(len(each) for one in members for each in (one.tool_rules, one.rules, one.nets, one.budgets))
+    if found > MAX_RULES:
+        raise PolicyError(
+            f"the policies have {found:,} rules, nets and budgets, and {MAX_RULES:,} are the most that go together; "
+            "name several tools in one rule, or write globs (`crm_*`)"
+        )
 
 
 def checked_stack(policy: Policy) -> Stack:

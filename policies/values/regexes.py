@@ -37,19 +37,24 @@ def _compiled(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
+_SHOWN = 200
+"""So many characters of a pattern are shown."""
+
+
 def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
     """Why a pattern cannot be used, if it cannot."""
+    bad = f"bad regular expression `{_shown(pattern)}`"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             re.compile(pattern)
     except (re.error, RecursionError, OverflowError, Warning) as error:
-        yield where, f"bad regular expression `{pattern}`: {error}"
+        yield where, f"{bad}: {_shown(str(error))}"
         return
     if _BETWEEN.search(pattern):
         yield (
             where,
-            f"bad regular expression `{pattern}`: `\\B` does not mean the same everywhere; say what may stand there",
+            f"{bad}: `\\B` does not mean the same everywhere; say what may stand there",
         )
         return
     try:
@@ -57,7 +62,11 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0] if error.args else error
         text = reason.decode() if isinstance(reason, bytes) else str(reason)
-        yield where, f"bad regular expression `{pattern}`: {text} (no look-around, no back-references)"
+        yield where, f"{bad}: {_shown(text)} (no look-around, no back-references)"
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class Regex:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import functools
+import json
 import time
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from proctor.policies import PolicyError, ToolCall, compile_policy, merge_policies, parse_policies, preflight
+from proctor.adapters.cli import main
+from proctor.policies import (
+    PolicyError,
+    ToolCall,
+    compile_policy,
+    load_policies,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
 
 PATIENCE_S = 10.0
 """Of processor time, on a slow machine; each takes a fraction of a second."""
@@ -67,6 +79,74 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "bad regular expression",
     ),
 }
+
+
+def written(policy: dict[str, Any]) -> str:
+    """A policy as YAML that is JSON."""
+    return json.dumps({"name": "p", **policy})
+
+
+PRICE = {"input_usd_per_mtok": 1, "output_usd_per_mtok": 2}
+TOO_MANY = "more than 30,000 values"
+HUGE: dict[str, tuple[str, str, str]] = {
+    "a deny list": ("yaml", written({"tool_rules": [{"deny": [f"t{n}" for n in range(100_000)]}]}), TOO_MANY),
+    "a deny list, block by block": (
+        "yaml",
+        "name: p\ntool_rules:\n- deny:\n" + "".join(f"  - t{n}\n" for n in range(80_000)),
+        TOO_MANY,
+    ),
+    "a deny list that the slow parser reads": (
+        "yaml",
+        "name: p\ntool_rules:\n- deny:\n" + "".join(f"  - t{n}\n" for n in range(80_000)) + '  - "\u2028"\n',
+        TOO_MANY,
+    ),
+    "a deny list in JSON": ("json", written({"tool_rules": [{"deny": ["t"] * 100_000}]}), TOO_MANY),
+    "a deny list in TOML": ("toml", f'name = "p"\ntool_rules = [{{deny = {["t"] * 100_000}}}]', TOO_MANY),
+    "prices": ("yaml", written({"prices": {f"m{n}": PRICE for n in range(12_000)}}), TOO_MANY),
+    "documents": ("yaml", "--- {name: p}\n" * 70_000, TOO_MANY),
+    "nets": ("yaml", written({"nets": [f"require a{n} before b{n}" for n in range(15_000)]}), "2,000 are the most"),
+    "JSON": ("json", written({"metadata": {"x": "y" * 1_000_000}}), "longer than 1,000,000 characters"),
+    "TOML": ("toml", f'name = "{"y" * 1_000_000}"', "longer than 1,000,000 characters"),
+    "a bomb": ("yaml", bomb("[%s]"), "stand for too much text"),
+    "a regex": (
+        "yaml",
+        written({"virtual_tools": [{"tool": "a", "path": "$", "match": "(a{1,900}){1,900}" * 20_000, "as": "x"}]}),
+        "bad regular expression",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_huge_file_is_refused_by_a_bound_with_what_to_do(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By whatever reads it, before it costs much: as a file of policies, and by `proctor check`."""
+    format, text, says = HUGE[name]
+    file = tmp_path / f"huge.{format}"
+    file.write_text(text, encoding="utf-8")
+    started = time.process_time()
+    with pytest.raises(PolicyError) as caught:
+        merge_policies(load_policies(file))
+    with pytest.raises(SystemExit) as ended:
+        main(["check", str(file)])
+    shown = capsys.readouterr().err
+
+    assert len(caught.value.problems) == 1
+    assert says in shown
+    assert ended.value.code == 2
+    assert "Traceback" not in shown
+    assert len(shown) < 2_000
+    assert time.process_time() - started < PATIENCE_S
+
+
+def test_rules_from_many_files_are_bounded_together() -> None:
+    """Each file is small; a policy made in Python is no way round either."""
+    rules = [{"deny": [f"t{n}"]} for n in range(500)]
+    policies = [policy for n in range(5) for policy in parse_policies({"name": f"p{n}", "tool_rules": rules})]
+    with pytest.raises(PolicyError, match=r"2,500 rules, nets and budgets, and 2,000 are the most"):
+        compile_policy(merge_policies(policies))
+    with pytest.raises(PolicyError, match=TOO_MANY):
+        compile_policy(msgspec.structs.replace(policies[0], metadata={"x": ["y"] * 40_000}))
 
 
 @pytest.mark.parametrize("name", REFUSED)
