@@ -15,8 +15,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from proctor.adapters.matrix import Shown, read_record, write_record
-from proctor.adapters.matrix.evidence import settled
+from proctor.adapters.matrix import Shown, read_record, settled, write_record
 from proctor.supervisor.testing.adapter_fixture import Evidence
 
 WRITE = os.environ.get("PROCTOR_MATRIX") == "write"

@@ -17,8 +17,7 @@ from rich.text import Text
 from proctor.supervisor import ApprovalAnswer, KillSwitch, ProctorError, RunInfo, StoredApproval, answer
 from proctor.supervisor.errors import UsageError
 
-from ..kit.printable import encoded, printable
-from ..operations.amounts import amount, counted, dollars, took
+from ..kit.printable import amount, counted, dollars, encoded, printable, took
 from ..operations.service import Folds
 from .board import NOTHING, key_by_key, pressed, read_board
 from .output import console, in_words, who_asks

@@ -12,7 +12,7 @@ from proctor.policies.events import ToolEvent
 from proctor.supervisor.store.codec import event_of
 from proctor.supervisor.store.run_index import closing
 
-from ..operations.amounts import dollars
+from ..kit.printable import dollars, printable, printable_json
 from .output import console, say_hanging, say_json
 
 if TYPE_CHECKING:
@@ -61,8 +61,6 @@ class Live:
         if self._as_json:
             from proctor.policies import encode_event
 
-            from ..kit.printable import printable_json
-
             sys.stdout.write(printable_json(encode_event(event).decode()) + "\n")
         else:
             line = self._lines.of(event)
@@ -73,7 +71,6 @@ class Live:
         sys.stdout.flush()
 
     def _name(self, event: Event) -> None:
-        from ..kit.printable import printable
         from ..operations.timeline import names_its_run
 
         if self._named and event.run_id != self._run and not names_its_run(event):
@@ -136,7 +133,6 @@ def _name(violation: Violation) -> str:
 
 
 def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
-    from ..kit.printable import printable
 
     usage = result.usage
     yield "run", result.run_id

@@ -4,7 +4,6 @@ ROOMS = (
     "call_view",
     "service",
     "timeline",
-    "amounts",
     "views",
     "identities",
 )

@@ -14,8 +14,7 @@ from proctor.policies.events.calls import rule_name
 from proctor.policies.stack.merge import figure
 
 from ..evaluate.judge import CallLine
-from ..kit.printable import printable
-from .amounts import dollars
+from ..kit.printable import dollars, printable
 
 EventLine: TypeAlias = tuple[str, str, str]
 _LONGEST = 300

@@ -6,8 +6,7 @@ import inspect
 
 from proctor.adapters.agents.catalog import ADAPTERS, adapter_class
 from proctor.adapters.kit.client_tools import CLIENTS
-from proctor.adapters.matrix.rows import matrix
-from proctor.adapters.matrix.tables import facts
+from proctor.adapters.matrix import facts, matrix
 from proctor.policies.events.run_context import PORTABLE, Tool
 
 from .docstrings import described

@@ -122,8 +122,7 @@ def _as_json(row: Row) -> dict[str, object]:
 def _table(rows: Sequence[Row]) -> None:
     from rich.table import Table
 
-    from ...matrix import missing
-    from ...matrix.tables import COLUMNS, cells
+    from ...matrix import COLUMNS, cells, missing
 
     titles = ["adapter", *(_SHORT.get(title, title) for title, _, _ in COLUMNS)]
     lines = [[row.spec.name, *cells(row)] for row in rows]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from ...operations.amounts import counted
+from ...kit.printable import counted
 from ..exits import FINE, VIOLATED
 from ..options import Age, json_option, room, run_async, store_option, write_document
 from ..output import note, output_option, output_parameter, replaced, say, say_json, written_to

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...operations.amounts import amount, counted, dollars, took
+from ...kit.printable import amount, counted, dollars, encoded, printable, took
 from ..options import Moment, context_option, json_option, run_async, store_option
 from ..output import console, note, output_option, say_hanging, say_json
 
@@ -153,8 +153,6 @@ def _took(info: RunInfo) -> str:
 def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
     """What there is room for, whole; a prompt beside it, or below where there is no room, is cut to the width."""
     from rich.text import Text
-
-    from ...kit.printable import printable
 
     columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
     cells_by_column = {column[0]: _aligned(column) for column in columns if any(column[1:])}
@@ -393,8 +391,6 @@ def _show(item: Explained) -> None:
     from rich.text import Text
 
     from proctor.policies.events.calls import rule_name
-
-    from ...kit.printable import encoded, printable
 
     out = console()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...operations.amounts import dollars, took
+from ...kit.printable import dollars, took
 from ..exits import FAILED, FINE
 from ..options import Age, json_option, run_async, store_option
 from ..output import block_data, console, in_words, note, output_option, say, say_json

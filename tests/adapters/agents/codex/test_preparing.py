@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.codex import CodexAdapter, connection
-from proctor.adapters.matrix.evidence import settled
+from proctor.adapters.matrix import settled
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere

@@ -14,11 +14,10 @@ from click.testing import CliRunner
 from proctor.adapters.agents.catalog import ADAPTERS
 from proctor.adapters.cli.app import app
 from proctor.adapters.kit.agent_spec import AgentSpec
-from proctor.adapters.matrix import markdown, matrix, missing
-from proctor.adapters.matrix.page import BEGIN, END, replaced
+from proctor.adapters.matrix import BEGIN, END, markdown, matrix, missing, replaced
 from proctor.supervisor.errors import UsageError
 
-DOCS = Path(__file__).parents[3] / "docs" / "agents"
+DOCS = Path(__file__).parents[2] / "docs" / "agents"
 
 
 def test_the_page_has_the_matrix_as_it_is() -> None:
@@ -132,7 +131,7 @@ def test_an_adapter_that_cannot_be_probed_is_named() -> None:
 
 def test_a_probe_says_what_an_agent_asked_about(tmp_path: Path) -> None:
     """A scripted ACP agent, that does nothing it was told to."""
-    agent = Path(__file__).parents[1] / "agents" / "acp" / "scripted_agent.py"
+    agent = Path(__file__).parent / "agents" / "acp" / "scripted_agent.py"
     script = json.dumps({"prompts": [[{"say": "no"}]]})
     result = CliRunner().invoke(app, ["adapters", "probe", "--json", "acp", "--", sys.executable, str(agent), script])
 

@@ -1,0 +1,199 @@
+"""What each adapter can do: said by its capabilities, shown by the conformance suite.
+
+`python -m proctor.adapters.matrix docs/agents/index.md` writes the table into a page of the documentation.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from proctor.policies.events.run_context import Capabilities
+from proctor.supervisor.errors import UsageError
+
+from .agents.specs import SPECS
+from .kit.agent_spec import AgentSpec
+
+RECORD = Path(__file__).with_name("matrix.yaml")
+_OF_ONE_USE = frozenset({"mostly", "tools", "other_tools", "elsewhere", "model", "workspace", "home", "shell"})
+_HEADER = "# What the conformance suite has shown. Written by: PROCTOR_MATRIX=write pytest tests/adapters\n"
+BEGIN = "<!-- matrix: written by python -m proctor.adapters.matrix -->"
+END = "<!-- end of matrix -->"
+
+
+def missing(spec: AgentSpec) -> str | None:
+    """What an adapter lacks on this machine; None if nothing."""
+    lacking = [f"`{name}`" for name in spec.modules if find_spec(name) is None]
+    on_path = any(shutil.which(program) for program in spec.programs)
+    if spec.modules and spec.programs:
+        return None if on_path or not lacking else f"{', '.join(lacking)} is not installed"
+    if lacking:
+        return f"{', '.join(lacking)} is not installed"
+    if spec.programs and not on_path:
+        return f"there is no program `{spec.programs[0]}` on PATH"
+    return None
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter declares, and the names of those capabilities that the suite saw to be so."""
+
+    declared: Capabilities
+    shown: tuple[str, ...] = ()
+
+
+def read_record() -> dict[str, Shown]:
+    """The record by the adapter's name."""
+    if not RECORD.exists():
+        return {}
+    return msgspec.yaml.decode(RECORD.read_bytes(), type=dict[str, Shown])
+
+
+def write_record(name: str, shown: Shown) -> None:
+    """Put one adapter's results in the place of its earlier ones."""
+    record = {**read_record(), name: shown}
+    RECORD.write_text(_HEADER + msgspec.yaml.encode(dict(sorted(record.items()))).decode())
+
+
+def settled(capabilities: Capabilities) -> Capabilities:
+    """What an adapter can do, without what differs from one use of it to the next."""
+    same = {name: getattr(capabilities, name) for name in capabilities.__struct_fields__ if name not in _OF_ONE_USE}
+    return Capabilities(**same)
+
+
+ELSEWHERE = (
+    AgentSpec(
+        name="mcp",
+        about="any MCP server, behind `proctor mcp`",
+        install="pip install '.[mcp]'",
+        modules=("mcp",),
+    ),
+    AgentSpec(
+        name="hook",
+        about="a person's own Claude Code, by `proctor hook`",
+        install="npm install -g @anthropic-ai/claude-code",
+        programs=("claude",),
+    ),
+)
+"""What a policy holds that somebody else runs."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """An adapter with what it can do; `shown` names the capabilities that the suite saw to be so."""
+
+    spec: AgentSpec
+    declared: Capabilities
+    shown: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> str:
+        """How far a refusal gets there: `prevented`, or only `interrupted` for what is not asked about."""
+        return {"all": "prevented", "some": "prevented or interrupted", "none": "interrupted"}[self.declared.gate]
+
+
+def matrix(record: Mapping[str, Shown] | None = None) -> list[Row]:
+    """Every adapter of which something is known; the same wherever it is asked for."""
+    records = read_record() if record is None else record
+    rows = (_row(spec, records.get(spec.name)) for spec in (*SPECS, *ELSEWHERE))
+    return [row for row in rows if row is not None]
+
+
+def _row(spec: AgentSpec, kept: Shown | None) -> Row | None:
+    if kept is not None:
+        return Row(spec=spec, declared=kept.declared, shown=kept.shown)
+    if spec.command is None:
+        return None
+    from .agents.acp import AcpAdapter
+
+    return Row(spec=spec, declared=settled(AcpAdapter([spec.command]).capabilities))
+
+
+COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
+    ("gate", "gate", lambda can: can.gate),
+    ("rewrite", "rewrite", lambda can: _yes(can.rewrite)),
+    ("after a refusal", "deny_ends_turn", lambda can: "-" if can.gate == "none" else _refusal(can.deny_ends_turn)),
+    ("usage", "usage", lambda can: can.usage.replace("_", " ")),
+    ("cost", "reports_cost", lambda can: _yes(can.reports_cost)),
+    ("cancel ends children", "cancel_kills_children", lambda can: _yes(can.cancel_kills_children)),
+    ("resume", "resume", lambda can: _yes(can.resume)),
+    ("narrow", "narrow", lambda can: _yes(can.narrow)),
+)
+"""Title, the capability it is about, how its value reads."""
+SUB_AGENTS: Final = "sub-agents"
+LAUNCH: Final = "launch options"
+LEVEL: Final = "a denied call is"
+TITLES: Final = (*(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH, LEVEL)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table of the documentation; what no test has shown is in italics."""
+    lines = [_line(["adapter", *TITLES]), _line(["---"] * (len(TITLES) + 1))]
+    lines += [_line([f"`{row.spec.name}`", *facts(row).values()]) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def facts(row: Row) -> dict[str, str]:
+    """The row by the titles of its columns; what no test has shown is in italics."""
+    texts = (value if plain else f"*{value}*" for value, plain in _values(row))
+    options = (f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles)
+    return {
+        **dict(zip((title for title, _, _ in COLUMNS), texts, strict=True)),
+        SUB_AGENTS: "held" if "sub_agents" in row.shown else "-",
+        LAUNCH: ", ".join(options) or "none",
+        LEVEL: row.level,
+    }
+
+
+def cells(row: Row) -> list[str]:
+    """The row for a terminal, without its launch options; what no test has shown has an asterisk."""
+    return [value if plain else f"{value}*" for value, plain in _values(row)]
+
+
+def _values(row: Row) -> Iterator[tuple[str, bool]]:
+    """What each column says, and whether a test has shown it; what is absent needs no proof."""
+    for _, name, read in COLUMNS:
+        value = read(row.declared)
+        yield value, name in row.shown or value in ("no", "none", "-")
+
+
+def _is_compiled(row: Row, part: str) -> bool:
+    return f"compiles {part}" in row.shown
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _refusal(ends_turn: bool) -> str:
+    return "ends the turn" if ends_turn else "goes on"
+
+
+def replaced(page: str, table: str) -> str:
+    """The page with another table. Raises UsageError for a page without both markers."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UsageError(f"the page has no place for the table; it goes between `{BEGIN}` and `{END}`")
+    return f"{before}{BEGIN}\n{table}{END}{after}"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the table into the page that is named, or print it."""
+    if not arguments:
+        print(markdown(matrix()), end="")
+        return
+    page = Path(arguments[0])
+    page.write_text(replaced(page.read_text(), markdown(matrix())))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
