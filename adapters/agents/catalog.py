@@ -20,9 +20,12 @@ from .specs import SPECS
 ADAPTERS: Final = {spec.name: spec for spec in sorted(SPECS) if spec.adapter is not None}
 """The agents whose adapters are made by name."""
 
-ELSEWHERE = {
-    "opencode": "use `--adapter acp` and, after the prompt, `-- opencode acp`",
-    "gemini": "use `--adapter acp` and, after the prompt, `-- gemini --acp`",
+ALIASES = {
+    **{
+        spec.short_name: f"use `--adapter acp` and, after the prompt, `{spec.first_run.partition('{task} ')[2]}`"
+        for spec in SPECS
+        if spec.command and spec.first_run
+    },
     "langchain": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
     "langgraph": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
     "claude-code": "did you mean `claude`?",
@@ -52,7 +55,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
     spec = ADAPTERS.get(name)
     if spec is None:
         names = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
-        hint = ELSEWHERE.get(name.lower()) or did_you_mean(name, ADAPTERS) or f"there are {names}"
+        hint = ALIASES.get(name.lower()) or did_you_mean(name, ADAPTERS) or f"there are {names}"
         raise UsageError(f"no adapter is called `{name}`; {hint}")
     try:
         made = adapter_class(spec)
