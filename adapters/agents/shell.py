@@ -124,7 +124,8 @@ class ShellAgent:
 
     def _is_admitted(self, part: LinePart) -> bool:
         """Whether it is what a program may run that nobody knows, and that an allow list names."""
-        return part.among_words and part.argv[0].rpartition("/")[2] in self._named
+        is_strangers = part.among_words or (part.stranger and part.name == DYNAMIC)
+        return is_strangers and part.argv[0].rpartition("/")[2] in self._named
 
     async def _ask(self, calls: list[ToolCall]) -> GateAnswer | None:
         """Propose one call after the other, up to the first that is refused, so that no person is asked in vain."""

@@ -132,7 +132,7 @@ class NamedCommands:
         return any(
             named.may_be(command)
             for given, among_words in commands_of(line, shell)
-            for command in (_among(given) if among_words else (given,))
+            for command in (_among(given) if among_words and given[0] is not None else (given,))
             for named in self._named
         )
 
@@ -141,7 +141,7 @@ class NamedCommands:
 def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], ...]:
     """The words of each command that a line would run; `redirect` stands for a file that it writes.
 
-    True with the words of a program that is not known: what it runs, if anything, is among them.
+    True with the words of a program that is not known: what it runs, if anything, is among them, or (None) its input.
     """
     from ..shell.parser import parse_line
 
@@ -153,7 +153,7 @@ def commands_of(line: str, shell: Shell = "bash") -> tuple[tuple[Words, bool], .
         return ((_UNREADABLE, False),)
     by_path = {(part.command, part.argv) for part in parts if "/" in part.name}
     return tuple(
-        (_words(part), part.among_words)
+        (_words(part), part.among_words or (part.stranger and part.name == DYNAMIC))
         for part in parts
         if part.direction != "read"
         and (part.name == DYNAMIC or "/" in part.name or (part.command, part.argv) not in by_path)

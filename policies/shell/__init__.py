@@ -11,6 +11,9 @@ ROOMS = (
     "programs",
     "known_programs",
     "wrappers",
+    "carrying",
+    "written_files",
+    "stream_editors",
     "builtins",
     "words",
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .builtins import steers
-from .words import NUMBER, Cursor, WordBuilder, literal
+from .words import HARMLESS_TARGETS, NUMBER, Cursor, WordBuilder, literal
 
 if TYPE_CHECKING:
     from typing import Final
@@ -61,12 +61,12 @@ class Scanner(Cursor):
     """Reads one text from left to right.
 
     Args:
-        substitution: reads a command substitution, from behind its `(` to its `)`.
+        substitution: reads a command substitution, from behind its `(` to its `)`; True where it is fed.
         backquoted: reads the text between backquotes.
         dynamic: told of each place where the shell runs what nobody can see.
     """
 
-    substitution: Callable[[], None]
+    substitution: Callable[[bool], None]
     backquoted: Callable[[str], None]
     dynamic: Callable[[str, str], None]
 
@@ -107,7 +107,7 @@ class Scanner(Cursor):
             case "<" | ">":
                 self.only_bash(self.peek(2))
                 self.pos += 2
-                self.substitution()
+                self.substitution(char == ">")
                 builder.add_unknown()
             case _:
                 self._plain(char, builder, start)
@@ -212,7 +212,7 @@ class Scanner(Cursor):
             self.arithmetic(start)
         else:
             self.pos += 2
-            self.substitution()
+            self.substitution(False)
 
     def arithmetic(self, start: int) -> None:
         """From behind `((` to behind `))`. Bash evaluates the values of variables, so that they may run commands."""
@@ -307,9 +307,6 @@ _DELIMITER = re.compile(r"'[\w.-]+'|\"[\w.-]+\"|[\w.-]+(?=[ \t\n;|&<>])", re.ASC
 _READS = ("<", "<&")
 
 
-_HARMLESS_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
-
-
 _OWN_DESCRIPTORS = re.compile("[0-2]?-?")
 
 
@@ -335,6 +332,8 @@ class Redirections:
         self._sink = sink
         self._expand = expand
         self._pending: list[tuple[str, bool, bool]] = []
+        self.inputs = 0
+        """How many of them have given a command its input so far."""
 
     @property
     def pending(self) -> bool:
@@ -362,6 +361,8 @@ class Redirections:
         if self._scan.peek() and self._scan.peek() in "<>&|(":
             self._scan.fail()
         self._scan.skip_blanks()
+        feeds = operator.startswith("<") and found[0][0] in "<0"
+        self.inputs += feeds
         if operator in ("<<", "<<-"):
             self._announce(strips=operator == "<<-")
             return True
@@ -370,6 +371,7 @@ class Redirections:
         elif operator == ">" and self._scan.peek() == "!":
             self._scan.only_bash(">!")
         word = self.word()
+        self.inputs -= feeds and word.text in ("/dev/null", "-")
         if operator != "<<<":
             self._target(operator, word, self._scan.text[start : self._scan.pos])
         self._scan.skip_blanks()
@@ -386,7 +388,7 @@ class Redirections:
                 self._sink.dynamic("bash expands this target twice", source)
         if _may_be_socket(word):
             self._sink.dynamic("it can be a connection", source)
-        elif word.text not in _HARMLESS_TARGETS:
+        elif word.text not in HARMLESS_TARGETS[1:]:
             self._sink.redirect(word, source, "read" if operator in _READS else "write")
 
     def _announce(self, *, strips: bool) -> None:

@@ -62,7 +62,7 @@ class SimpleCommands:
 
     def read(self, prefix: str | None = None) -> None:
         """The command here; `prefix` is a reserved word that stands before it."""
-        start, at = self._scan.pos, self._sink.mark()
+        start, at, inputs = self._scan.pos, self._sink.mark(), self._redirections.inputs
         words: list[Word] = []
         assigned: list[tuple[str, str | None]] = []
         if prefix is not None:
@@ -90,6 +90,8 @@ class SimpleCommands:
                 if steers_programs(name, value) and not steers(name, value):
                     self._sink.dynamic(f"`{name}` is set", self._scan.text[start : self._scan.pos].rstrip())
             self._sink.command(words, self._scan.text[start : self._scan.pos].rstrip(), at=at)
+        if prefix == "coproc" or self._redirections.inputs > inputs:
+            self._sink.fed(at)
 
     def _declared(self) -> bool:
         """Whether an array is declared here."""
@@ -296,12 +298,15 @@ class Grammar:
         if self._redirections.pending:
             self.scan.fail("a here-document before a substitution")
 
-    def _substitution(self) -> None:
+    def _substitution(self, fed: bool) -> None:
         self._check_no_document()
+        at = self._sink.mark()
         self._deeper()
         self._list()
         self._close(")")
         self._depth -= 1
+        if fed:
+            self._sink.fed(at)
 
     def _deeper(self) -> None:
         self._depth += 1
@@ -351,7 +356,9 @@ class Grammar:
             else:
                 self.scan.take("|")
             self._newlines()
+            at = self._sink.mark()
             self._command()
+            self._sink.fed(at)
             self.scan.skip_blanks()
 
     def _take_reserved(self, *words: str) -> bool:
@@ -369,10 +376,14 @@ class Grammar:
 
     def _command(self) -> None:
         self.scan.skip_blanks()
+        at = self._sink.mark()
         if self._function() or not self._compound():
             return
+        inputs = self._redirections.inputs
         while self._redirections.take():
             pass
+        if self._redirections.inputs > inputs:
+            self._sink.fed(at)
         if self.scan.peek() not in ("", "\n", ";", "&", "|", ")"):
             word = self.scan.word()
             self.scan.fail(f"`{word.source}` follows a redirection")
@@ -561,6 +572,8 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
         raise UnjudgeableLineError("the command line is nested too deep") from None
     if not parts:
         raise UnjudgeableLineError("the command line holds no command")
+    if any(part.argv[-1:] == ("exec",) and "<" in part.command for part in parts):
+        Sink(parts, shell, lambda nested, its: None).fed(0)
     return parts
 
 

@@ -17,9 +17,12 @@ import msgspec
 
 from . import wrappers
 from .builtins import evaluates
+from .carrying import CARRYING, GIT_OPTIONS, Carries, carries
 from .known_programs import KNOWN
-from .words import literal, split
-from .wrappers import CARRYING, PREFIXES, UNKNOWN, Carries, Nested, Prefix, behind, carries
+from .stream_editors import AWKS, awk_files, awk_runs, sed_files
+from .words import HARMLESS_TARGETS, literal, split
+from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
+from .written_files import GIT_WRITING, WRITING, written_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +40,7 @@ _PLAIN = split("""
 """)
 
 
-_PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff --output")
+_PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff", harmless=GIT_OPTIONS)
 
 
 _WITH_UNSEEN = split("""
@@ -48,13 +51,13 @@ _WITH_UNSEEN = split("""
 
 
 _CARRYING = {
-    "push": Carries(long="--receive-pack --exec"),
-    **dict.fromkeys(("fetch", "pull", "ls-remote"), Carries(long="--upload-pack --exec")),
-    "clone": Carries(letters="uc", long="--upload-pack --config --template"),
-    "rebase": Carries(letters="x", long="--exec"),
-    "grep": Carries(letters="O", long="--open-files-in-pager"),
-    "bisect": Carries(),
-    "submodule": Carries(),
+    "push": Carries(long="--receive-pack --exec", harmless=GIT_OPTIONS),
+    **dict.fromkeys(("fetch", "pull", "ls-remote"), Carries(long="--upload-pack --exec", harmless=GIT_OPTIONS)),
+    "clone": Carries(letters="uc", long="--upload-pack --config --template", harmless=GIT_OPTIONS),
+    "rebase": Carries(letters="x", long="--exec", harmless=GIT_OPTIONS),
+    "grep": Carries(letters="O", long="--open-files-in-pager", harmless=GIT_OPTIONS),
+    "bisect": Carries(harmless=GIT_OPTIONS),
+    "submodule": Carries(harmless=GIT_OPTIONS),
 }
 
 
@@ -189,72 +192,6 @@ def _module(rest: Sequence[Word]) -> list[Nested]:
     if module.partition(".")[0] in sys.stdlib_module_names:
         return [Nested(words=tuple(rest))] if module in _MODULES else UNKNOWN
     return UNKNOWN if module.partition(".")[0] in _CODE_MODULES else [Nested(words=tuple(rest))]
-
-
-_AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
-
-
-_ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|[^/\\\n])*/[IM]*|\+[0-9]+)"
-
-
-_SED_COMMAND = re.compile(
-    rf"[ \t]*(?:{_ADDRESS}(?:[ \t]*,[ \t]*{_ADDRESS})?)?[ \t]*!?[ \t]*"
-    r"(?:\{|(?:[pdqQ=nNhHgGxDPlF}]|[qQ][ \t]*[0-9]+|[aic][ \t]*(?:\\\n"
-    r"|\\?[ \t]*(?=[^ \t\n\\]))[^\n\\]*(?=\n|\Z)|[bt:][ \t]*\w*|#[^\n]*"
-    r"|s([/|,#:@!%_])(?:\\.|(?!\1)[^\\\n])*\1(?:\\.|(?!\1)[^\\\n])*\1[gpiIM0-9]*"
-    r"|y/(?:\\.|[^/\\\n])*/(?:\\.|[^/\\\n])*/)?[ \t]*(?:[;\n]|\Z|(?=\})))",
-    re.DOTALL,
-)
-
-
-_SED_ALONE = re.compile(r"-[nErsuz]+|-i(\.\w+)?|--(quiet|silent|regexp-extended|in-place(=\.\w+)?|posix|separate)")
-
-
-def awk_runs(arguments: Sequence[Word]) -> bool:
-    """Whether awk may run something: code that is not seen, or that has the means."""
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word.text in ("-F", "-v"):
-            if not rest or not rest.pop(0).single:
-                return True
-        elif word.text is None or (word.text.startswith("-") and not re.match("-[Fv].", word.text)):
-            return True
-        elif not word.text.startswith("-"):
-            return _AWK_RUNS.search(word.text.replace("||", "")) is not None
-    return False
-
-
-def sed_runs(arguments: Sequence[Word]) -> bool:
-    """Whether sed may run something; options may stand behind its operands."""
-    scripts: list[str | None] = []
-    operands: list[str | None] = []
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word.text is None:
-            if word.could_be_option() or not (scripts or operands):
-                return True
-            operands.append(None)
-        elif word.text in ("-e", "--expression"):
-            scripts.append(rest.pop(0).text if rest else None)
-        elif word.text.startswith("-") and word.text != "-":
-            if not _SED_ALONE.fullmatch(word.text):
-                return True
-        else:
-            operands.append(word.text)
-    scripts = scripts or operands[:1]
-    return not all(script is not None and _is_plain_sed(script) for script in scripts)
-
-
-def _is_plain_sed(script: str) -> bool:
-    at = 0
-    while at < len(script):
-        found = _SED_COMMAND.match(script, at)
-        if found is None or found.end() == at:
-            return False
-        at = found.end()
-    return True
 
 
 _SHELLS = """
@@ -402,12 +339,22 @@ _VERSIONED = re.compile(r"(?:[\w.]+-linux-\w+-)?([a-z+_-]+?)-?[\d.]+|[\w.]+-linu
 
 def nested_in(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested]:
     """What a command of this name, given these words, runs besides itself."""
-    name = name.casefold().removesuffix(".exe")  # some file systems take `ENV` for `env`
-    if (nested := _listed(name, arguments, shell)) is not None:
-        return nested
-    if (versioned := _VERSIONED.fullmatch(name)) is not None:
-        nested = _listed(versioned[1] or versioned[2], arguments, shell)
+    nested = next(
+        (nested for known in _known_as(name) if (nested := _listed(known, arguments, shell)) is not None), None
+    )
     return _stranger(arguments) if nested is None else nested
+
+
+def is_stranger(name: str) -> bool:
+    """Whether nothing is known of the program of this name."""
+    return all(_listed(known, (), "bash") is None for known in _known_as(name))
+
+
+def _known_as(name: str) -> list[str]:
+    """The names under which a program may be listed: its own, and that without a version."""
+    name = name.casefold().removesuffix(".exe")  # some file systems take `ENV` for `env`
+    versioned = _VERSIONED.fullmatch(name)
+    return [name] if versioned is None else [name, versioned[1] or versioned[2]]
 
 
 def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
@@ -422,6 +369,8 @@ def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] 
         return verb
     if name in CARRYING:
         return UNKNOWN if carries(CARRYING[name], arguments) else []
+    if name in AWKS:
+        return UNKNOWN if awk_runs(arguments) else []
     if _GIT_PROGRAM.fullmatch(name):
         return [Nested(words=(literal("git"), literal(name.removeprefix("git-")), *arguments))]
     match name:
@@ -437,14 +386,26 @@ def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] 
             return git(arguments)
         case "make" | "gmake":
             return _make(arguments)
-        case "awk" | "gawk" | "mawk" | "nawk":
-            return UNKNOWN if awk_runs(arguments) else []
         case "sed" | "gsed":
-            return UNKNOWN if sed_runs(arguments) else []
+            return UNKNOWN if sed_files(arguments) is None else []
         case _:
             if name in PREFIXES:
                 return behind(PREFIXES[name], arguments)
             return [] if name in KNOWN or name in _VERBS else None
+
+
+def files_of(name: str, arguments: Sequence[Word]) -> list[Word]:
+    """The files that a command of this name, given these words, writes besides what its name says."""
+    name = name.casefold().removesuffix(".exe")
+    if name in ("sed", "gsed"):
+        return sed_files(arguments) or []
+    if name in AWKS:
+        return awk_files(arguments)
+    if name == "git":
+        words = _own_words(arguments) or []
+        writes = GIT_WRITING.get(words[0].text or "") if words else None
+        return [] if writes is None else written_files(writes, words[1:])
+    return written_files(WRITING[name], arguments) if name in WRITING else []
 
 
 _PLAIN_WORD = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
@@ -458,9 +419,18 @@ def _stranger(arguments: Sequence[Word]) -> list[Nested]:
     return [Nested(unknown="it is not a known program, so its words may be a command", among_words=plain)]
 
 
+_RUN_INPUT = ("deno", "bun")
+"""Run a file that is named behind their verb, and so their input."""
+
+
 def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     """What a program of many verbs runs; None where the verb is a plain one."""
     verbs, plain = _VERBS[name], _PLAIN_VERBS[name]
+    if (
+        any(word.text == "-" or _ON_INPUT.fullmatch(word.text or "") for word in arguments[1:2])
+        and name in _RUN_INPUT
+    ):
+        return UNKNOWN
     if not arguments or arguments[0].text in plain or arguments[0].text in ("--version", "--help", "-v", "-V", "-h"):
         return None
     text = arguments[0].text
@@ -500,7 +470,8 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
 
     `exact` is false when words of it are worked out by the shell; `argv` then shows them as written, and `unknown`
     says which they are: each may become several words, or none. `reason` says why nobody can see what is dynamic;
-    `among_words` that what it runs, if anything, is among its words.
+    `among_words` that what it runs, if anything, is among its words. A program that is not known is a `stranger`:
+    it may run what it is fed.
     """
 
     name: str
@@ -511,6 +482,7 @@ class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     direction: Literal["", "read", "write"] = ""
     among_words: bool = False
+    stranger: bool = False
 
 
 class Sink:
@@ -538,6 +510,18 @@ class Sink:
         self._simple(words, source, direct=True)
         self._parts.extend(later)
 
+    def fed(self, at: int) -> None:
+        """What was taken in since `at` gets input of the line: a program that is not known may run it."""
+        later = self._parts[at:]
+        del self._parts[at:]
+        for part in later:
+            if part.stranger and part.name != DYNAMIC:
+                self._parts.append(msgspec.structs.replace(part, stranger=False))
+                reason = f"what `{part.name}` runs is known only when it runs: it is not a known program and is fed"
+                self._parts.append(msgspec.structs.replace(part, name=DYNAMIC, exact=False, reason=reason))
+            else:
+                self._parts.append(part)
+
     def test(self, words: Sequence[Word], source: str, *, at: int) -> None:
         """A conditional, in the same place."""
         self._parts.insert(at, _part("test", source, words))
@@ -556,9 +540,13 @@ class Sink:
             self._dynamic_words(words, source, "its name is known only when it runs")
             return
         name = os.path.basename(path) or path
-        self._parts.append(_part("test" if path == "[" else name, source, words))
+        part = _part("test" if path == "[" else name, source, words)
+        self._parts.append(msgspec.structs.replace(part, stranger=is_stranger(name)))
         if "/" in path and os.path.dirname(path) not in _STANDARD_PLACES:
             self._parts.append(_part(path, source, words))
+        for file in files_of(name, words[1:]):
+            if file.text not in HARMLESS_TARGETS:
+                self.redirect(file, source, "write")
         reason = evaluates(name, words[1:], self._shell, direct=direct)
         if reason is not None:
             self._dynamic_words(words, source, reason)

@@ -57,6 +57,10 @@ class Word(msgspec.Struct, frozen=True):
         return start[:1] in ("", "-")
 
 
+HARMLESS_TARGETS = ("-", "/dev/null", "/dev/stdout", "/dev/stderr")
+"""What may be written without a file being written."""
+
+
 UNSEEN = Word("...", None, single=False)
 """The words that a program adds to a command by itself."""
 

@@ -1,10 +1,9 @@
-"""The reading of command lines against the real bash and the real dash.
+"""The reading of command lines against the real bash, the real dash and the real zsh.
 
 A way past is a line of which a shell runs a program, or gives it words, that the reading neither names nor calls
-dynamic. Each line
-is read for bash and for a shell of unknown kind; what is not refused is run by bash in the first case, and by dash
-(and one share in four by bash as `sh`) in the second. One share in twenty is run by a new shell for each line,
-the others by forks of one.
+dynamic. Each line is read for bash and for a shell of unknown kind; what is not refused is run by bash in the first
+case, and by dash and zsh (and one share in four by bash as `sh`) in the second. One share in twenty is run by a new
+shell for each line, the others by forks of one.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ SHARE = 1000
 TIMEOUT_S = 30
 _BASH = ("/bin/bash", "--norc", "--noprofile", "-c")
 _DASH = ("/bin/dash", "-c")
+ZSH = ("/usr/bin/zsh", "-f", "-c")
 _POSIX = ("/bin/bash", "--posix", "--norc", "--noprofile", "-c")
 Words: TypeAlias = tuple[str, ...]
 Read: TypeAlias = list[tuple[str, list[LinePart]]]
@@ -41,6 +41,7 @@ class Outcome(msgspec.Struct):
     generated: int = 0
     bash: int = 0
     dash: int = 0
+    zsh: int = 0
     posix: int = 0
     programs: int = 0
     hung: int = 0
@@ -58,6 +59,7 @@ def run_share(seed: int, number: int, lines: int = SHARE) -> Outcome:
         outcome.bash = comparing.compare(_BASH, _read(batch, "bash"))
         either = _read(batch, "sh")
         outcome.dash = comparing.compare(_DASH, either)
+        outcome.zsh = comparing.compare(ZSH, either) if Path(ZSH[0]).exists() else 0
         outcome.posix = comparing.compare(_POSIX, either) if number % 4 == 0 else 0
     return outcome
 
@@ -124,6 +126,7 @@ def command_lines(seed: int, number: int) -> Share:
         "lines": outcome.generated,
         "lines run by bash": outcome.bash,
         "by dash": outcome.dash,
+        "by zsh": outcome.zsh,
         "by bash as sh": outcome.posix,
         "programs started": outcome.programs,
         "lines that did not end": outcome.hung,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.fuzz.command_lines import run_share
+from tests.fuzz.command_lines import ZSH, run_share
 from tests.fuzz.shells import can_be_closed
 
 
@@ -12,9 +14,12 @@ from tests.fuzz.shells import can_be_closed
 @pytest.mark.parametrize("number", [0, 1])
 def test_real_shells_run_nothing_that_the_reading_does_not_see(number: int) -> None:
     """The same lines each time; the last result of the long run is in docs/agents/shell.md."""
+    if not Path(ZSH[0]).exists():
+        pytest.skip("needs zsh: apt-get install zsh")
     outcome = run_share(0, number, lines=250)
 
     assert (outcome.past, outcome.hung) == ([], 0)
     assert outcome.bash > 60
     assert outcome.dash > 45
+    assert outcome.zsh == outcome.dash
     assert outcome.programs > 150

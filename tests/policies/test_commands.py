@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from proctor.policies.errors import UnjudgeableLineError
 from proctor.policies.shell.parser import parse_line
+from proctor.policies.shell.programs import LinePart
 
 
 def names(line: str) -> list[str]:
     """The names of a line's parts, in their order."""
-    return [part.name for part in parse_line(line) if part.direction != "read" and not part.among_words]
+    return [part.name for part in parse_line(line) if part.direction != "read" and not of_a_stranger(part)]
+
+
+def of_a_stranger(part: LinePart) -> bool:
+    """What a program that is not known may run: its words, or what it is fed."""
+    return part.among_words or (part.stranger and part.name == "dynamic")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,9 @@ def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
 )
 def test_words_behind_a_redirection_are_the_commands(line: str, expected: list[str]) -> None:
     """As the shell takes them; a group has no words."""
-    assert [" ".join(part.argv) for part in parse_line(line) if part.name != "redirect"] == expected
+    assert [
+        " ".join(part.argv) for part in parse_line(line) if part.name != "redirect" and not of_a_stranger(part)
+    ] == expected
     with pytest.raises(UnjudgeableLineError, match="`rm` follows a redirection"):
         parse_line("{ a; } > f rm")
 
@@ -175,12 +183,44 @@ def test_a_redirection_has_its_direction() -> None:
     """A file that is read, one that is written, another descriptor; its own and the null device are none."""
     parts = parse_line("a < f > g 4<&5 6>&7 2>&1 >/dev/null 3>&-")
 
-    assert [(part.argv, part.direction) for part in parts[1:]] == [
+    assert [(part.argv, part.direction) for part in parts if part.name == "redirect"] == [
         (("f",), "read"),
         (("g",), "write"),
         (("&5",), "read"),
         (("&7",), "write"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        *((f"git {verb} --output=F", ["F"]) for verb in ("diff", "log", "show", "format-patch")),
+        ("git format-patch -o F HEAD", ["F"]),
+        ("sed -n 'w F' g", ["F"]),
+        ("sed 's/a/b/w F' g", ["F"]),
+        ("sed -i 's/a/b/' f g", ["f", "g"]),
+        ("find . -fprint F", ["F"]),
+        ("find . -fprintf F %p", ["F"]),
+        ("tee -a F G", ["F", "G"]),
+        ("sudo tee F", ["F"]),
+        ("sort -uo F a", ["F"]),
+        ("sort --output=F a", ["F"]),
+        ("curl -sSLo F x", ["F"]),
+        ("curl -O x", ["-O"]),
+        ("uniq a F", ["F"]),
+        ("dd if=a of=F", ["F"]),
+        ("awk '{print > \"F\"}' a", ["'{print > \"F\"}'"]),
+        ("tee $x", ["$x"]),
+        *((line, []) for line in ("tee", "tee /dev/null", "curl -so /dev/null x", "curl -XPOST x", "sort -k2o a")),
+        *((line, []) for line in ("git log --oneline -o", "awk '$1 > 5' a", "uniq -c a", "sed -n 1p a")),
+    ],
+)
+def test_a_file_that_a_program_is_told_to_write_is_a_part(line: str, files: list[str]) -> None:
+    """As a redirection is; the null device and the standard output are none."""
+    parts = parse_line(line)
+
+    assert [part.argv[0] for part in parts if part.direction == "write"] == files
+    assert "dynamic" not in [part.name for part in parts]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,516 @@
+"""Programs that can be given a command or code by an option: which of their words carry nothing.
+
+Understood is positive: an option that is not listed may carry something.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .words import Word
+
+
+class Carries(msgspec.Struct, frozen=True, kw_only=True):
+    """What carries a command or code.
+
+    Args:
+        letters: options of one letter, also within a cluster.
+        long: long options, also cut short.
+        cluster: whether the first word is a cluster without a dash.
+        alone: whether letters stand first behind their dash only.
+        words: a regular expression of other words.
+        harmless: a regular expression of the options that carry nothing; what it does not match may carry something.
+        interactive: whether it reads commands from its input where it is given no words.
+    """
+
+    letters: str = ""
+    long: str = ""
+    cluster: bool = False
+    alone: bool = False
+    words: str = "(?!)"
+    harmless: str = ""
+    interactive: bool = False
+
+
+def options(alone: str = "", taking: str = "", long: str = "", other: str = "") -> str:
+    """A regular expression of options.
+
+    Args:
+        alone: letters that stand alone, or in a cluster.
+        taking: letters that take the rest of their word, or the next one.
+        long: long options, as they are written in full.
+        other: a regular expression of further ones.
+    """
+    letters = (f"[{alone}]*" if alone else "") + (f"([{taking}].*)?" if taking else "")
+    return rf"-{letters}|--(no-)?({'|'.join(long.split()) or '(?!)'})(=.*)?|{other or '(?!)'}"
+
+
+GIT_OPTIONS = options(
+    alone="0-9",
+    taking="A-Za-z",
+    long="""
+    3way abbrev abbrev-commit abort add after-context aggressive ahead-behind all all-match allow-empty
+    allow-empty-message allow-unrelated-histories always amend and annotate append apply ascii-only atomic
+    author auto auto-maintenance autosquash autostash bare base batch batch-check before-context binary branch
+    branches broken cached check cherry cherry-mark cherry-pick children chmod cleanup color color-moved
+    color-moved-ws color-words column combined committer committer-date-is-author-date compact-summary conflict
+    contains contents context continue copy count cover-letter create create-reflog cumulative date date-order
+    debug decorate decorate-refs decorate-refs-exclude deepen delete deleted depth dereference describe detach
+    diff diff-algorithm diff-filter dir-diff directory dirstat dirty dissociate dry-run dst-prefix edit empty
+    error-unmatch exact-match exclude exclude-from exclude-standard exit-code expire extended-regexp ff ff-only
+    file files-with-matches files-without-match filter find-copies find-copies-harder find-object find-renames
+    first-parent fixed-strings fixup follow follow-tags force force-create force-if-includes force-rebase
+    force-with-lease fork-point format full-history full-index full-name full-tree function-context get get-all
+    get-url global graph grep grep-reflog group hard hash head heads help histogram ignore-all-space
+    ignore-blank-lines ignore-case ignore-errors ignore-missing ignore-other-worktrees ignore-space-at-eol
+    ignore-space-change ignore-submodules ignore-unmatch ignore-whitespace ignored include index init
+    initial-branch intent-to-add inter-hunk-context interactive invert-grep invert-match ipv4 ipv6 is-ancestor
+    is-inside-work-tree jobs keep keep-base keep-empty keep-index left-only left-right line-number list local
+    local-env-vars log-size long mainline match max-count max-depth max-parents merge merge-base merged merges
+    message min-parents minimal mirror mixed modified move name-only name-status name-rev not null numbered
+    numstat object-only oneline only only-matching onto or orphan origin others ours output output-directory
+    output-indicator-new overlay parents parseopt patch patch-with-stat pathspec-file-nul pathspec-from-file
+    patience perl-regexp pickaxe-all pickaxe-regex points-at porcelain pretty progress prune prune-tags
+    push-option quiet quit raw rebase rebase-merges recurse-submodules recursive ref reference reflog refresh
+    refs regexp-ignore-case reject relative remote remotes rename-empty renames repo reset-author
+    reset-author-date reset reuse-message reverse rfc root right-only scissors set-upstream set-upstream-to
+    shallow-exclude shallow-since shared short shortstat show-current show-pulls show-prefix show-stash
+    show-toplevel sign signoff simplify-by-decoration simplify-merges since single-branch skip soft sort source
+    sparse squash src-prefix stage staged start-number stat stat-count stat-width status stdin stdout strategy
+    strategy-option submodule suffix summary symbolic symbolic-full-name symref tags text theirs thin to
+    topo-order track unified unmerged unset-upstream unshallow until untracked untracked-files update
+    update-refs update-shallow abbrev-ref absolute-git-dir before after user-format verbose verify
+    verify-signatures version walk-reflogs whitespace word-diff word-diff-regex word-regexp worktree
+    ws-error-highlight zero git-dir git-common-dir is-bare-repository git-path show-cdup show-number
+    """,
+)
+"""Those of git's verbs that run nothing; letters that do are listed by their verb."""
+
+
+CARRYING = {
+    **dict.fromkeys(
+        ("tar", "gtar", "bsdtar"),
+        Carries(
+            letters="IFT",
+            long="--to-command --use-compress-program --checkpoint-action --rsh-command --rmt-command"
+            " --info-script --new-volume-script",
+            cluster=True,
+            harmless=r"-[cxtruAdvzjJafCkmpPhlOSXUWonsbgVKNGiHZ0-9]+(=?[\w./-]*)|--(create|extract|list|append|update|file|gzip"
+            r"|bzip2|xz|zstd|verbose|directory|exclude|exclude-vcs|strip-components|keep-old-files|overwrite|no-same-owner"
+            r"|wildcards|transform|warning|owner|group|mode|mtime|sort|numeric-owner|preserve-permissions|help|version)(=.*)?",
+        ),
+    ),
+    "rsync": Carries(
+        harmless=options(
+            "vqcarRbudlLkKHpEAXogDtSnWxmIzChPUNOJ046i8s",
+            "fBT",
+            """
+    archive verbose quiet recursive relative backup update inplace append dirs links copy-links safe-links
+    hard-links perms executability acls xattrs owner group devices specials times omit-dir-times sparse dry-run
+    whole-file one-file-system block-size existing ignore-existing remove-source-files delete delete-before
+    delete-during delete-after delete-excluded force max-delete max-size min-size partial partial-dir
+    prune-empty-dirs numeric-ids chown chmod timeout ignore-times size-only checksum compress compress-level
+    exclude exclude-from include include-from filter files-from from0 human-readable progress itemize-changes
+    stats info out-format log-file bwlimit list-only ipv4 ipv6 version help port mkpath link-dest copy-dest
+    compare-dest backup-dir suffix
+    """,
+        ),
+    ),
+    "sort": Carries(
+        harmless=options(
+            "bcCdfghiMmnRrsuVz",
+            "kotST",
+            """
+    ignore-leading-blanks dictionary-order ignore-case general-numeric-sort ignore-nonprinting month-sort
+    human-numeric-sort numeric-sort random-sort random-source reverse sort version-sort batch-size check debug
+    files0-from key merge output stable buffer-size field-separator temporary-directory parallel unique
+    zero-terminated help version
+    """,
+        ),
+    ),
+    "split": Carries(
+        harmless=options(
+            "dexu",
+            "abClnt0-9",
+            """
+    suffix-length additional-suffix bytes line-bytes numeric-suffixes hex-suffixes elide-empty-files lines
+    number separator unbuffered verbose help version
+    """,
+        ),
+    ),
+    "cpio": Carries(
+        harmless=options(
+            "0AaBbcdfiklLmnoOprSstuVv",
+            "CDEFHIRM",
+            """
+    create extract list pass-through format file make-directories preserve-modification-time quiet verbose
+    unconditional null dereference no-absolute-filenames help version
+    """,
+        ),
+    ),
+    "zip": Carries(
+        harmless=options(
+            "rjqvmuf0-9yXoDdFgeclAJSzUw@",
+            "xibntPsZ",
+            """
+    recurse-paths quiet junk-paths exclude include encrypt symlinks update freshen move delete out grow
+    """,
+            other="-(FF|sf|FS|ll|la|UN=.*|MM|dc|db|dg|dd)",
+        ),
+    ),
+    "man": Carries(
+        harmless=options(
+            "adfkKwWutcDi7IVh",
+            "LSspMmre",
+            """
+    all whatis apropos where path section sections locale manpath encoding ignore-case match-case regex wildcard
+    names-only local-file usage help version
+    """,
+        ),
+    ),
+    "rg": Carries(
+        harmless=options(
+            "aFHIilnNLopPqsSuUvVwxczb.0h",
+            "ABCEdegfjmMrtT",
+            """
+    after-context before-context context case-sensitive ignore-case smart-case fixed-strings files
+    files-with-matches files-without-match glob iglob hidden no-ignore ignore ignore-vcs ignore-parent
+    ignore-file column line-number no-heading heading count count-matches color colors json max-count max-depth
+    max-filesize max-columns max-columns-preview multiline multiline-dotall only-matching pcre2 pretty quiet
+    regexp replace search-zip sort sortr stats text trim type type-not type-list type-add threads unrestricted
+    vimgrep with-filename filename word-regexp line-regexp invert-match passthru null null-data follow
+    one-file-system messages mmap encoding binary crlf debug trace version help file
+    """,
+        ),
+    ),
+    **dict.fromkeys(
+        ("fd", "fdfind"),
+        Carries(
+            harmless=options(
+                "HIsiagFlLp0quhVu1",
+                "dtEeScjoC",
+                """
+    hidden ignore ignore-vcs unrestricted case-sensitive ignore-case glob regex fixed-strings absolute-path
+    list-details follow full-path print0 max-depth min-depth exact-depth exclude prune type extension size
+    changed-within changed-before owner format max-results quiet show-errors base-directory search-path
+    strip-cwd-prefix one-file-system color threads help version and ignore-file path-separator
+    """,
+            ),
+        ),
+    ),
+    "wget": Carries(
+        harmless=options(
+            "bdqvcNSHkKmpErxL46FhV",
+            "oaitOTwQUPlBADIRX",
+            """
+    version help background debug quiet verbose output-file append-output input-file force-html base tries
+    retry-connrefused output-document clobber continue show-progress timestamping server-response spider timeout
+    dns-timeout connect-timeout read-timeout wait waitretry random-wait proxy quota bind-address limit-rate user
+    password header max-redirect proxy-user proxy-password referer save-headers user-agent keep-alive cookies
+    load-cookies save-cookies post-data post-file method body-data body-file content-disposition
+    content-on-error trust-server-names check-certificate certificate private-key ca-certificate ca-directory
+    recursive level delete-after convert-links backup-converted mirror page-requisites accept reject
+    accept-regex reject-regex domains exclude-domains follow-ftp follow-tags span-hosts relative
+    include-directories exclude-directories parent directory-prefix directories host-directories
+    force-directories cut-dirs adjust-extension compression secure-protocol inet4-only inet6-only progress
+    restrict-file-names local-encoding remote-encoding hsts
+    """,
+            other="-n(v|c|d|H|p)+",
+        ),
+    ),
+    **dict.fromkeys(
+        ("nc", "ncat", "netcat"),
+        Carries(
+            harmless=options(
+                "46CDdhklNnrStUuvZzF",
+                "GgIiMmOPpqsTVWwXxo",
+                """
+    listen udp ssl verbose wait idle-timeout source source-port output append-output recv-only send-only
+    keep-open max-conns proxy help version
+    """,
+            ),
+        ),
+    ),
+    "tcpdump": Carries(
+        harmless=options("AbdDefhHIJKlLnNOpqStuUvxX#", "BcCEFGijmMQrsTVwyW", "list-interfaces number help version"),
+    ),
+    "ctags": Carries(
+        harmless=options(
+            "aeRnNuVwxB",
+            "fILho",
+            """
+    recurse exclude languages fields extras kinds-all output-format append sort totals verbose tag-relative
+    links help version quiet
+    """,
+        ),
+    ),
+    "install": Carries(
+        harmless=options(
+            "bcCdDpsTvZ",
+            "gmotS",
+            """
+    backup compare directory group mode owner preserve-timestamps strip suffix target-directory
+    no-target-directory verbose help version
+    """,
+        ),
+    ),
+    "pidstat": Carries(harmless=options("dHhIlRrstUuVvw", "CGpT", "human dec")),
+    **dict.fromkeys(
+        ("gcc", "g++", "cc", "c++", "clang", "clang++"),
+        Carries(
+            long="-wrapper -specs -fplugin -fuse-ld --specs",
+            words="@.*|--",
+            harmless=r"-[cgSEPOowsvIDULlWMix].*|-(Wall|pthread|pipe|static|shared|rdynamic|ansi|pedantic)|-[fm][\w=.+-]*"
+            r"|-std=.*|-(dumpversion|dumpmachine|print-[\w-]+)|--(version|help)",
+        ),
+    ),
+    "go": Carries(
+        long="-exec -toolexec -vettool -ldflags -extld -gccgoflags -compiler -modfile -overlay"
+        " --exec --toolexec --vettool --ldflags --gccgoflags --compiler --overlay",
+        words="tool|generate",
+        harmless=r"--?(a|n|p|race|msan|asan|v|work|x|o|tags|trimpath|mod|buildvcs|buildmode|i|u|t|d|f|m|e|json|run|count|cover"
+        r"|coverprofile|covermode|coverpkg|bench|benchmem|benchtime|short|timeout|parallel|cpu|failfast|list|shuffle|skip"
+        r"|cpuprofile|memprofile|blockprofile|vet|args|help|h|versions|all|deps|test|find|compat|go|fix|diff|s|w|r|l|c"
+        r"|cache|modcache|testcache|fuzzcache|fuzz|fuzztime|module|require|droprequire|replace|print|src|cmd|short|C)(=.*)?",
+    ),
+    "curl": Carries(
+        harmless=options(
+            "0123456789afgGiIjklLMnNOJpqRsSvV#:Z",
+            "AbcCdDeEFHhmoPQrtTuUwxXyYz",
+            """
+    anyauth append aws-sigv4 basic cacert capath cert cert-type ciphers compressed compressed-ssh
+    connect-timeout connect-to continue-at cookie cookie-jar create-dirs data data-ascii data-binary data-raw
+    data-urlencode digest disable dns-servers dump-header etag-compare etag-save expect100-timeout fail
+    fail-early fail-with-body form form-string get globoff head header help hostpubmd5 http0.9 http1.0 http1.1
+    http2 http2-prior-knowledge http3 include insecure interface ipv4 ipv6 json junk-session-cookies keepalive
+    keepalive-time key key-type limit-rate list-only location location-trusted max-filesize max-redirs max-time
+    negotiate netrc netrc-file netrc-optional next noproxy ntlm oauth2-bearer output output-dir parallel
+    parallel-immediate parallel-max pass path-as-is post301 post302 post303 progress-bar progress-meter proto
+    proto-default proto-redir proxy proxy-header proxy-user proxytunnel range rate raw referer
+    remote-header-name remote-name remote-name-all remote-time remove-on-error request request-target resolve
+    retry retry-all-errors retry-connrefused retry-delay retry-max-time show-error silent socks4 socks4a socks5
+    socks5-hostname speed-limit speed-time ssl ssl-reqd sslv2 sslv3 stderr styled-output tcp-fastopen
+    tcp-nodelay time-cond tls-max tls13-ciphers tlsv1 tlsv1.0 tlsv1.1 tlsv1.2 tlsv1.3 trace trace-ascii
+    trace-time unix-socket upload-file url url-query use-ascii user user-agent verbose version write-out buffer
+    """,
+        ),
+    ),
+    "dpkg": Carries(
+        harmless=options(
+            "ilLsScIxXePrpVCWEGOR",
+            "",
+            """
+    install list listfiles status search contents info extract configure remove purge unpack print-architecture
+    print-foreign-architectures get-selections compare-versions verify audit version help recursive fsys-tarfile
+    show field print-avail add-architecture force-all force-depends
+    """,
+        ),
+    ),
+    "gpg": Carries(harmless="--(version|help|list-keys|verify|list-secret-keys)|-k|-K"),
+    "mypy": Carries(
+        harmless=options(
+            "vVhi",
+            "mpc",
+            """
+    strict verbose version help ignore-missing-imports follow-imports show-error-codes show-error-context
+    show-column-numbers show-error-end pretty color-output error-summary python-version platform
+    disallow-untyped-defs disallow-incomplete-defs disallow-any-generics disallow-any-explicit
+    disallow-untyped-calls check-untyped-defs warn-unused-ignores warn-return-any warn-redundant-casts
+    warn-unreachable warn-unused-configs implicit-optional strict-optional strict-equality namespace-packages
+    explicit-package-bases exclude module package command cache-dir incremental sqlite-cache junit-xml
+    html-report txt-report enable-error-code disable-error-code install-types non-interactive
+    local-partial-types implicit-reexport hide-error-codes site-packages skip-cache-mtime-checks
+    allow-redefinition output
+    """,
+        ),
+    ),
+    "nm": Carries(
+        harmless=options(
+            "aABCDfghjlnopPrsSuvV",
+            "tX",
+            """
+    debug-syms print-file-name demangle dynamic extern-only line-numbers numeric-sort portability print-armap
+    print-size radix reverse-sort size-sort undefined-only defined-only format help version with-symbol-versions
+    """,
+        ),
+    ),
+    "pip": Carries(
+        harmless=options(
+            "qvUyhVIlo",
+            "rectifd",
+            """
+    quiet verbose upgrade user requirement editable constraint target index-url extra-index-url index find-links
+    pre deps force-reinstall ignore-installed break-system-packages yes cache-dir disable-pip-version-check
+    input color isolated timeout retries trusted-host require-hashes prefer-binary only-binary binary
+    upgrade-strategy dry-run report format outdated uptodate not-required exclude local path files help version
+    build-isolation use-pep517 compile warn-script-location root prefix platform python-version implementation
+    abi dest wheel-dir exclude-editable include-editable all verbose cache progress-bar require-virtualenv log
+    no-input proxy cert use-feature src hash-algorithm algorithm
+    """,
+        ),
+    ),
+    "pylint": Carries(
+        harmless=options(
+            "Evh",
+            "defjrs",
+            """
+    errors-only verbose help version disable enable fail-under fail-on exit-zero jobs recursive output-format
+    output reports score ignore ignore-patterns ignore-paths max-line-length msg-template py-version persistent
+    list-msgs confidence good-names from-stdin evaluation
+    """,
+        ),
+    ),
+    **dict.fromkeys(
+        ("pyright", "basedpyright"),
+        Carries(
+            harmless=options(
+                "hpvw",
+                "",
+                """
+    help version verbose stats outputjson level project watch skipunannotated warnings verifytypes pythonversion
+    pythonplatform threads dependencies ignoreexternal createstub
+    """,
+            ),
+        ),
+    ),
+    "clang-tidy": Carries(
+        long="--load -load --plugins -plugins",
+        harmless=r"--?(checks|fix|fix-errors|fix-notes|format-style|header-filter|line-filter|list-checks|p|quiet|system-headers"
+        r"|warnings-as-errors|use-color|version|help|dump-config|explain-config|export-fixes|extra-arg-before)(=.*)?",
+    ),
+    "cargo": Carries(
+        harmless=options(
+            "qvVhrn",
+            "jpFZ",
+            """
+    release verbose quiet version help package workspace all exclude lib bin bins example examples test tests
+    bench benches all-targets features all-features default-features target target-dir profile jobs keep-going
+    locked offline frozen color message-format fail-fast doc open document-private-items deps fix allow-dirty
+    allow-staged allow-no-vcs git branch tag rev path root force debug list no-run check edition name vcs
+    registry index token dry-run allow verify dev build optional rename invert depth prefix edges format
+    filter-platform format-version manifest-path timings precise recursive aggressive breaking limit emit
+    """,
+        ),
+    ),
+    "cmake": Carries(
+        words=r"--|-D\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND).*",
+        harmless=options(
+            "NhLAH",
+            "SBGDWTAUjtv",
+            """
+    build install target config parallel clean-first prefix preset list-presets fresh verbose version help
+    component strip log-level warn-uninitialized trace-expand debug-output open graphviz
+    """,
+            other="-Wno-.*|-LA?H?",
+        ),
+    ),
+    "npm": Carries(
+        letters="c",
+        long="--call",
+        harmless=r"-[DSgsfwyEO]|--(save|save-(dev|exact|optional|peer|prod)|global|prefix|silent|verbose|no-audit|no-fund|force"
+        r"|legacy-peer-deps|dry-run|omit|include|production|workspaces?|if-present|tag|access|json|depth|all|yes"
+        r"|prefer-offline|offline|ignore-scripts|loglevel|quiet|no-save|no-package-lock|package-lock-only|fix|audit-level"
+        r"|version|help)(=.*)?",
+    ),
+    **dict.fromkeys(
+        ("apt", "apt-get", "aptitude"),
+        Carries(
+            harmless=options(
+                "yqsdfmVubhv",
+                "ta",
+                """
+    yes assume-yes assume-no quiet simulate just-print dry-run download-only fix-broken fix-missing
+    ignore-missing show-upgraded verbose-versions build install-recommends install-suggests reinstall purge
+    auto-remove autoremove allow-unauthenticated allow-downgrades allow-remove-essential
+    allow-change-held-packages only-upgrade upgrade default-release target-release print-uris list-cleanup
+    installed upgradable all-versions manual-installed names-only full help version remove download
+    show-progress only-source host-architecture
+    """,
+            ),
+        ),
+    ),
+    **dict.fromkeys(
+        ("ack", "ag"),
+        Carries(
+            harmless=options(
+                "acfFgGHhiLlnoQqRrSsuUvwxz0-9",
+                "ABCmpW",
+                """
+    after before context count files-with-matches files-without-matches literal ignore-case smart-case
+    case-sensitive word-regexp invert-match nocolor color colour hidden ignore ignore-dir depth column numbers
+    group heading filename unrestricted all-types all-text search-zip stats silent nobreak break null help
+    version skip-vcs-ignores follow type max-count match python js cc cpp java ruby perl php go rust html css
+    """,
+            ),
+        ),
+    ),
+    **dict.fromkeys(
+        ("bat", "batcat"),
+        Carries(
+            harmless=options(
+                "pAnPfuhV",
+                "lHrm",
+                """
+    plain show-all number language highlight-line file-name diff diff-context tabs wrap color italic-text
+    decorations paging theme list-themes style line-range list-languages unbuffered help version map-syntax
+    terminal-width force-colorization
+    """,
+            ),
+        ),
+    ),
+    "ssh-keygen": Carries(harmless=options("lqvyBeiRFpcHAkQL", "btCfNPmOEYnIVzZaGMrSTWJjw")),
+    "ssh-add": Carries(harmless=options("lLdDqvkKcxXATC", "tEHh")),
+    "openssl": Carries(
+        long="-engine -provider-path -config -provider -cipher-provider -pass -passin -passout -loader",
+        words="engine",
+        interactive=True,
+        harmless=r"-(in|out|inform|outform|noout|text|subject|issuer|dates|enddate|startdate|fingerprint|serial|modulus|pubkey"
+        r"|pubin|pubout|check|new|newkey|newkeys|x509|nodes|noenc|days|subj|addext|keyout|key|keyform|req|sha1|sha224|sha256"
+        r"|sha384|sha512|md5|hex|base64|a|A|d|e|k|K|iv|salt|pbkdf2|iter|S|nosalt|aes-?\d*-?\w*|CA|CAkey|CAcreateserial"
+        r"|CAfile|CApath|set_serial|extfile|extensions|connect|servername|showcerts|starttls|tls1\w*|brief|verify\w*|sign"
+        r"|signature|binary|r|c|algorithm|pkeyopt|genparam|name|param_enc|export|inkey|certfile|nokeys|clcerts|cacerts"
+        r"|purpose|ext|nameopt|hash|subject_hash|issuer_hash|email|alias|v|help|version|digest|hmac|rand|list|commands"
+        r"|status|tlsextdebug|alpn|nbio|quiet|ign_eof|no_ign_eof|cert|des3|trustout|untrusted|trusted|partial_chain)",
+    ),
+    "ip": Carries(
+        harmless=r"-(4|6|0|s|d|o|j|p|c|r|br|brief|json|pretty|color|details|stats|statistics|oneline|resolve|family|f|h|human"
+        r"|human-readable|V|Version|a|all|t|timestamp|ts)(=.*)?|--(brief|json|color|help)",
+    ),
+}
+"""Programs that can run others by an option. An option that is not listed as harmless may be such a one."""
+
+
+def carries(options: Carries, arguments: Sequence[Word]) -> bool:
+    """Whether one of the words carries a command, or may."""
+    if options.interactive and not arguments:
+        return True
+    for n, word in enumerate(arguments):
+        is_cluster = options.cluster and n == 0
+        if word.text is None:
+            if is_cluster or word.could_be_option():
+                return True
+        elif word.text == "--" and not re.fullmatch(options.words, "--"):
+            return False
+        elif _is_carrying(options, f"-{word.text.removeprefix('-')}" if is_cluster else word.text) or (
+            options.harmless
+            and word.text.startswith("-")
+            and not re.fullmatch(options.harmless, word.text, re.DOTALL)
+        ):
+            return True
+    return False
+
+
+def _is_carrying(options: Carries, text: str) -> bool:
+    if re.fullmatch(options.words, text, re.DOTALL):
+        return True
+    name = text.partition("=")[0]
+    if len(name) > 2 and name.startswith("-") and any(long.startswith(name) for long in options.long.split()):
+        return True
+    letters = text[1:2] if options.alone else text[1:]
+    return text.startswith("-") and not text.startswith("--") and bool(set(letters) & set(options.letters))
