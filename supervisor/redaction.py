@@ -95,6 +95,22 @@ OWN = (
         "authorization", r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})", 1
     ),
     Pattern("password-in-url", r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:([^\s/\"'<>\\]+)@[\w.\[-]", 1),
+    Pattern(  # with a slash; `host:8080/path@x` has none
+        "password-in-url",
+        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:"
+        r"([^\s/\"'<>\\@]*[^\s/\"'<>\\@0-9][^\s/\"'<>\\@]*/[^\s\"'<>\\@]*|/[^\s\"'<>\\@]*)@[\w.\[-]",
+        1,
+    ),
+    Pattern(
+        "command-password",
+        r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"
+        r"([^\s\"'$\\][^\s\"'\\]*)",
+        1,
+    ),
+    Pattern("command-password", r"\bsshpass\s+-p\s*[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
+    Pattern("command-password", r"\bredis-cli\b[^\n|;&]*?\s-a\s+[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
+    Pattern("command-password", r"\bmysql(?:dump|admin)?\b[^\n|;&]*?\s-p[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
+    Pattern("command-password", r"\b(?:docker|podman)\s+login\b[^\n|;&]*?\s-p\s*[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
     Pattern(
         "named-secret", rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})", 1
     ),
@@ -104,6 +120,7 @@ OWN = (
         1,
     ),
     Pattern("named-secret", rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)", 1),
+    Pattern("named-secret", r"\"[\w.-]*(?i:passwords?|passwd|passphrase|pwd|secret)\\*\"\s*:\s*(-?[0-9][0-9.]*)", 1),
     Pattern("slack-token", r"xox[a-z](?:-[0-9A-Za-z]+){2,}|xapp-\d-[0-9A-Za-z-]{20,}"),
     Pattern("stripe-key", r"(?:[rs]k_(?:live|test)|whsec)_[0-9a-zA-Z]{16,}"),
     Pattern("huggingface-token", r"hf_[A-Za-z]{34,}"),
@@ -126,7 +143,8 @@ TRIGGERS = "|".join(
         r"(?i:aws)[^\n]*(?i:key|pwd|pw|pass|token)",
         r"eyJ[\w-]{10}|(?i:authorization\W)",
         r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
-        r"(?i:token)(?:[\"'\\=:]|[ \t])|://[^\s/]*:[^\s/]+@",
+        r"(?i:token)(?:[\"'\\=:]|[ \t])|://[^\s/]*:[^\s]+@",
+        r"curl|sshpass|redis-cli|mysql|(?:docker|podman)[^\n]*login",
         r"AccountKey=|://[^:/?#\[\]@!$&'()*+,;=\s]+:[^:/?#\[\]@!$&'()*+,;=\s]+@",
         r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}",
         r"[0-9a-z]{32}-us[0-9]|_authToken|pypi-Ag|SG\.|sq0csp|[rs]k_live_|[rs]k_test_|whsec_",
@@ -308,6 +326,14 @@ _VALUES = ("value", "Value", "val")
 """Objects that give something as a name and a value."""
 
 
+_NAMES_COUNTS = re.compile("token|cookie|authorization|credential", re.IGNORECASE)
+"""Names under which a number is a count, or a place."""
+
+
+_PROGRAMS = ("curl", "sshpass", "redis-cli", "mysql", "mysqldump", "mysqladmin", "docker", "podman")
+"""Programs that are given a password by an option whose name does not say so."""
+
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -363,30 +389,47 @@ class _Walk:
         self._detector = detector
         self._placeholder = placeholder
 
-    def of(self, value: Any, depth: int = 0, *, named: bool = False) -> Any:
-        """A value without its secrets; one that is `named` as a secret is one as a whole."""
+    def of(self, value: Any, depth: int = 0, *, named: str = "") -> Any:
+        """A value without its secrets; one that goes by a secret's name (`named`) is one as a whole."""
         if isinstance(value, str):
             return self._whole(value) if named and self._detector.may_be_named(value) else self._text(value)
-        if depth > _DEEPEST or value is None or isinstance(value, (int, float)):
+        if depth > _DEEPEST or value is None:
             return value
+        if isinstance(value, (int, float)):
+            is_secret = named and not isinstance(value, bool) and not _NAMES_COUNTS.search(named)
+            return self._whole(str(value)) if is_secret and self._detector.may_be_named(str(value)) else value
         if isinstance(value, dict):
             pair = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), "")
-            is_named = bool(pair) and names_secret(pair)
+            pair = pair if names_secret(pair) else ""
             walked = {
-                self.of(key, depth + 1): self.of(
-                    item,
-                    depth + 1,
-                    named=named or (isinstance(key, str) and (names_secret(key) or (is_named and key in _VALUES))),
-                )
+                self.of(key, depth + 1): self.of(item, depth + 1, named=named or _secret_name(key, pair))
                 for key, item in value.items()
             }
             same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))
             return value if same else walked
         if isinstance(value, (list, tuple)):
-            before = [isinstance(item, str) and names_secret(item) for item in (None, *value)]
+            before = [_secret_name(item, "") for item in (None, *value)]
             items = [self.of(item, depth + 1, named=named or at) for item, at in zip(value, before, strict=False)]
+            items = self._arguments(items)
             return value if all(map(is_, value, items)) else type(value)(items)
         return self._struct(value, depth) if isinstance(value, msgspec.Struct) else value
+
+    def _arguments(self, items: list[Any]) -> list[Any]:
+        """The words of a command, where what one of them holds depends on those before it: `-u user:password`."""
+        program = items[0].rpartition("/")[2] if items and isinstance(items[0], str) else ""
+        if program not in _PROGRAMS or not all(isinstance(item, str) for item in items):
+            return items
+        said = program
+        for n, item in enumerate(items[1:], start=1):
+            shown = self._text(f"{said} {item}")[len(said) + 1 :] if not re.search(r"\s", item) else item
+            if shown != item:
+                items[n] = shown
+            said = (
+                f"{program} {items[1] if n > 1 and items[1] == 'login' else ''} {item}"
+                if item[:1] == "-"
+                else program
+            )
+        return items
 
     def _struct(self, value: msgspec.Struct, depth: int) -> msgspec.Struct:
         changed: dict[str, Any] = {}
@@ -409,6 +452,13 @@ class _Walk:
             parts += (data[place:start], self._placeholder(kind, data[start:end]))
             place = end
         return b"".join((*parts, data[place:])).decode("utf-8", "surrogatepass") if parts else text
+
+
+def _secret_name(key: Any, pair: str) -> str:
+    """The name that says that what goes by `key` is a secret; `pair` is that of the object's name and value."""
+    if not isinstance(key, str):
+        return ""
+    return key if names_secret(key) else pair if key in _VALUES else ""
 
 
 UNREDACTED = Redactor(Redaction(off=True))
