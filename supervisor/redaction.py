@@ -110,7 +110,9 @@ OWN = (
     Pattern("command-password", r"\bsshpass\s+-p\s*[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
     Pattern("command-password", r"\bredis-cli\b[^\n|;&]*?\s-a\s+[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
     Pattern("command-password", r"\bmysql(?:dump|admin)?\b[^\n|;&]*?\s-p[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
-    Pattern("command-password", r"\b(?:docker|podman)\s+login\b[^\n|;&]*?\s-p\s*[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
+    Pattern(
+        "command-password", r"\b(?:docker|podman)[ \t]+login\b[^\n|;&]*?\s-p\s*[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1
+    ),
     Pattern(
         "named-secret", rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})", 1
     ),
@@ -419,16 +421,13 @@ class _Walk:
         program = items[0].rpartition("/")[2] if items and isinstance(items[0], str) else ""
         if program not in _PROGRAMS or not all(isinstance(item, str) for item in items):
             return items
-        said = program
+        before = program
         for n, item in enumerate(items[1:], start=1):
-            shown = self._text(f"{said} {item}")[len(said) + 1 :] if not re.search(r"\s", item) else item
+            shown = self._text(f"{before} {item}")[len(before) + 1 :] if not re.search(r"\s", item) else item
             if shown != item:
                 items[n] = shown
-            said = (
-                f"{program} {items[1] if n > 1 and items[1] == 'login' else ''} {item}"
-                if item[:1] == "-"
-                else program
-            )
+            verb = " login" if "login" in items[1 : n + 1] else ""
+            before = f"{program}{verb} {item}" if item.startswith("-") else program
         return items
 
     def _struct(self, value: msgspec.Struct, depth: int) -> msgspec.Struct:

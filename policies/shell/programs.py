@@ -340,14 +340,14 @@ _VERSIONED = re.compile(r"(?:[\w.]+-linux-\w+-)?([a-z+_-]+?)-?[\d.]+|[\w.]+-linu
 def nested_in(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested]:
     """What a command of this name, given these words, runs besides itself."""
     nested = next(
-        (nested for known in _known_as(name) if (nested := _listed(known, arguments, shell)) is not None), None
+        (nested for listed in _known_as(name) if (nested := _listed(listed, arguments, shell)) is not None), None
     )
     return _stranger(arguments) if nested is None else nested
 
 
 def is_stranger(name: str) -> bool:
     """Whether nothing is known of the program of this name."""
-    return all(_listed(known, (), "bash") is None for known in _known_as(name))
+    return all(_listed(listed, (), "bash") is None for listed in _known_as(name))
 
 
 def _known_as(name: str) -> list[str]:

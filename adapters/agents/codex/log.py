@@ -157,7 +157,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
         reader.take(line)
     ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
     reader.finish(ends)
-    about = {"model": reader.model, "workspace": _folder(found) or None}
+    about = {"model": reader.model, "workspace": _folder(found) or None, "shell": "bash"}
     yield reader.log.session(lines.name, "codex", about, complete=not ends or ends[-1] not in _STARTED)
 
 

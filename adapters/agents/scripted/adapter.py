@@ -234,6 +234,7 @@ class ScriptedAdapter(NoLaunchOptions):
             reports_cost=True,
             cancel_kills_children=True,
             tools=offered,
+            shell="bash",
             model=self.script.model,
         )
 

@@ -43,6 +43,11 @@ def test_the_recorded_calls_are_found_with_their_turns(recorded: TraceSession) -
     assert calls[0].tool_input == {"cmd": "ls", "command": "ls"}
 
 
+def test_its_command_lines_are_read_as_bash_reads_them(recorded: TraceSession) -> None:
+    """A line that the model gave to another shell is shown with it."""
+    assert recorded.metadata["shell"] == "bash"
+
+
 def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(recorded: TraceSession) -> None:
     """Exit codes decide between completed and failed and are not part of the output."""
     outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ToolOutcome)}

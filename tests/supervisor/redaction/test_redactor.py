@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +215,54 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
     plain |= {"url": "http://localhost:8080/a@b", "keyboard": "us", "text": "the password is kept elsewhere"}
     assert redactor.redact(plain) == plain
     assert Redactor(Redaction(allow=("example",))).redact({"password": "example"}) == {"password": "example"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "curl -u user:hunter2 http://x",
+            "curl -sSu 'user:hunter2' x",
+            "curl -uuser:hunter2 x",
+            "curl -U a:hunter2 x",
+        ),
+        *("curl --user=user:hunter2 x", "/usr/bin/curl --user user:hunter2 x", "curl --proxy-user a:hunter2 x"),
+        *("sshpass -p hunter2 ssh x", "docker login -u a -p hunter2", "mysql -u root -phunter2 x"),
+        *("redis-cli -h x -a hunter2",),
+    ],
+)
+def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line: str) -> None:
+    """As a line, as a list of words, and in both within an input; the words around it stay."""
+    for command in (line, shlex.split(line)):
+        shown = str(redactor.redact({"command": command}))
+
+        assert "hunter2" not in shown
+        assert "[redacted:command-password:" in shown
+        assert line.split()[0] in shown
+
+
+@pytest.mark.parametrize(
+    "line", ["curl -X POST http://h:80/x", "curl -su $U:$P x", "docker run -p 80:80 x", "mysql -p x"]
+)
+def test_a_command_without_a_password_stays(redactor: Redactor, line: str) -> None:
+    """Ports and variables are none."""
+    assert redactor.redact([line, shlex.split(line)]) == [line, shlex.split(line)]
+
+
+def test_a_number_under_the_name_of_a_password_is_one(redactor: Redactor) -> None:
+    """Not a count of tokens, nor whether there is one."""
+    redacted = redactor.redact({"password": 123456, "max_tokens": 5, "token": 7, "secret": True, "db_secret": 1.5})
+
+    assert {name: value for name, value in redacted.items() if not isinstance(value, str)} == {
+        "max_tokens": 5,
+        "token": 7,
+        "secret": True,
+    }
+    assert "123456" not in redactor.redact('{"password": 123456}')
+
+
+@pytest.mark.parametrize("password", ["p/w", "pw/x/y", "/pw", "a1/2"])
+def test_a_password_with_a_slash_in_a_url_is_found(redactor: Redactor, password: str) -> None:
+    """A path with an at sign behind a port is none."""
+    assert password not in redactor.redact(f"postgres://user:{password}@host/db")
+    assert redactor.redact("http://localhost:8080/users/@me") == "http://localhost:8080/users/@me"

@@ -34,6 +34,7 @@ def test_its_capabilities_are_declared() -> None:
     assert isinstance(adapter, Adapter)
     assert adapter.capabilities.gate == "all"
     assert adapter.capabilities.offered == ("bash", "read", "write", "extra")
+    assert adapter.capabilities.shell == "bash"
     assert ScriptedAdapter(HELLO, gated=False).capabilities.gate == "none"
     assert adapter.compile(policy).unexpressed == ("max_cost_usd", "deny bash")
 
