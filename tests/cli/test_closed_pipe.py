@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import token_of
 
 from proctor.adapters.cli.app import COMMANDS as COMMANDS_THERE_ARE
 
@@ -49,7 +50,8 @@ def closed(*arguments: str) -> tuple[int, str]:
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = subprocess.run([*PROCTOR, *arguments], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
+        command, env = [*PROCTOR, *arguments], os.environ | token_of(arguments)
+        done = subprocess.run(command, env=env, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
     finally:
         os.close(writing)
     return done.returncode, done.stderr

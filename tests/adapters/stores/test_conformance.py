@@ -1,4 +1,7 @@
-"""The shipped suite of the Store port, run against our own stores on both backends."""
+"""The shipped suite of the Store port, run against our own stores on both backends.
+
+Of the two versions of PostgreSQL, one runs on each backend.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,10 @@ class TestPostgresStore(StoreConformance):
     url: str
     schema: str
 
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        return "asyncio"
+
     @pytest.fixture(autouse=True)
     def place(self) -> Iterator[None]:
         with new_schema() as (self.url, self.schema):
@@ -66,6 +73,10 @@ class TestOldestPostgresStore(StoreConformance):
     durable = True
     url: str
     schema: str
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        return "trio"
 
     @pytest.fixture(autouse=True)
     def place(self, debians: OwnServer) -> None:
