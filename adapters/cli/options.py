@@ -317,14 +317,18 @@ def is_there(given: str | None) -> bool:
     return isinstance(named, str) or named.exists()
 
 
-def is_there_or_said(given: str | None) -> bool:
-    """The same; says where there is none although somebody named it, which may be a slip of the pen."""
+def is_there_as_named(given: str | None) -> bool:
+    """The same. Raises UsageError where there is none although somebody named it, which may be a slip of the pen."""
+    from proctor.supervisor.errors import UsageError
+
     there = is_there(given)
     if not there and (given or os.environ.get(VARIABLE)):
-        from ..kit.printable import printable_lines
-
-        print(printable_lines(f"there is no store at `{store_named(given)}`"), file=sys.stderr)
+        raise UsageError(_missing(store_named(given)))
     return there
+
+
+def _missing(path: Path | str) -> str:
+    return f"there is no store at `{path}`; `proctor store --make` makes one, `--store` names another"
 
 
 def beside(given: str | None) -> Path:
@@ -393,7 +397,7 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
     if path.is_dir():
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
     if must_exist and not path.exists():
-        raise UsageError(f"there is no store at `{path}`; `proctor store --make` makes one, `--store` names another")
+        raise UsageError(_missing(path))
     if is_ours:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

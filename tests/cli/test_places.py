@@ -41,15 +41,27 @@ def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any
 
 
 @pytest.mark.parametrize(
-    "command", [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")]
+    "command",
+    [
+        *(("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")),
+        *(("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
+    ],
 )
 def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, place: Path, command: Any) -> None:
     """It may be a slip of the pen; where nobody named one, nothing ran yet."""
-    named, unnamed = cli(*command, "--store", "rums.db"), cli(*command)
+    named = cli(*command, "--store", "rums.db")
 
-    assert (named.code, named.out) == (0, "")
-    assert named.err.startswith("there is no store at `rums.db`\n")
-    assert (unnamed.code, "there is no store" in unnamed.err) == (0, False)
+    assert (named.code, named.out) == (2, "")
+    assert named.err.startswith("error: there is no store at `rums.db`; ")
+    assert not (place / "rums.db").exists()
+
+
+@pytest.mark.parametrize("command", [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("watch",)])
+def test_where_nobody_named_a_store_nothing_ran_yet(cli: Cli, command: Any) -> None:
+    """Which is fine."""
+    answer = cli(*command)
+
+    assert (answer.code, "there is no store" in answer.err) == (0, False)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -352,3 +353,25 @@ def test_a_long_line_of_a_failure_wraps_below_its_beginning(place: Path) -> None
     assert [line for line in lines if len(line) > 80] == []
     assert {len(line) - len(line.lstrip()) for line in lines if "word" in line} == {2, 10, 14}
     assert len(call("eval", "--policy", "org.yaml", "t.jsonl").stdout.partition("rules, in")[0].splitlines()) == 12
+
+
+BIG = {"name": "big", "nets": [f"require a{n} before b{n}" for n in range(1_900)]}
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_preflight_checks_a_big_policy_ends_the_program_in_order(
+    place: Path, cli: Cli, sent: signal.Signals
+) -> None:
+    """The store is open, so the check goes on: exit code 3, one line, no run, and nothing is left to do the work."""
+    place.joinpath("big.json").write_text(json.dumps(BIG))
+    line = [*PROCTOR, "run", "--store", "s.db", "--adapter", "shell", "--policy", "big.json", "sleep 71007"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not place.joinpath("s.db").exists():
+        assert process.poll() is None
+    process.send_signal(sent)
+    out, err = process.communicate(timeout=PATIENCE_S)
+
+    assert (process.returncode, out, err) == (3, "", "interrupted\n")
+    assert cli("runs", "--store", "s.db", "--json").out == ""
+    assert cli("run", "--store", "s.db", "--adapter", "shell", "--policy", "org.yaml", "echo 1").code == 0
+    assert not any("71007" in " ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"]))

@@ -74,10 +74,10 @@ def test_everything_that_is_over_can_be_removed(cli: Cli, path: Path) -> None:
 @pytest.mark.parametrize("command", [("prune", "--older-than", "1d"), ("store",)])
 def test_no_store_is_an_empty_one(cli: Cli, place: Path, command: tuple[str, ...]) -> None:
     """It is not made."""
-    answer = cli(*command, "--store", place / "none.db")
+    answer = cli(*command)
 
     assert (answer.code, answer.out) == (0, "")
-    assert not (place / "none.db").exists()
+    assert not (place / "state" / "proctor" / "runs.db").exists()
 
 
 def test_what_is_exported_is_imported_elsewhere(cli: Cli, path: Path, place: Path) -> None:

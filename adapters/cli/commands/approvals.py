@@ -135,7 +135,7 @@ def approvals(limit: int, watch: bool, store: str | None, output: str | None, as
 
 
 def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
-    from ..options import is_there_or_said, opened
+    from ..options import is_there_as_named, opened
 
     inbox = _Inbox(as_json=as_json)
 
@@ -147,7 +147,7 @@ def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
                 await inbox.follow(opened_store, cursor)
 
     try:
-        if watch or is_there_or_said(store):
+        if watch or is_there_as_named(store):
             run_async(listed)
     except KeyboardInterrupt:
         sys.stdout.flush()

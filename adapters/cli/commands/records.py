@@ -142,11 +142,11 @@ def prune(
     from proctor.supervisor.store.maintenance import prune
 
     from ...kit.values import login_name
-    from ..options import is_there_or_said, opened
+    from ..options import is_there_as_named, opened
     from ..persons import check_outside_runs
 
     check_outside_runs("prune")
-    if not is_there_or_said(store):
+    if not is_there_as_named(store):
         note("no runs")
         return
 
@@ -186,13 +186,13 @@ def prune(
 def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
     """Say where the store is, how much it holds and how much space it takes."""
     from ...stores.store_names import shown
-    from ..options import is_there, opened, store_named
+    from ..options import is_there_as_named, opened, store_named
 
     if backup is not None:
         _copy(store, backup, as_json=as_json)
         return
     path = shown(store_named(store))
-    if not make and not is_there(store):
+    if not (make or is_there_as_named(store)):
         note(f"there is no store at `{path}`; `proctor store --make` makes one")
         return
 

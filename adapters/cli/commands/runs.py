@@ -105,14 +105,14 @@ def _found(
 ) -> tuple[list[RunInfo], bool]:
     """The runs, and whether there are more."""
     from ...operations.service import run_named
-    from ..options import is_there_or_said, opened
+    from ..options import is_there_as_named, opened
 
     async def listed() -> list[RunInfo]:
         async with opened(store, must_exist=True) as opened_store:
             than = (await run_named(opened_store, before)).run_id if before else None
             return await opened_store.runs(limit=limit + 1, session_id=session, before=than, where=where)
 
-    found = run_async(listed) if is_there_or_said(store) else []
+    found = run_async(listed) if is_there_as_named(store) else []
     return found[:limit], len(found) > limit
 
 
@@ -244,10 +244,10 @@ def _summary(info: RunInfo, count: int) -> str:
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
     """Show the latest events of all runs, in any process, grouped by run."""
     from ..live import Live
-    from ..options import is_there_or_said, opened
+    from ..options import is_there_as_named, opened
 
     live = Live(as_json=as_json, clock=True, named=run is None)
-    if not is_there_or_said(store) and not follow and not run:
+    if not (follow or run or is_there_as_named(store)):
         note("no runs")
         return
 

@@ -208,7 +208,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     from proctor.supervisor.run.recovery import whose
 
     from ...kit.process_tree import end_remains
-    from ..options import is_there_or_said, opened
+    from ..options import is_there_as_named, opened
 
     async def ended() -> tuple[list[RunInfo], list[RunInfo]]:
         async with opened(store, must_exist=True) as opened_store:
@@ -216,7 +216,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
             created = [] if age is None else await withdraw_created(opened_store, older_than=age)
         return lost, created
 
-    lost, created = run_async(ended) if is_there_or_said(store) else ([], [])
+    lost, created = run_async(ended) if is_there_as_named(store) else ([], [])
     for info in [*lost, *created]:
         if as_json:
             status = "failed" if info in lost else "cancelled"
@@ -247,13 +247,13 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
     """List the budgets that runs share: whose each is, what is used of it in this window, what is reserved for
     current runs (`+`), what is left, and when the next window starts.
     """
-    from ..options import is_there_or_said, opened
+    from ..options import is_there_as_named, opened
 
     async def listed() -> list[BudgetInfo]:
         async with opened(store, must_exist=True) as opened_store:
             return await opened_store.budgets()
 
-    all_of_them = run_async(listed) if is_there_or_said(store) else []
+    all_of_them = run_async(listed) if is_there_as_named(store) else []
     found = [b for b in all_of_them if (name or "") in b.budget and (key or "") in b.key]
     if as_json:
         for budget in found:

@@ -44,10 +44,10 @@ async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
     from ...operations.service import Folds
     from ..board import NOTHING, read_board
     from ..board_view import live_board
-    from ..options import is_there, opened
+    from ..options import is_there_as_named, opened
 
     seen = sys.stdout.isatty() and not as_json
-    if not is_there(path) and not seen:
+    if not (seen or is_there_as_named(path)):
         _show(NOTHING, as_json=as_json)
         return
     async with opened(path) as store:
