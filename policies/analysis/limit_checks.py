@@ -59,7 +59,7 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work
             yield finding(
                 "zero_limit",
                 (entry.policy, entry.name),
-                f"`{entry.name}` is 0: nothing could be done",
+                f"`{entry.kind.spelled or entry.name}` is 0: nothing could be done",
                 suggestion="give it a number above 0, or leave it out",
             )
     yield from _budgets(policy, capabilities)

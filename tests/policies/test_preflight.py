@@ -160,6 +160,12 @@ def test_a_limit_of_zero_tokens_turns_or_time_is_refused(name: str) -> None:
     assert (finding.policy, finding.rule) == ("p0", name)
 
 
+@pytest.mark.parametrize("name", ["max_duration", "max_idle"])
+def test_a_limit_of_no_time_is_named_as_it_is_written_with_a_unit(name: str) -> None:
+    """`max_idle: 0s` is no `max_idle_ms` to its author."""
+    assert the("zero_limit", found({"limits": {name: "0s"}})).message.startswith(f"`{name}` is 0")
+
+
 @pytest.mark.parametrize("name", ["max_tool_calls", "max_cost_usd"])
 def test_a_run_without_calls_and_one_that_is_free_are_policies_like_any_other(name: str) -> None:
     """A limit of zero where it can be kept."""
