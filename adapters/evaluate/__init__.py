@@ -26,6 +26,7 @@ ROOMS = (
     "diff",
     "fold",
     "policy_tests",
+    "proof_tests",
     "sanity",
     "proofs",
     "reports",

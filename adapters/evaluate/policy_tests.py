@@ -9,6 +9,7 @@ import msgspec
 from rich.text import Text
 
 from proctor.policies import CompiledPolicy, PolicyError, RunContext, compile_policy, merge_policies
+from proctor.policies.errors import read_each
 from proctor.policies.events import (
     MessageSent,
     RunCancelled,
@@ -34,6 +35,7 @@ from ..kit.client_tools import CLIENTS, tools_of
 from ..kit.printable import printable
 from ..kit.trace_lines import EventLog, TraceSession
 from .judge import call_lines, judge_session
+from .proof_tests import ExpectedProof, PreparedProof, judge_proof, prepared
 from .reports import append_call, append_field, append_gap
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from proctor.policies.values.model_base import Complaint
 
     from .judge import DecisionRecord, SessionReport
+    from .proofs import ProofRecord
 
 
 Answer: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
@@ -126,12 +129,14 @@ class PolicyTest(Record, frozen=True):
 
 class _File(Record, frozen=True):
     policies: tuple[str | dict[str, Any], ...]
-    tests: tuple[PolicyTest, ...]
+    tests: tuple[PolicyTest, ...] = ()
+    prove: tuple[ExpectedProof, ...] = ()
 
     def problems(self) -> Iterator[Complaint]:
-        for key in ("policies", "tests"):
-            if not getattr(self, key):
-                yield (key,), f"there are no {key}"
+        if not self.policies:
+            yield ("policies",), "there are no policies"
+        if not self.tests and not self.prove:
+            yield ("tests",), "there are no tests, and nothing to `prove`"
         names = [test.name for test in self.tests]
         for index, name in enumerate(names):
             if name in names[:index]:
@@ -144,6 +149,7 @@ class PolicyTests(msgspec.Struct, frozen=True):
     file: str
     compiled: CompiledPolicy
     tests: tuple[tuple[PolicyTest, RunContext], ...]
+    proofs: tuple[PreparedProof, ...] = ()
 
 
 def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
@@ -170,7 +176,17 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
     for node in nodes:
         _check_ends(node, rules, report)
     report.raise_if_any()
-    return PolicyTests(file, compiled, tuple(zip(given.tests, contexts, strict=True)))
+    proofs = read_each(lambda proof: prepared(proof, folder), given.prove)
+    return PolicyTests(file, compiled, tuple(zip(given.tests, contexts, strict=True)), tuple(proofs))
+
+
+def judge_expected_proof(tests: PolicyTests, proof: PreparedProof) -> tuple[JudgedTest, ProofRecord]:
+    """Judge one `prove` of a file; the record has the session that shows otherwise."""
+    record = judge_proof(tests.compiled.policy, proof)
+    passed = record.verdict == proof.expected
+    words = {"proved": "proved", "refuted": "a session that comes to it"}
+    found = [] if passed else [Mismatch(expected=words[proof.expected], actual=f"{record.verdict}: {record.reason}")]
+    return JudgedTest(file=tests.file, test=proof.name, passed=passed, mismatches=found), record
 
 
 def _write_out(test: MapNode, report: ProblemReport) -> None:

@@ -158,3 +158,55 @@ def test_bad_input_is_one_message(proved: Any, arguments: tuple[str, ...], words
 
     assert (answer.code, answer.out) == (2, "")
     assert words in answer.err
+
+
+PROVE = """\
+policies: [payments.yaml]
+prove:
+  - property: looser.yaml
+  - {name: two at most, property: {rules: [{type: count, tool: pay, max: 2}]}}
+  - {no_looser_than: [looser.yaml]}
+  - {reach: pay(amount=5)}
+  - {unreachable: pay, tools: [pay]}
+  - {unreachable: approve}
+"""
+
+
+def test_test_files_prove_as_well(cli: Cli, proved: Any, place: Path) -> None:
+    """Each `prove` is a test, which is called as its question where it has no name; a session shows why one fails."""
+    place.joinpath("prove.yaml").write_text(PROVE)
+    lines = cli("test", "prove.yaml", "--json").lines
+    shown = cli("test", "prove.yaml")
+
+    assert {line["test"]: line["passed"] for line in lines} == {
+        "property looser.yaml": True,
+        "two at most": False,
+        "no looser than looser.yaml": True,
+        "reach pay(amount=5)": True,
+        "unreachable pay": True,
+        "unreachable approve": False,
+    }
+    assert shown.code == 1
+    assert "FAILED unreachable approve\n" in shown.out
+    assert "   1. approve()\n" in shown.out
+    assert shown.out.endswith("4 passed, 2 failed\n")
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ("{name: nothing}", "it has one of"),
+        ("{reach: pay, unreachable: pay}", "here are 2"),
+        ("{reach: 'pay(amount=lots)'}", "a value is JSON"),
+        ("{property: missing.yaml}", "missing.yaml"),
+        ("{property: {rules: [{type: count, tool: pay, mx: 2}]}}", "mx"),
+        ("{reachable: pay}", "unknown key `reachable`"),
+    ],
+)
+def test_a_bad_prove_block_is_one_message(cli: Cli, proved: Any, place: Path, block: str, words: str) -> None:
+    """Exit code 2, with the place where it can be known."""
+    place.joinpath("bad.yaml").write_text(f"policies: [payments.yaml]\nprove:\n  - {block}\n")
+    answer = cli("test", "bad.yaml")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err

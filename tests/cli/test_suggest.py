@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import load_policies
+from proctor.policies import Before, load_policies
 
 Cli = Any
 Call = tuple[str, dict[str, Any], Any]
@@ -74,7 +74,7 @@ def test_what_was_learnt_allows_the_sessions_and_comes_with_tests_that_pass(
 def test_commands_folders_hosts_amounts_and_sources_are_generalised(cli: Cli, learnt: Any, place: Path) -> None:
     """Another file, page and order of the same kind pass; another command, folder, host, sum and source do not."""
     learnt()
-    calls = [
+    calls: list[tuple[str, dict[str, Any]]] = [
         ("bash", {"command": "git push"}),
         ("bash", {"command": "pytest && curl https://evil.example"}),
         ("read", {"path": "/etc/passwd"}),
@@ -93,7 +93,7 @@ def test_an_order_that_every_session_kept_is_a_rule(learnt: Any, place: Path) ->
     """Twelve sessions are no chance; what follows from two others is left out."""
     learnt()
     (policy,) = load_policies(place / "policy.yaml")
-    orders = [(rule.first, rule.then) for rule in policy.rules if rule.id.endswith("before-refund")]
+    orders = [(rule.first, rule.then) for rule in policy.rules if isinstance(rule, Before) and rule.then == "refund"]
 
     assert orders == [("find_order", "refund")]
     assert "find_order-before-bash" not in {rule.id for rule in policy.rules}

@@ -10,6 +10,7 @@ from types import ModuleType
 import anyio
 import pytest
 
+from proctor.adapters.cli import main
 from proctor.policies import PolicyViolationError, load_policies, merge_policies, preflight
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -65,6 +66,15 @@ def test_the_good_session_passes(example: str, runner: ModuleType) -> None:
     assert not isinstance(result, PolicyViolationError)
     assert [violation.message for violation in result.policy.violations] == []
     assert result.status == "completed"
+
+
+@pytest.mark.parametrize("example", sorted(STOPPED_BY))
+def test_what_every_session_keeps_is_proved(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The properties beside each policy, by `proctor test`."""
+    with pytest.raises(SystemExit) as ended:
+        main(["test", str(EXAMPLES / example / "policy.test.yaml")])
+
+    assert ended.value.code == 0, capsys.readouterr().out
 
 
 @pytest.mark.parametrize("example", sorted(STOPPED_BY))

@@ -284,13 +284,20 @@ def schema(as_json: bool) -> None:
 @output_option
 @json_option
 def test(files: tuple[str, ...], as_json: bool) -> int:
-    """Run the unit tests of policies: sessions given as lists of calls, with the decisions expected.
+    """Run the tests of policies: sessions given as lists of calls, with the decisions expected, and `prove` blocks.
 
     Exit code 1 when a test fails. With --json: one line per test.
     """
     from proctor.policies.errors import read_each
 
-    from ...evaluate.policy_tests import PolicyTests, failed_test, judge_test, read_policy_tests
+    from ...evaluate.policy_tests import (
+        PolicyTests,
+        failed_test,
+        judge_expected_proof,
+        judge_test,
+        read_policy_tests,
+    )
+    from ...evaluate.proofs import answer_text
     from ..options import check_standard_input, read_text
 
     def read(file: str) -> PolicyTests:
@@ -307,6 +314,14 @@ def test(files: tuple[str, ...], as_json: bool) -> int:
                 say_json(judged)
             elif not judged.passed:
                 console().print(failed_test(session, judged))
+        for proof in given.proofs:
+            judged, record = judge_expected_proof(given, proof)
+            passed, failed = passed + judged.passed, failed + (not judged.passed)
+            if as_json:
+                say_json(judged)
+            elif not judged.passed:
+                console().print(f"FAILED {printable(judged.test)}\n  file:       {printable(judged.file)}")
+                console().print(answer_text(record), end="")
     if not as_json:
         say(f"{passed} passed, {failed} failed" if failed else f"{passed} passed")
     return VIOLATED if failed else FINE
