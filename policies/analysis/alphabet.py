@@ -253,7 +253,9 @@ class Alphabet:
                 for path in paths:
                     variant = placed(variant, path, NEVER_SEEN)
                 variants.append(variant)
-        return InputClass(-next(self._numbers), name, input, wild=wild, variants=tuple(variants))
+        return InputClass(
+            -next(self._numbers), name, input, wild=wild, variants=tuple(variants), bound=self._keys(input, bound)
+        )
 
     def _keep(self, call: InputClass) -> None:
         made = msgspec.structs.replace(call, number=len(self.calls))

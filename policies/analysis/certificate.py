@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent, RuleComponent, SplitComponent
+from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent, SplitComponent
+from .session_search import ending_alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ class _Checker:
         self.property = _forgetful(product.rule)
         self.parts = [*self.stack, self.property]
         self.strict = product.strict
+        self.alike = ending_alike(self.parts, self.calls)
 
     def problems(self) -> Iterator[str]:
         """The first state must be in the set, no state be wrong, and nothing lead out."""
@@ -119,7 +121,7 @@ class _Checker:
             yield (after, flying), what
         if -1 in flying:
             slot = flying.index(-1)
-            yield (self._run(at, call, slot), _with(flying, slot, call.number)), f"{what}, running,"
+            yield (self._run(at, call, slot), _with(flying, slot, self.alike[call.number])), f"{what}, running,"
 
     def _run(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
@@ -147,12 +149,7 @@ def _size(part: Any) -> int:
 
 def _forgetful(part: Component) -> Component:
     """The component with its states, without the answers that the search was given."""
-    made: Any = copy.copy(part)
-    if isinstance(made, RuleComponent):
+    made = copy.copy(part)
+    if not isinstance(made, LimitComponent):
         made.forget()
-    elif isinstance(made, SplitComponent):
-        made.followed, made.others = copy.copy(made.followed), copy.copy(made.others)
-        made.followed.forget()
-        made.others.forget()
-    forgetful: Component = made
-    return forgetful
+    return made

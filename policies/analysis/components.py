@@ -6,7 +6,7 @@ number. A state is a representative with its own ordinal and turn, as machines l
 
 from __future__ import annotations
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -17,7 +17,7 @@ from ..monitor.program import CompiledRule, visit_of
 from ..monitor.usage import TokenMeter
 from ..rules.count import CountMachine
 from ..rules.machine import Machine
-from ..rules.per_key import Keyed
+from ..rules.per_key import Keyed, KeyedState
 from ..rules.petri_net import NetMachine
 from ..rules.precondition import PreconditionMachine
 from ..rules.provenance import ProvenanceMachine
@@ -39,8 +39,8 @@ ANY_OTHER = "any-other"
 """The value of a key that stands for all values which are not followed one by one."""
 NEVER_SEEN = "never-seen"
 """Another of them."""
-IN_FLIGHT = 2
-"""How many calls are followed at once that have started and not ended."""
+IN_FLIGHT = 1
+"""How many calls may run on while others start and end."""
 MOST_TOKENS = 12
 """How many tokens of one place are followed."""
 
@@ -49,7 +49,8 @@ class InputClass(msgspec.Struct, eq=False):
     """Calls that the rules looked at do not tell apart: a name, an example of the input, and outputs to tell apart.
 
     `number` tells it from others of its search; `wild` are the key paths whose value is ANY_OTHER. `masks` are the
-    slots that its calls meet, by rule, where no example was found (`phantom`). `fresh`: its input was never used.
+    slots that its calls meet, by rule, where no example was found (`phantom`); `bound` are the values at key paths.
+    `fresh`: its input was never used.
     """
 
     number: int
@@ -60,6 +61,7 @@ class InputClass(msgspec.Struct, eq=False):
     variants: tuple[dict[str, Any], ...] = ()
     fresh: bool = False
     phantom: bool = False
+    bound: tuple[Any, ...] = ()
     masks: dict[int, int] = {}
 
 
@@ -276,6 +278,10 @@ class RuleComponent:
         """Whether it makes a difference to it how such a call ends."""
         return bool(self.mask(call) & self.machine.outcomes)
 
+    def ends_as(self, call: InputClass) -> Hashable:
+        """What of such a call makes a difference to it when it ends; nothing that is false if nothing does."""
+        return self.mask(call) & self.machine.outcomes
+
     def watches_denial(self, call: InputClass) -> bool:
         """Whether a refused call of these makes a difference to it."""
         denials = type(_inner(self.machine)).denied is not Machine.denied
@@ -306,6 +312,7 @@ class RuleComponent:
             made = self.in_flight(call, moment, slot, variant)
             if output is None:
                 self.machine.failed(moment.state, made, mask)
+                _raise_to_zero(moment.state)
             else:
                 returned = call.outputs[output]
                 self.machine.completed(
@@ -351,6 +358,14 @@ class RuleComponent:
         """What it finds against the end of the session."""
         finding = self.machine.settle(self.moments[at].state)
         return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
+
+
+def _raise_to_zero(state: Any) -> None:
+    """Figures that went below zero, as of values that are not followed one may fail that never started."""
+    for row in state.rows.values() if isinstance(state, KeyedState) else (state,):
+        for name in ("standing", "total"):
+            if getattr(row, name, 0) < 0:
+                setattr(row, name, 0)
 
 
 def _unseen(value: Any) -> Any:
@@ -417,8 +432,9 @@ class SplitComponent:
         self.others = RuleComponent(index, rule, tools, context, _is_other)
         self.turns, self.listens = self.followed.turns, self.followed.listens
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
+        self._moves: dict[tuple[Hashable, int], int] = {}
         self.states: list[tuple[int, frozenset[int]]] = []
-        self.start = self._number(self.followed.start, frozenset([self.others.start]))
+        self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
 
     @property
     def exact(self) -> bool:
@@ -432,21 +448,34 @@ class SplitComponent:
             self.states.append(state)
         return self._numbers[state]
 
-    def _lifted(self, at: int, move: Callable[[RuleComponent, int, int], int], variants: int) -> int:
-        followed, others = self.states[at]
-        reached = {move(self.others, other, n) for other in others for n in range(variants)}
-        return self._number(move(self.followed, followed, 0), frozenset(reached))
+    def _lifted(self, key: Hashable, at: int, move: Callable[[RuleComponent, int, int], int], variants: int) -> int:
+        """The state after a move, which each part makes; of the others in as many ways as there are variants."""
+        found = self._moves.get((key, at))
+        if found is None:
+            followed, others = self.states[at]
+            reached = {move(self.others, other, n) for other in others for n in range(variants)}
+            found = self._moves[key, at] = self._number(move(self.followed, followed, 0), frozenset(reached))
+        return found
 
     def mask(self, call: InputClass) -> int:
         """The slots of the rule that its calls meet."""
         return self.followed.mask(call)
+
+    def forget(self) -> None:
+        """Ask the machine again for everything; states that are numbered keep their numbers."""
+        self._moves, self._numbers, self.states = {}, dict(self._numbers), list(self.states)
+        self.followed, self.others = copy(self.followed), copy(self.others)
+        self.followed.forget()
+        self.others.forget()
 
     def _of_other(self, call: InputClass) -> bool:
         return not self._paths.isdisjoint(call.wild)
 
     def requested(self, at: int, call: InputClass) -> int:
         """A call was requested."""
-        return self._lifted(at, lambda part, n, v: part.requested(n, call, v), 1 + len(call.variants))
+        return self._lifted(
+            ("requested", call.number), at, lambda part, n, v: part.requested(n, call, v), 1 + len(call.variants)
+        )
 
     def level(self, at: int, call: InputClass) -> int:
         """What it finds against a requested call; for a value that is not followed the least that it may find."""
@@ -468,23 +497,37 @@ class SplitComponent:
             }
             led = {self.others.started(other, call, slot, 0) for other in others}
             return self._number(self.followed.started(followed, call, slot, 0), frozenset(left | led))
-        return self._lifted(at, lambda part, n, v: part.started(n, call, slot, v), 1 + len(call.variants))
+        return self._lifted(
+            ("started", call.number, slot),
+            at,
+            lambda part, n, v: part.started(n, call, slot, v),
+            1 + len(call.variants),
+        )
 
     def denied(self, at: int, call: InputClass) -> int:
         """A requested call was refused."""
-        return self._lifted(at, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants))
+        return self._lifted(
+            ("denied", call.number), at, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants)
+        )
 
     def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> int:
         """A call completed with one of its outputs, or failed."""
         inputs = 1 + len(call.variants)
         returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
         return self._lifted(
-            at, lambda part, n, v: part.ended(n, call, slot, output, v % inputs, v >= inputs), inputs * returns
+            ("ended", call.number, slot, output),
+            at,
+            lambda part, n, v: part.ended(n, call, slot, output, v % inputs, v >= inputs),
+            inputs * returns,
         )
 
     def watches_end(self, call: InputClass) -> bool:
         """Whether it makes a difference to it how such a call ends."""
         return self.followed.watches_end(call)
+
+    def ends_as(self, call: InputClass) -> Hashable:
+        """What of such a call makes a difference to it when it ends."""
+        return (self.followed.mask(call), call.bound) if self.watches_end(call) else 0
 
     def watches_denial(self, call: InputClass) -> bool:
         """Whether a refused call of these makes a difference to it."""
@@ -492,12 +535,12 @@ class SplitComponent:
 
     def turned(self, at: int) -> tuple[int, int]:
         """The next turn began."""
-        return NOTHING, self._lifted(at, lambda part, n, v: part.turned(n)[1], 1)
+        return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)
 
     def wrote(self, at: int, text: str) -> int:
         """A user wrote a message."""
         texts = (text, _unseen(text)) if ANY_OTHER in text else (text,)
-        return self._lifted(at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
+        return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
 
     def resumed(self, at: int) -> int:
         """The session goes on in another run."""
@@ -551,6 +594,10 @@ class LimitComponent:
     def watches_end(self, call: InputClass) -> bool:
         """No."""
         return False
+
+    def ends_as(self, call: InputClass) -> Hashable:
+        """Nothing."""
+        return 0
 
     def watches_denial(self, call: InputClass) -> bool:
         """No."""

@@ -153,7 +153,7 @@ class Asking(NamedTuple):
             setting = Setting(mine, other.program, context, self.tools, self.work, strict)
             for id, each in _rules_of(setting, other):
                 deepest = None if refuted is None else refuted[0].length - 1
-                if deepest is not None and deepest < 1:
+                if deepest is not None and deepest < 0:
                     break
                 got = implied(setting, each, deepest)
                 found.append(got)

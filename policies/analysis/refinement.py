@@ -7,7 +7,10 @@ through. If not, a rule that refused it joins the search. A proof with some rule
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
@@ -16,10 +19,10 @@ from .alphabet import Alphabet, PlayedRule
 from .certificate import ProofCertificate
 from .components import IN_FLIGHT, LEVELS, LimitComponent
 from .replaying import Replayed, replay, replay_amount
-from .session_search import SessionProduct, explore
+from .session_search import SessionProduct, ending_alike, explore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..events.run_context import RunContext, Tool
     from ..monitor.program import Program
@@ -93,10 +96,27 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     return Implication("unknown", f"`{limit.name}` against other limits of tokens, cost or time")
 
 
+def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
+    """The first rule or limit of the stack that says the same, which the search begins with."""
+    if isinstance(rule, LimitEntry):
+        yield from ((e.name, e) for e in stack.limits if e.name == rule.name)
+        return
+    wanted = _sentence(rule)
+    same = ((id, each) for id, each in stack.rules.items() if not each.unsupported and _sentence(each) == wanted)
+    yield from itertools.islice(same, 1)
+
+
+def _sentence(rule: PlayedRule) -> bytes:
+    """What a rule says, whatever it is called and whatever comes of a violation."""
+    silent = {"id", "action", "reason", "tell_model", "description", "when", "unpreventable"}
+    written = msgspec.to_builtins(rule.clause.record)
+    return msgspec.json.encode({k: v for k, v in written.items() if k not in silent}, order="deterministic")
+
+
 class _Refinement:
     def __init__(self, setting: Setting, rule: PlayedRule | LimitEntry, followed: int, deepest: int | None) -> None:
         self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
-        self.included: dict[str, PlayedRule | LimitEntry] = {}
+        self.included: dict[str, PlayedRule | LimitEntry] = dict(_alike(setting.stack, rule))
         self.classes = self.states = self.depth = 0
 
     def run(self) -> Implication:
@@ -135,7 +155,9 @@ class _Refinement:
         stack = [component(rule, asked_of=True) for rule in self.included.values()]
         property = component(self.rule, asked_of=False)
         alphabet = Alphabet(played, parts, table, setting.given, context, self.followed, setting.work)
-        return SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.strict), alphabet
+        alike = ending_alike([*stack, property], alphabet.calls)
+        made = SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.strict, alike=alike)
+        return made, alphabet
 
     def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored) -> Implication:
         """Every state was seen, and none breaks the rule."""

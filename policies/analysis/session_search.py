@@ -43,6 +43,7 @@ class SessionProduct(NamedTuple):
 
     `strict`: what the property only warns of breaks it too, as does all that it finds and no person agreed to;
     otherwise what it finds must be stricter than the stack's answer. `phantoms`: also calls without an example.
+    `alike` has for each call the first that ends as it does, which stands for it while it is in flight.
     """
 
     stack: Sequence[Component]
@@ -51,6 +52,7 @@ class SessionProduct(NamedTuple):
     texts: Sequence[str]
     strict: bool
     phantoms: bool = True
+    alike: Sequence[int] = ()
 
     @property
     def parts(self) -> tuple[Component, ...]:
@@ -111,7 +113,7 @@ class SessionProduct(NamedTuple):
             ran = self._started(at, call, free)
             yield (
                 SessionStep("call", call, level, RUNNING, free),
-                (ran, (*flying[:free], call.number, *flying[free + 1 :])),
+                (ran, (*flying[:free], self.alike[call.number], *flying[free + 1 :])),
             )
 
     def _started(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
@@ -197,3 +199,9 @@ def _path(parents: dict[State, tuple[State, SessionStep]], state: State) -> list
         state, step = parents[state]
         path.append(step)
     return path[::-1]
+
+
+def ending_alike(parts: Sequence[Component], calls: Sequence[InputClass]) -> list[int]:
+    """For each call the number of the first whose end makes no other difference."""
+    first: dict[object, int] = {}
+    return [first.setdefault((tuple(part.ends_as(c) for part in parts), str(c.outputs)), c.number) for c in calls]
