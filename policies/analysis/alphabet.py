@@ -122,11 +122,13 @@ class Alphabet:
         context: RunContext,
         followed: int,
         work: Work,
+        *,
+        others: bool,
     ) -> None:
         self._played, self._parts, self._table, self._context, self._work = played, parts, table, context, work
         self._numbers = itertools.count(2)
         self._leaf_tests: dict[str, list[Any]] = {}
-        self.values: tuple[Any, ...] = (*(f"id-{n + 1}" for n in range(followed)), ANY_OTHER)
+        self.values: tuple[Any, ...] = (*(f"id-{n + 1}" for n in range(followed)), *((ANY_OTHER,) if others else ()))
         self.calls: list[InputClass] = []
         self.gaps: list[str] = []
         for name in self._names(given):
@@ -192,7 +194,7 @@ class Alphabet:
             inputs += [d for path, values in choices.items() for d in documents({path: values}, MOST_INPUTS)[0]]
         loops = any(isinstance(each.clause.record, Loop) for each in self._played)
         found: dict[Any, InputClass] = {}
-        for input in inputs:
+        for input in sorted(inputs, key=lambda each: (len(each), len(str(each)))):
             self._work.spend(len(self._parts))
             call = self._made(name, input if isinstance(input, dict) else {}, bound)
             key = (tuple(part.mask(call) for part in self._parts), self._keys(call.input, bound))

@@ -159,6 +159,7 @@ class Asking(NamedTuple):
                 found.append(got)
                 if got.verdict == "refuted":
                     refuted = (got, id)
+            found += _budgets(setting)
         return _answered(found, refuted, self.stack.name, property.name, words, strict)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
@@ -201,6 +202,17 @@ def _looks_at_places(clauses: Iterable[Clause]) -> bool:
 
 def _may_be_context(path: str, value: Any) -> bool:
     return value is MISSING or isinstance(value, str | int | float | list) or value is None
+
+
+def _budgets(setting: Setting) -> Iterator[Implication]:
+    """What cannot be known: a budget that other runs use up, unless the stack has it too."""
+    mine = setting.stack.program.budgets.entries
+    for entry in setting.property.budgets.entries:
+        same = any(
+            e.budget == entry.budget and e.id == entry.id and LEVELS[e.action] >= LEVELS[entry.action] for e in mine
+        )
+        if not same and (setting.strict or LEVELS[entry.action] > WARN):
+            yield Implication("unknown", f"budget `{entry.id}`: what is left of it depends on other runs")
 
 
 def _rules_of(setting: Setting, property: Side) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:

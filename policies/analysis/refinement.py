@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from .components import Component
     from .session_search import Explored
 
-FOLLOWED = 3
-"""How many values of a key are followed one by one at most."""
+FOLLOWED = 2
+"""How many values of a key are followed one by one at most, beside all others together."""
+MOST_FOLLOWED = 4
+"""How many where there are no others: then a session may be found, and nothing is proved."""
 COUNTED_LIMITS = ("max_tool_calls", "max_turns")
 
 
@@ -76,11 +78,23 @@ class Setting(NamedTuple):
 def implied(setting: Setting, rule: PlayedRule | LimitEntry, deepest: int | None = None) -> Implication:
     """Whether every session that the stack lets through keeps one rule."""
     if isinstance(rule, PlayedRule) and rule.unsupported:
+        if same := _same(setting.stack, rule):
+            return Implication("proved", "", by=(same,))
         return Implication("unknown", f"rule `{rule.clause.id}`: {rule.unsupported}")
     if isinstance(rule, LimitEntry) and rule.name not in COUNTED_LIMITS:
         return _implied_amount(setting, rule)
     paths = rule.bound_paths if isinstance(rule, PlayedRule) else frozenset()
     return _Refinement(setting, rule, max(1, len(paths)), deepest).run()
+
+
+def _same(stack: Side, rule: PlayedRule) -> str:
+    """The rule of the stack that is this one, at least as strict; "" if there is none."""
+    for id, each in stack.rules.items():
+        as_strict = LEVELS[each.rule.action] >= LEVELS[rule.rule.action]
+        names = each.clause.scope.same_names(rule.clause.scope) and each.virtual_tools == rule.virtual_tools
+        if as_strict and names and each.clause.record == rule.clause.record:
+            return id
+    return ""
 
 
 def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
@@ -117,6 +131,7 @@ class _Refinement:
     def __init__(self, setting: Setting, rule: PlayedRule | LimitEntry, followed: int, deepest: int | None) -> None:
         self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
         self.included: dict[str, PlayedRule | LimitEntry] = dict(_alike(setting.stack, rule))
+        self.others = True
         self.classes = self.states = self.depth = 0
 
     def run(self) -> Implication:
@@ -154,15 +169,22 @@ class _Refinement:
 
         stack = [component(rule, asked_of=True) for rule in self.included.values()]
         property = component(self.rule, asked_of=False)
-        alphabet = Alphabet(played, parts, table, setting.given, context, self.followed, setting.work)
+        alphabet = Alphabet(
+            played, parts, table, setting.given, context, self.followed, setting.work, others=self.others
+        )
         alike = ending_alike([*stack, property], alphabet.calls)
         made = SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.strict, alike=alike)
         return made, alphabet
 
-    def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored) -> Implication:
-        """Every state was seen, and none breaks the rule."""
+    def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored) -> Implication | None:
+        """Every state was seen, and none breaks the rule; None where another search is worth it."""
         if self.deepest is not None:
             return self._answer("bounded", "no shorter session breaks it")
+        if not self.others:
+            if self.followed < MOST_FOLLOWED:
+                self.followed += 1
+                return None
+            return self._answer("unknown", "more than a few values of a key at once would have to be followed")
         if alphabet.gaps:
             return self._answer(
                 "unknown", f"no session was found, but not all inputs were looked at: {alphabet.gaps[0]}"
@@ -211,10 +233,18 @@ class _Refinement:
                 return self._answer("unknown", f"rule `{id}` of the stack: {rule.unsupported}")
             self.included[id] = rule
             return None
-        if self.followed < FOLLOWED:
+        if self.followed < (FOLLOWED if self.others else MOST_FOLLOWED):
             self.followed += 1
             return None
+        if self.others and self._binds():
+            self.others, self.followed = False, 2
+            return None
         return self._answer("unknown", "replay: the session that the search found does not get through the stack")
+
+    def _binds(self) -> bool:
+        """Whether some rule looks at the values of keys."""
+        rules = (self.rule, *self.included.values())
+        return any(isinstance(each, PlayedRule) and bool(each.bound_paths) for each in rules)
 
     def _answer(self, verdict: str, reason: str, **more: Any) -> Implication:
         bounded = [f"calls in flight at once: {IN_FLIGHT}", "every call belongs to the turn going on"]

@@ -168,6 +168,10 @@ class NameScope:
         items = [item for s in selectors for item in (s if isinstance(s, tuple | list) else (s,))]
         return tuple(name for item in items for name in self.expand(item if isinstance(item, str) else item.tool))
 
+    def same_names(self, other: NameScope) -> bool:
+        """Whether aliases stand for the same tools in both."""
+        return self._aliases == other._aliases
+
     def circle(self) -> tuple[str, ...]:
         """Aliases that stand for one another, in a circle; empty if there is none. One may stand for its own name."""
         folded = {alias: map(str.casefold, tools) for alias, tools in self._aliases.items()}

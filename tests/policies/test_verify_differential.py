@@ -24,7 +24,7 @@ from proctor.policies import events as ev
 from proctor.policies.analysis.certificate import check
 
 LONG = int(os.environ.get("PROCTOR_LONG", "0"))
-PAIRS, DEPTH = (LONG, 3) if LONG else (40, 2)
+PAIRS, DEPTH = (LONG, 3) if LONG else (16, 2)
 TOOLS = ("a", "b", "c")
 INPUTS: tuple[dict[str, Any], ...] = ({}, {"id": "id-1", "n": 5}, {"id": "u", "n": 50})
 OUTPUTS: tuple[Any, ...] = ("done", {"ok": True, "id": "id-1"})
@@ -45,7 +45,11 @@ def tool(rng: random.Random) -> Any:
 
 def rule(rng: random.Random) -> dict[str, Any]:
     """A rule of any family that is decided by calls, turns and messages."""
-    t, key = lambda: tool(rng), {"key": "$.id"} if rng.random() < 0.25 else {}
+
+    def t() -> Any:
+        return tool(rng)
+
+    key: dict[str, Any] = {"key": "$.id"} if rng.random() < 0.25 else {}
     most = rng.randint(0, 2)
     families: list[Any] = [
         lambda: {
@@ -277,8 +281,8 @@ def compared(seed: int) -> str:
     return answer.verdict
 
 
-@pytest.mark.parametrize("seeds", [range(n, min(n + 20, PAIRS)) for n in range(0, PAIRS, 20)], ids=str)
+@pytest.mark.parametrize("seeds", [range(n, min(n + 8, PAIRS)) for n in range(0, PAIRS, 8)], ids=str)
 def test_random_pairs_are_answered_as_brute_force_answers_them(seeds: range) -> None:
     """Nothing proved has a short session against it, nothing refuted a shorter one."""
-    verdicts = [compared(seed) for seed in seeds]
-    assert verdicts.count("unknown") <= max(2, len(verdicts) // 10)
+    answers = [compared(seed) for seed in seeds]
+    assert answers.count("unknown") <= max(2, len(answers) // 10)

@@ -1,0 +1,236 @@
+"""Questions about whole sessions: each kind, both verdicts, over the rule families; and what is not known."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.policies import (
+    Check,
+    Policy,
+    Proved,
+    Refuted,
+    RunContext,
+    Unknown,
+    load_policies,
+    merge_policies,
+    parse_policies,
+    verify,
+)
+from proctor.policies.analysis.certificate import check
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def policy(*rules: dict[str, Any], **more: Any) -> Policy:
+    """A policy that denies what its rules refuse."""
+    [made] = parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules), **more})
+    return made
+
+
+def deny(**where: Any) -> dict[str, Any]:
+    """A tool rule that denies payments with such an amount."""
+    return {"deny": [{"tool": "pay", "where": [{"path": "$.amount", **where}]}]}
+
+
+TESTED = {"type": "before", "first": "test", "then": "push"}
+STARTED = {**TESTED, "first_must": "started"}
+BY_ID = {**TESTED, "key": "$.id"}
+COUNT = {"type": "count", "tool": "push", "max": 2}
+CASES: list[tuple[Policy, Policy, int | None]] = [
+    (policy(TESTED), policy(TESTED), None),
+    (policy(TESTED), policy(STARTED), None),
+    (policy(STARTED), policy(TESTED), 2),
+    (policy(), policy(TESTED), 1),
+    (policy(BY_ID), policy(TESTED), None),
+    (policy(TESTED), policy(BY_ID), 2),
+    (policy(COUNT), policy({**COUNT, "max": 3}), None),
+    (policy({**COUNT, "max": 3}), policy(COUNT), 3),
+    (policy({**COUNT, "tool": "p*"}), policy(COUNT), None),
+    (policy({**COUNT, "max": 1, "key": "$.id"}), policy({**COUNT, "max": 3}), 4),
+    (policy({**COUNT, "within_turns": 1}), policy({"type": "max_parallel", "tool": "push", "max": 2}), None),
+    (policy({"type": "max_parallel", "tool": "push", "max": 2}), policy(COUNT), 3),
+    (
+        policy({"type": "never_after", "trigger": "a", "forbidden": "b"}),
+        policy({"type": "forbids_after", "tool": "a", "tools": ["b"]}),
+        None,
+    ),
+    (
+        policy({"type": "forbids_after", "tool": "a", "tools": ["b"]}),
+        policy({"type": "never_after", "trigger": "a", "forbidden": "b"}),
+        2,
+    ),
+    (policy({"type": "immediately_before", "first": "test", "then": "push"}), policy(STARTED), None),
+    (policy(STARTED), policy({"type": "immediately_before", "first": "test", "then": "push"}), 3),
+    (
+        policy({"type": "forbidden_sequence", "sequence": ["a", "b"], "adjacency": "any"}),
+        policy({"type": "forbidden_sequence", "sequence": ["a", "b"]}),
+        None,
+    ),
+    (
+        policy({"type": "forbidden_sequence", "sequence": ["a", "b"]}),
+        policy({"type": "forbidden_sequence", "sequence": ["a", "b"], "adjacency": "any"}),
+        3,
+    ),
+    (policy({"type": "require", "tool": "audit"}), policy({"type": "count", "tool": "audit", "min": 1}), None),
+    (policy(), policy({"type": "require", "tool": "audit"}), 0),
+    (
+        policy({"type": "after", "trigger": "a", "then": "b"}),
+        policy({"type": "after", "trigger": "a", "then": "b", "within": 2}),
+        None,
+    ),
+    (policy({"type": "circuit_breaker", "total": 1}), policy({"type": "circuit_breaker", "total": 2}), None),
+    (
+        policy({"type": "loop", "window": 3, "threshold": 2}),
+        policy({"type": "loop", "window": 2, "threshold": 2}),
+        None,
+    ),
+    (policy({"type": "loop", "window": 2, "threshold": 2}), policy({"type": "loop", "window": 3, "threshold": 2}), 3),
+    (policy(nets=["require backup before delete"]), policy({**TESTED, "first": "backup", "then": "delete"}), None),
+    (policy(nets=["limit push to 2 per session"]), policy(COUNT), None),
+    (policy(limits={"max_tool_calls": {"max": 2, "scope": "session"}}), policy(COUNT), None),
+    (policy(limits={"max_tool_calls": 2}), policy(COUNT), 3),
+    (policy(tool_rules=[deny(gt=100)]), policy(tool_rules=[deny(gt=200)]), None),
+    (policy(tool_rules=[deny(gt=200)]), policy(tool_rules=[deny(gt=100)]), 1),
+    (policy({**TESTED, "first": "human-approval"}), policy({**TESTED, "first": "human-approval"}), None),
+    (
+        policy({"type": "precondition", "tool": "push", "requires": [{"prior": "test", "same": [{"path": "$.id"}]}]}),
+        policy(TESTED),
+        None,
+    ),
+    (
+        policy({"type": "precondition", "tool": "push", "requires": [{"user_said": "go"}]}),
+        policy({"type": "precondition", "tool": "push", "requires": [{"user_said": "go", "in": "latest"}]}),
+        1,
+    ),
+    (
+        policy({"type": "provenance", "tool": "push", "path": "$.id", "from": ["user_message"]}),
+        policy(
+            {
+                "type": "provenance",
+                "tool": "push",
+                "path": "$.id",
+                "from": ["user_message", {"tool": "t", "path": "$"}],
+            }
+        ),
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("stack", "other", "length"), CASES, ids=range(len(CASES)))
+@pytest.mark.parametrize("question", ["keeps", "no_looser_than"])
+def test_a_rule_is_implied_or_the_shortest_session_shows_that_it_is_not(
+    stack: Policy, other: Policy, length: int | None, question: str
+) -> None:
+    """Every proof's certificate holds; every session has as many calls as it takes."""
+    arguments: dict[str, Any] = {question: other}
+    answer = verify(stack, **arguments)
+    if length is None:
+        assert isinstance(answer, Proved), answer.reason
+        assert answer.session == []
+        assert [check(certificate) for certificate in answer.certificates] == [[] for _ in answer.certificates]
+        assert answer.explored["states"] >= 1
+    else:
+        assert isinstance(answer, Refuted), answer.reason
+        assert len(answer.session) == length
+        assert all({"tool", "input", "decision", "outcome"} <= step.keys() for step in answer.session)
+
+
+def test_two_stacks_are_the_same_or_one_answers_otherwise() -> None:
+    """The answer names the stack that lets more through."""
+    same = verify(policy(COUNT), same_as=policy({"type": "max_calls", "tool": "push", "max": 2}))
+    assert isinstance(same, Proved)
+    other = verify(policy(tool_rules=[deny(gt=100)]), same_as=[policy(tool_rules=[deny(gte=100)])])
+    assert isinstance(other, Refuted)
+    assert other.session[0]["input"] == {"amount": 100}
+
+
+def test_a_call_can_be_reached_or_never() -> None:
+    """A session to it, or a proof; an approval may be given."""
+    asks = policy({**TESTED, "first": "human-approval"})
+    reached = verify(asks, reach="push")
+    assert isinstance(reached, Refuted)
+    assert reached.session[-1]["decision"] == "request_approval"
+    assert isinstance(verify(policy(TESTED, tool_rules=[{"deny": ["test"]}]), reach="push"), Proved)
+    main = {"tool": "push", "where": [{"path": "$.branch", "equals": "main"}]}
+    found = verify(policy(TESTED), reach=main)
+    assert [step["tool"] for step in found.session] == ["test", "push"]
+    assert isinstance(verify(policy(TESTED), reach="push", tools=["push"]), Proved)
+
+
+def test_limits_of_tokens_are_compared_and_exceeded() -> None:
+    """A run may use any amount."""
+    small, large = policy(limits={"max_total_tokens": 50}), policy(limits={"max_total_tokens": 100})
+    assert isinstance(verify(small, no_looser_than=large), Proved)
+    assert isinstance(verify(large, no_looser_than=small), Refuted)
+
+
+def test_every_context_is_looked_at_unless_one_is_given() -> None:
+    """A rule that holds for some runs only does not hold for all."""
+    some = policy({**COUNT, "when": [{"path": "$.tenant", "equals": "acme"}]})
+    assert isinstance(verify(some, keeps=policy(COUNT)), Refuted)
+    assert isinstance(verify(some, keeps=policy(COUNT), context=RunContext(tenant="acme")), Proved)
+
+
+def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
+    """Python checks and conditions on earlier outputs, unless the stack has the very same rule."""
+    checks = Policy(name="p", on_violation="deny", rules=[Check(check=bool)])
+    answer = verify(policy(), keeps=checks)
+    assert isinstance(answer, Unknown)
+    assert "Python" in answer.reason
+    assert isinstance(verify(checks, keeps=checks), Proved)
+    where = [{"path": "$.to", "not_in": {"output_of": ["users"], "path": "$.id"}}]
+    listed = policy(tool_rules=[{"deny": [{"tool": "mail", "where": where}]}])
+    assert isinstance(verify(policy(), keeps=listed), Unknown)
+    assert isinstance(verify(listed, keeps=listed), Proved)
+    budget = policy(budgets=[{"name": "b", "max_cost_usd": 5}])
+    assert isinstance(verify(policy(), no_looser_than=budget), Unknown)
+    assert isinstance(verify(budget, no_looser_than=budget), Proved)
+    stopped = verify(policy(COUNT), keeps=policy(COUNT), steps=1)
+    assert isinstance(stopped, Unknown)
+    assert isinstance(verify(policy(COUNT), keeps=policy(COUNT), should_stop=lambda: True, steps=1), Unknown)
+
+
+def test_exactly_one_question_a_call() -> None:
+    """None, two, and arguments of another type are errors that say so."""
+    wrong: list[dict[str, Any]] = [{}, {"keeps": policy(), "reach": "a"}, {"reach": 7}, {"keeps": "p.yaml"}]
+    for arguments in [*wrong, {"reach": "a", "tools": []}]:
+        with pytest.raises(ValueError, match=r"question|expected"):
+            verify(policy(), **arguments)
+
+
+def test_a_certificate_that_was_tampered_with_is_caught() -> None:
+    """A state fewer, a class of calls fewer in its numbering, another rule of the stack."""
+    [certificate] = verify(policy(TESTED), keeps=policy(TESTED)).certificates
+    assert check(certificate) == []
+    for state in certificate.states:
+        assert check(certificate._replace(states=certificate.states - {state})), state
+    product = certificate.product
+    assert check(certificate._replace(product=product._replace(calls=product.calls[1:])))
+    assert check(certificate._replace(product=product._replace(stack=product.stack[:0])))
+
+
+@pytest.mark.parametrize("name", ["coding_agent", "deployment", "patient_data", "payments"])
+def test_a_dropped_rule_of_an_example_is_noticed(name: str) -> None:
+    """Each policy is as strict as itself; without one of its rules it is looser, or provably the same."""
+    whole = merge_policies(load_policies(EXAMPLES / name / "policy.yaml"))
+    assert isinstance(verify(whole, same_as=whole), Proved)
+    for n, rule in enumerate(whole.rules):
+        [member] = load_policies(EXAMPLES / name / "policy.yaml")
+        rules = tuple(each for m, each in enumerate(member.rules) if m != n)
+        answer = verify(msgspec.structs.replace(member, rules=rules), no_looser_than=whole)
+        same = (name, rule.id) == ("deployment", "verify-after")  # it only warns
+        assert isinstance(answer, Proved if same else Refuted), rule.id
+
+
+def test_whoever_only_judges_does_not_import_the_search() -> None:
+    """The engine is read in when a question is put."""
+    code = "import sys, proctor.policies; print('proctor.policies.analysis.questions' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
