@@ -120,8 +120,8 @@ class Asking(NamedTuple):
     context: RunContext | None
     work: Work
 
-    def contexts(self, *policies: Policy) -> list[RunContext]:
-        """One context for each set of rules that `when` conditions may leave."""
+    def contexts(self, *policies: Policy) -> list[RunContext] | None:
+        """One context for each set of rules that `when` conditions may leave; None if there are too many."""
         if self.context is not None:
             return [self.context]
         clauses = [clause for policy in policies for clause in clauses_of(policy)]
@@ -131,7 +131,7 @@ class Asking(NamedTuple):
                 tested.setdefault(path, []).append(atom)
         places = [{}, {"workspace": "/workspace", "home": "/home/user"}] if _looks_at_places(clauses) else [{}]
         choices = {path: [v for v in candidates(atoms) if _may_be_context(path, v)] for path, atoms in tested.items()}
-        made, _ = documents(choices, 5_000)
+        made, everything = documents(choices, 5_000)
         found: dict[Any, RunContext] = {}
         for document, place in itertools.product(made, places):
             try:
@@ -142,13 +142,18 @@ class Asking(NamedTuple):
                 frozenset(r.number for r in program_of(p, (), {}, {}, {}).at(context).rules) for p in policies
             )
             found.setdefault((left, tuple(place)), context)
-        return list(found.values())[:MOST_CONTEXTS] or [RunContext()]
+        if not everything or len(found) > MOST_CONTEXTS:
+            return None
+        return list(found.values()) or [RunContext()]
 
     def implies(self, property: Policy, *, strict: bool, words: str = "") -> Proved | Refuted | Unknown:
         """Whether every session that the stack lets through keeps a policy; `strict` as in `SessionProduct`."""
         found: list[Implication] = []
         refuted: tuple[Implication, str] | None = None
-        for context in self.contexts(self.stack, property):
+        contexts = self.contexts(self.stack, property)
+        if contexts is None:
+            return Unknown(reason="`when` conditions tell too many contexts apart: give one", explored=_together([]))
+        for context in contexts:
             mine, other = side(self.stack, self.tools, context), side(property, self.tools, context)
             setting = Setting(mine, other.program, context, self.tools, self.work, strict)
             for id, each in _rules_of(setting, other):

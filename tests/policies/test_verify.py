@@ -176,6 +176,11 @@ def test_every_context_is_looked_at_unless_one_is_given() -> None:
     some = policy({**COUNT, "when": [{"path": "$.tenant", "equals": "acme"}]})
     assert isinstance(verify(some, keeps=policy(COUNT)), Refuted)
     assert isinstance(verify(some, keeps=policy(COUNT), context=RunContext(tenant="acme")), Proved)
+    many = policy(*({**COUNT, "when": [{"path": f"$.labels.l{n}", "equals": "x"}]} for n in range(8)))
+    unknown = verify(many, keeps=many)
+    assert isinstance(unknown, Unknown)
+    assert "context" in unknown.reason
+    assert isinstance(verify(many, keeps=many, context=RunContext(labels={"l1": "x"})), Proved)
 
 
 def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
