@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
 Cli = Any
+CODING_AGENT = Path(__file__).parents[2] / "examples" / "coding_agent" / "policy.yaml"
 PAYMENTS = """\
 name: payments
 on_violation: deny
@@ -210,3 +219,24 @@ def test_a_bad_prove_block_is_one_message(cli: Cli, proved: Any, place: Path, bl
 
     assert (answer.code, answer.out) == (2, "")
     assert words in answer.err
+
+
+SLOW = "name: slow\ntool_rules: [{deny: [{tool: write, where: [{not: [{path: $.path, within: .}]}]}]}]\n"
+
+
+def test_a_long_search_says_so_and_ctrl_c_gives_what_is_known(place: Path) -> None:
+    """On a terminal, after a second; then the question is `unknown`, exit code 3."""
+    place.joinpath("slow.yaml").write_text(SLOW)
+    terminal, its_end = pty.openpty()
+    command = [sys.executable, "-m", "proctor", "prove", str(CODING_AGENT), "--property", "slow.yaml", "--json"]
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=its_end, text=True) as process:
+        os.close(its_end)
+        seen = b""
+        while b"searching" not in seen:
+            seen += os.read(terminal, 1024)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE_S)
+    os.close(terminal)
+
+    assert process.returncode == 3
+    assert json.loads(out)["verdict"] == "unknown"
