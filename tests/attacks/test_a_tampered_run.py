@@ -30,7 +30,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A store with one run of two calls that reported what they used."""
 
     async def recorded(place: str) -> None:
-        steps = [
+        steps: list[TokenUsageUpdated | Ask] = [
             TokenUsageUpdated(input_tokens=100, output_tokens=10),
             Ask(name="bash", input={"command": "echo 1"}),
             Ask(name="bash", input={"command": "echo 2"}),
@@ -90,9 +90,10 @@ def started_again(records: Records) -> None:
     """The end of the first call becomes its start."""
     first = of_type(records, "tool_call_started")[0]
     ended = of_type(records, "tool_call_completed")[0]
-    own = {name: ended[name] for name in ("event_id", "seq", "at") if name in ended}
+    own: dict[str, Any] = {name: ended[name] for name in ("event_id", "seq", "at") if name in ended}
     ended.clear()
-    ended.update({**first, **own})
+    ended.update(first)
+    ended.update(own)
 
 
 @pytest.mark.parametrize(
