@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Any
 
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies, verify
 from proctor.policies.events import ToolCallCompleted, ToolCallStarted
@@ -47,7 +48,7 @@ def breadth_first(stack: Policy, depth: int) -> int:
             monitor = compiled.restore(snapshot)
             call = ToolCall(id=f"{level}", name=f"tool_{n}", input={}, turn=level + 1)
             if monitor.propose(call).action == "allow":
-                named = {"tool_call_id": call.id, "tool_name": call.name}
+                named: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
                 monitor.observe(ToolCallStarted(tool_input={}, turn=call.turn, **named))
                 monitor.observe(ToolCallCompleted(tool_output="done", **named))
                 found.append(monitor.snapshot())
