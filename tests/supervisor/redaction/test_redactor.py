@@ -251,7 +251,8 @@ def test_a_command_without_a_password_stays(redactor: Redactor, line: str) -> No
 
 def test_a_number_under_the_name_of_a_password_is_one(redactor: Redactor) -> None:
     """Not a count of tokens, nor whether there is one."""
-    redacted = redactor.redact({"password": 123456, "max_tokens": 5, "token": 7, "secret": True, "db_secret": 1.5})
+    values: dict[str, Any] = {"password": 123456, "max_tokens": 5, "token": 7, "secret": True, "db_secret": 1.5}
+    redacted = redactor.redact(values)
 
     assert {name: value for name, value in redacted.items() if not isinstance(value, str)} == {
         "max_tokens": 5,
