@@ -31,22 +31,6 @@ if TYPE_CHECKING:
     from .program import CompiledRule, Met, Program, Visits
 
 
-_ORDERS = frozenset(
-    {
-        "after",
-        "before",
-        "eventually",
-        "forbidden_sequence",
-        "forbids_after",
-        "immediately_before",
-        "never_after",
-        "precondition",
-        "sequence",
-    }
-)
-"""The families that judge where a call stands among others."""
-
-
 def of_rule(
     stack: str, rule: CompiledRule, finding: Finding, call: CallInFlight | None, session: Session
 ) -> Violation:
@@ -59,7 +43,7 @@ def of_rule(
         kind=rule.kind,
         action=action,
         enforcement=_enforcement(action, call),
-        message=_message(finding, rule.description, session.count + 1 if call and rule.kind in _ORDERS else 0),
+        message=_message(finding, rule.description, session.count + 1 if call and rule.machine.judges_order else 0),
         details=_details(finding, rule.description, call, session),
         cause=finding.cause,
         reason=finding.reason or rule.reason,

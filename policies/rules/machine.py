@@ -160,7 +160,8 @@ class Machine:
     the end of; `attempts` for those it wants to know of when they are asked for; `starts` for those whose start
     changes something, -1 where every start may. `every_call`: ask about every
     call, whatever its name. `always_exercised`: the rule speaks of the session as a whole. `ordinals`: it depends
-    on how calls follow each other. `phrases`: patterns it asks of user messages.
+    on how calls follow each other. `judges_order`: it judges where a call stands among others, so a violation names
+    that place. `phrases`: patterns it asks of user messages.
     """
 
     kind: str
@@ -173,6 +174,7 @@ class Machine:
     every_call: bool = False
     always_exercised: bool = False
     ordinals: bool = False
+    judges_order: bool = False
     outcomes: int = 0
     attempts: int = 0
     starts: int = -1

@@ -39,6 +39,7 @@ class Keyed(Machine):
         self.restricts_all = machine.restricts_all
         self.always_exercised = machine.always_exercised
         self.ordinals = machine.ordinals
+        self.judges_order = machine.judges_order
         self.outcomes = machine.outcomes
         self.attempts = machine.attempts
         self._counts_denials = type(machine).denied is not Machine.denied

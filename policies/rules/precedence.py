@@ -127,6 +127,7 @@ class BeforeMachine(Machine, judges=Before):
 
     state_type = BeforeState
     restricts = THEN
+    judges_order = True
 
     def __init__(self, rule: Before, scope: NameScope) -> None:
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
@@ -175,6 +176,7 @@ class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
     state_type = AdjacentState
     restricts = THEN
     ordinals = True
+    judges_order = True
 
     def __init__(self, rule: ImmediatelyBefore, scope: NameScope) -> None:
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))

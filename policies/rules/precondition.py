@@ -94,6 +94,7 @@ class PreconditionMachine(Machine, judges=Precondition):
 
     state_type = PreconditionState
     restricts = TOOL
+    judges_order = True
 
     def __init__(self, rule: Precondition, scope: NameScope) -> None:
         self.requires = rule.requires

@@ -166,6 +166,7 @@ class AfterMachine(Machine, judges=After):
     state_type = AfterState
     restricts = TRIGGER
     ordinals = True
+    judges_order = True
 
     def __init__(self, rule: After, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.trigger, False), (rule.then, True))
@@ -227,6 +228,7 @@ class EventuallyMachine(Machine, judges=Eventually):
     state_type = EventuallyState
     always_exercised = True
     ordinals = True
+    judges_order = True
 
     def __init__(self, rule: Eventually, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, True))

@@ -132,6 +132,7 @@ class SequenceMachine(Machine, judges=Sequence):
     """
 
     state_type = SequenceState
+    judges_order = True
 
     def __init__(self, rule: Sequence, scope: NameScope) -> None:
         self.length = len(rule.tools)
@@ -213,6 +214,7 @@ class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
     """All prefixes are followed at once (shift-and), so a repeated beginning hides nothing."""
 
     state_type = ForbiddenState
+    judges_order = True
 
     def __init__(self, rule: ForbiddenSequence, scope: NameScope) -> None:
         self.slots = slots_of(scope, *((tool, False) for tool in rule.sequence))
@@ -342,6 +344,7 @@ class NeverAfterMachine(Machine):
 
     state_type = NeverAfterState
     restricts = FORBIDDEN
+    judges_order = True
     starts = TRIGGER
 
     def __init__(

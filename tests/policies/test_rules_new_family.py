@@ -80,6 +80,7 @@ class ConfirmedMachine(Machine):
     kind = "confirmed"
     state_type = ConfirmedState
     restricts = TOOL
+    judges_order = True
     outcomes = TOOL | BY
 
     def __init__(self, rule: Confirmed, scope: NameScope) -> None:
@@ -161,6 +162,7 @@ def test_it_is_judged_explained_narrowed_and_settled() -> None:
 
         assert refused.action == "deny"
         assert "c: deny, the last call is not confirmed" in refused.explain()
+        assert refused.violations[0].message == "the last call is not confirmed (call 2)"
         assert monitor.narrow(["pay", "receipt"]) == (["receipt"] if rule is RULE else ["pay", "receipt"])
         assert monitor.finish().rules["c"].status == "violated"
 
