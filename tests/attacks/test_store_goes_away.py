@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,14 @@ def empty_the_log(path: Path) -> None:
     os.truncate(log, size)
 
 
+def cut_the_index_to_nothing(path: Path) -> None:
+    os.truncate(f"{path}-shm", 0)
+
+
+def cut_the_index_short(path: Path) -> None:
+    os.truncate(f"{path}-shm", 4096)
+
+
 def remove_the_folder(path: Path) -> None:
     shutil.rmtree(path.parent)
 
@@ -117,6 +126,8 @@ GONE = pytest.mark.parametrize(
         cut_the_log_short,
         cut_the_last_page_off_the_log,
         empty_the_log,
+        cut_the_index_to_nothing,
+        cut_the_index_short,
         remove_the_folder,
         move_away,
         replace_by_a_copy,
@@ -191,6 +202,45 @@ async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:
 
     assert errors == ["gone"] * 3
     assert [adapter.ran for adapter in adapters] == [[]] * 3
+
+
+CUT = """
+import os, sys, anyio
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import MessageReceived
+from proctor.supervisor import StoreError
+
+async def main(path, then, size):
+    async with SQLiteStore(path) as store:
+        for n in range(300):
+            await store.append([MessageReceived(session_id="s", content=f"{n}" * 5000)])
+        async for _ in store.read("s"):
+            pass
+        os.truncate(f"{path}-shm", size)
+        try:
+            if then == "append":
+                await store.append([MessageReceived(session_id="s", content="x")])
+            elif then == "read":
+                async for _ in store.read("s"):
+                    pass
+        except StoreError as error:
+            print(error.kind)
+
+anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]))
+"""
+"""A process that opens the store named first, and whose index is cut to a size."""
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096])
+@pytest.mark.parametrize("then", ["append", "read", "close"])
+async def test_an_index_cut_short_ends_no_process_and_loses_nothing(path: Path, then: str, size: int) -> None:
+    """It is memory that is read: behind the end of its file the system ends a process by SIGBUS."""
+    child = await anyio.run_process([sys.executable, "-c", CUT, str(path), then, str(size)], check=False)
+    async with SQLiteStore(path) as store:
+        stored = [event async for event in store.read("s")]
+
+    assert (child.returncode, child.stdout.decode().strip()) == (0, "" if then == "close" else "truncated")
+    assert [event.seq for event in stored] == list(range(1, 301))
 
 
 async def test_a_store_that_is_written_by_others_and_grows_is_still_there(path: Path) -> None:

@@ -133,9 +133,23 @@ def read_index(path: Path) -> bytes:
         kept = _kept.get(file_id(os.stat(path)))
         if kept is not None:
             if kept.index is None:
-                kept.index = os.open(beside(path, "-shm"), os.O_RDONLY | os.O_CLOEXEC)
+                kept.index = os.open(beside(path, "-shm"), os.O_RDWR | os.O_CLOEXEC)
             return os.pread(kept.index, 2 * INDEX_SIZE, 0)
     return b""
+
+
+def mend_index(path: Path, size: int) -> bool:
+    """Give the index of a file's log its size back if it was cut short: SQLite makes it anew from the log; whoever
+    reads memory behind the end of a file is ended by the system (SIGBUS). Returns whether it was.
+    """
+    read_index(path)
+    with _lock, suppress(OSError):
+        kept = _kept.get(file_id(os.stat(path)))
+        if kept is not None and kept.index is not None and os.fstat(kept.index).st_size < size:
+            os.pwrite(kept.index, bytes(2 * INDEX_SIZE), 0)  # first, so that nobody takes what is left for whole
+            os.ftruncate(kept.index, size)
+            return True
+    return False
 
 
 def _keep(path: Path) -> _Kept | None:
@@ -422,6 +436,7 @@ class SameFile:
         self._file = path.absolute()
         self._file_id: tuple[int, int] | None = None
         self._beside = {beside(path, suffix): _WatchedFile() for suffix in ("-wal", "-shm")}
+        self._index_cut = False
         self.found()
 
     def found(self) -> os.stat_result:
@@ -439,10 +454,15 @@ class SameFile:
             now = _WatchedFile() if there is None else _WatchedFile(file_id(there), there.st_size)
             if before.id is not None and now.id != before.id:
                 raise self._gone(f"lost `{path.name}` beside it")
-            if now.size < before.size and path.name.endswith("-shm"):  # it is in memory: who reads on there is ended
+            self._index_cut |= now.size < before.size and path.name.endswith("-shm")
+            if self._index_cut:  # it is in memory: who reads on there is ended
                 raise self._cut_short(f"`{path.name}` beside ")
             self._beside[path] = now
         return found
+
+    def mend_index(self) -> None:
+        """Before a connection looks into the index without `found`: to end a transaction, to close."""
+        self._index_cut |= mend_index(self._path, self._beside[beside(self._path, "-shm")].size)
 
     def _cut_short(self, what: str = "") -> StoreError:
         return StoreError(f"{what}store `{self._path}` was cut short while it was in use", kind="truncated")

@@ -83,6 +83,7 @@ class SQLiteWriter(Writer[Recorder]):
         return jobs
 
     def _look(self) -> None:
+        self._presence.mend_index()
         try:
             if self._recorder.look():
                 self._bell.ring()
@@ -111,6 +112,7 @@ class SQLiteWriter(Writer[Recorder]):
 
     def _abandon(self) -> None:
         self._recorder.forget()
+        self._presence.mend_index()
         with suppress(sqlite3.Error):
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -122,6 +124,7 @@ class SQLiteWriter(Writer[Recorder]):
         return error if isinstance(error, StoreError) else store_error(error, self._path)
 
     def _leave(self) -> None:
+        self._presence.mend_index()
         with suppress(sqlite3.Error):
             self._connection.close()
 
