@@ -93,6 +93,7 @@ ROOMS = (
     "http_server",
     "launch_options",
     "message_calls",
+    "patches",
     "printable",
     "provider",
     "trace_lines",

@@ -87,14 +87,21 @@ CODEX_TOOLS: Final[tuple[Tool, ...]] = (
 
 _FILES: Final = (
     *("$.file_path", "$.filePath", "$.filepath", "$.notebook_path", "$.abs_path"),
-    *("$.changes[*].path", "$.locations[*]", "$.diffs[*].path"),
+    *("$.changes[*].path", "$.changes[*].move_path", "$.locations[*]", "$.diffs[*].path"),
 )
 
 
 _SEARCH: Final = ("$.pattern", "$.title")
 
 
-_CONTENT: Final = ("$.newString", "$.new_string", "$.new_source", "$.diffs[*].new_text")
+_NEW_TEXT: Final = ("$.newString", "$.new_string", "$.new_source")
+
+
+_CONTENT: Final = (*_NEW_TEXT, "$.diffs[*].new_text", "$.changes[*].diff")
+
+
+_UNCLEAR_CHANGE: Final = ("$.diffs", "$.locations", "$.title")
+"""Of a call that changes files: what does not say whether it writes or edits them."""
 
 
 _PLACE: Final = ("cwd", "workdir", "dangerouslyDisableSandbox")
@@ -133,11 +140,19 @@ ACP_TOOLS: Final[tuple[Tool, ...]] = (
     Tool(
         name="edit",
         acts_where={
-            "write": ("$.content", "$.diffs"),
-            "edit": ("$.newString", "$.new_string", "$.new_source", "$.diffs"),
+            "write": ("$.content", *_UNCLEAR_CHANGE, *APPLY_PATCH.acts_where["write"]),
+            "edit": (
+                "$.newString",
+                "$.new_string",
+                "$.new_source",
+                *_UNCLEAR_CHANGE,
+                *APPLY_PATCH.acts_where["edit"],
+            ),
+            "delete": APPLY_PATCH.acts_where["delete"],
+            "move": APPLY_PATCH.acts_where["move"],
         },
-        inputs={"path": _FILES, "content": _CONTENT},
-        takes=("path", "content", "oldString", "diff", "patchText", *_NOTEBOOK, *_CODEX, *_OPENCODE),
+        inputs={"path": _FILES, "content": _CONTENT, "to": APPLY_PATCH.inputs["to"]},
+        takes=("path", "content", "oldString", "diff", *_NOTEBOOK, *_CODEX, *_OPENCODE),
         inferred=True,
     ),
     _tool("delete", "delete", "path", path=_FILES),

@@ -24,6 +24,7 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
+from ...kit.patches import certain_changes_of
 from ...kit.usage_meter import check_growth, dollars, tokens
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 
 
 _KEPT: Final = ("title", "kind", "content", "locations", "rawInput", "_meta")
+
+
+_PATCH: Final = ("patchText", "filepath", "diff", "files")
+"""A patch as text, and how opencode's question says once more what it does; `filepath` are all paths in one text."""
 
 
 class AcpCall(msgspec.Struct, kw_only=True):
@@ -106,10 +111,16 @@ def tool_name(fields: Mapping[str, Any], first_title: str = "") -> str:
 
 
 def tool_input(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The input: as the agent gives it, else what can be read of it: `title`, `locations`, `diffs`."""
+    """The input: as the agent gives it, else what can be read of it: `title`, `locations`, `diffs`.
+
+    A patch that it gives as text (`patchText`) is read as its `changes`, where it can be read in one way only.
+    """
     raw = fields.get("rawInput")
     if isinstance(raw, dict) and raw:
-        return raw
+        patch = raw.get("patchText")
+        changes = certain_changes_of(patch) if isinstance(patch, str) and "changes" not in raw else []
+        others = {name: value for name, value in raw.items() if name not in _PATCH}
+        return {**others, "changes": changes} if changes else raw
     read: dict[str, Any] = {"title": str(fields.get("title") or "")}
     if raw not in (None, {}, ""):
         read["raw"] = raw

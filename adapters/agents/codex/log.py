@@ -22,6 +22,7 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
+from ...kit.patches import changes_of
 from ...kit.trace_lines import EventLog, parsed, text_of, tool_input
 
 if TYPE_CHECKING:
@@ -83,26 +84,6 @@ def _content(value: Any) -> tuple[Any, bool]:
     if isinstance(value, dict) and "content" in value:
         return text_of(value["content"]), value.get("success") is False
     return text_of(value), False
-
-
-_PATCHES_HEADER = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)|\*\*\* Move to: (.+)")
-
-
-_KINDS = {"Add": "add", "Update": "update", "Delete": "delete"}
-
-
-def changes_of(patch: str) -> list[dict[str, Any]]:
-    """The files that a patch touches: `path`, `kind`, `diff`, and `move_path` where one is moved."""
-    changes: list[dict[str, Any]] = []
-    for line in patch.splitlines():
-        header = None if line.startswith(("+", "-")) else _PATCHES_HEADER.fullmatch(line.strip())
-        if header is not None and header[1]:
-            changes.append({"path": header[2].strip(), "kind": _KINDS[header[1]], "diff": ""})
-        elif changes and header is not None:
-            changes[-1]["move_path"] = header[3].strip()
-        elif changes and not line.startswith("*** "):
-            changes[-1]["diff"] += f"{line}\n"
-    return changes
 
 
 class _Line(msgspec.Struct, kw_only=True):

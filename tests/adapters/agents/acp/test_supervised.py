@@ -7,7 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.events import TERMINAL
+from proctor.policies import parse_policies
+from proctor.policies.events import TERMINAL, ToolCallRequested, ToolCallStarted
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Deny, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, run_once
@@ -91,3 +92,20 @@ async def test_an_agent_that_dies_is_raised_with_the_policys_report(scripts: Any
         await run_once(scripts.adapter({"say": "x"}, {"exit": 3}), "go", policies=[FEW])
 
     assert caught.value.policy.action == "allow"
+
+
+@pytest.mark.parametrize(("path", "made"), [("inside", ["a"]), ("secrets/key", [])])
+async def test_a_patch_to_a_denied_path_does_not_run(scripts: Any, touch: Any, path: str, made: list[str]) -> None:
+    """The agent gives it as text and asks with all paths in one; it is proposed by what it does."""
+    text = f"*** Begin Patch\n*** Add File: b\n+x\n*** Add File: {path}\n+y\n*** End Patch"
+    question = {"rawInput": {"filepath": f"b, {path}", "diff": "+x", "files": [{"filePath": "b"}]}}
+    call = touch("a", kind="edit", fields={"rawInput": {"patchText": text}}, question=question)
+    secret = {"tool": "write", "where": [{"path": "$.path", "within": "secrets"}]}
+    rules = {"rules": [{"type": "blocklist", "tools": [secret]}], "tool_rules": [{"allow": ["write"]}]}
+    policies = parse_policies({"version": 1, "name": "p", "on_violation": "deny", **rules})
+
+    result = await run_once(scripts.adapter(call), "go", policies=policies)
+
+    assert scripts.made() == made
+    inputs = [e.tool_input for e in result.events if isinstance(e, ToolCallStarted | ToolCallRequested)]
+    assert [change["path"] for change in inputs[0]["changes"]] == ["b", path]
