@@ -15,16 +15,18 @@ import anyio
 import msgspec
 
 from proctor.policies.errors import Violation
-from proctor.policies.events import PolicyViolated, RunCancelled, RunCompleted, RunFailed
+from proctor.policies.events import PolicyViolated, RunCancelled, RunCompleted, RunFailed, ToolApprovalGranted
 from proctor.supervisor import ApprovalAnswer, KillSwitch, UsageError, answer, pending
 from proctor.supervisor.arguments import check_named
 from proctor.supervisor.control.approval_inbox import grant_of
 from proctor.supervisor.errors import OwnerLostError, ProviderError
-from proctor.supervisor.machine.interface import Outcome, PolicyReport, conclude, strictest
+from proctor.supervisor.machine.event_factory import Past
+from proctor.supervisor.machine.interface import Outcome, PolicyReport, conclude, reported_action
 from proctor.supervisor.machine.validation import weight
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.run.journal import KeptEvents
 from proctor.supervisor.store.invariants import latest
+from proctor.supervisor.store.run_index import closing
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..stores.store_names import is_url, open_store
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from proctor.policies.events import Event
+    from proctor.policies.events.calls import ToolCall
     from proctor.supervisor import ApprovalRequest, KillOutcome, Subscription
     from proctor.supervisor.machine.interface import RunResult
     from proctor.supervisor.ports.store import Store
@@ -57,6 +60,7 @@ class Followed:
         self._kept = KeptEvents()
         self._violations: list[Violation] = []
         self._end: Event | None = None
+        self._approved = False
 
     def take(self, event: Event) -> None:
         """The next one."""
@@ -65,13 +69,20 @@ class Followed:
             self._violations.append(_violation(event))
         elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
             self._end = event
+        elif isinstance(event, ToolApprovalGranted):
+            self._approved = True
 
-    def result(self, run: RunInfo) -> RunResult:
+    def result(self, run: RunInfo, calls_before: tuple[ToolCall, ...]) -> RunResult:
         """The result of the run, which is over; raises what `RunHandle.wait` does instead of one."""
         events = self._kept.latest()
         before, session_id = self._kept.before, run.session_id
         return conclude(
-            self._outcome(run), run_id=run.run_id, session_id=session_id, events=events, events_before=before
+            self._outcome(run),
+            run_id=run.run_id,
+            session_id=session_id,
+            events=events,
+            events_before=before,
+            calls_before=calls_before,
         )
 
     def _outcome(self, run: RunInfo) -> Outcome:
@@ -81,14 +92,15 @@ class Followed:
             status = "completed"
         elif isinstance(end, RunCancelled):
             status = "cancelled"
-        action = strictest(self._violations)
+        refusal = next(filter(_ended_it, self._violations), None) if status == "cancelled" else None
+        action = reported_action(self._violations, refused=refusal is not None, approved=self._approved)
         return Outcome(
             status=status,
             policy=PolicyReport(action=action, violations=tuple(self._violations)),
             usage=run.usage,
             output=end.output if isinstance(end, RunCompleted) else None,
             reason=end.reason if isinstance(end, RunCancelled) else "",
-            refusal=next(filter(_ended_it, self._violations), None) if status == "cancelled" else None,
+            refusal=refusal,
             error=_error(end.error if isinstance(end, RunFailed) else None) if status == "failed" else None,
         )
 
@@ -112,6 +124,17 @@ def _error(recorded: Any) -> Exception:
     if described.get("code") == OwnerLostError.code:
         return OwnerLostError(message, details=described.get("details"))
     return ProviderError(message, details=described)
+
+
+async def _calls_before(store: Store, run: RunInfo) -> tuple[ToolCall, ...]:
+    """The latest calls that ran in the session before a run. Raises StoreError."""
+    past = Past(of=run.run_id)
+    async with closing(store.read(run.session_id)) as events:
+        async for event in events:
+            if event.run_id == run.run_id:
+                break
+            past.take(event)
+    return past.calls
 
 
 LOOK_S = 0.5
@@ -153,7 +176,7 @@ class FleetHandle:
             StoreError: the record cannot be read.
         """
         run, followed = await self._followed()
-        return followed.result(run)
+        return followed.result(run, await _calls_before(self._store, run))
 
     async def cancel(self, *, by: str, reason: str = "user", wait_s: float = 30.0) -> list[KillOutcome]:
         """Order the run to end, also one that waits for a worker; gives what became of it within `wait_s` seconds,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from proctor.policies.events import Event, RunCancelled, RunCompleted, RunFailed
-from proctor.policies.events.calls import STRICTNESS, UNREADABLE
+from proctor.policies.events.calls import UNREADABLE
 from proctor.policies.values.foreign_code import as_error, error_text, isolated
 
 from ..errors import ProviderError
 from ..store.codec import ENDINGS
 from . import event_factory
 from .gate import GateKeeper
-from .interface import CancelAdapter, Finish, HurryRecord, Outcome, PolicyReport, RetryRecord, strictest
+from .interface import CancelAdapter, Finish, HurryRecord, Outcome, PolicyReport, RetryRecord, reported_action
 from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .run_state import Cause, RunState, because
@@ -121,9 +121,7 @@ def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseExceptio
 def report_of(state: RunState, settled: SettledReport | None, notes: Mapping[str, Any]) -> PolicyReport:
     """The policies' report on a run; of a faulted judge, only what it found before."""
     findings = tuple(state.findings)
-    action = "cancel" if state.refusal else strictest(findings)
-    if state.approved and STRICTNESS[action] < STRICTNESS["request_approval"]:
-        action = "request_approval"
+    action = reported_action(findings, refused=state.refusal is not None, approved=state.approved)
     if settled is None:
         return PolicyReport(action=action, violations=findings, metadata={**notes})
     rules = dict(settled.rules)

@@ -289,6 +289,14 @@ def strictest(violations: Sequence[Violation]) -> Action:
     return max((v.action for v in violations), key=STRICTNESS.__getitem__, default="allow")
 
 
+def reported_action(violations: Sequence[Violation], *, refused: bool, approved: bool) -> Action:
+    """The action of a report: `cancel` where a policy ended the run, at least `request_approval` where a person
+    approved a call.
+    """
+    action = "cancel" if refused else strictest(violations)
+    return max(action, "request_approval" if approved else "allow", key=STRICTNESS.__getitem__)
+
+
 def log_line(outcome: Outcome) -> tuple[str, dict[str, Any]]:
     """The level and the fields of the line that tells how a run ended: what broke is an error, what a policy ended
     names its rules.

@@ -17,7 +17,7 @@ from proctor.adapters.fleet import Fleet, RunSpec, Worker
 from proctor.adapters.fleet.queue import enqueue, waiting
 from proctor.adapters.fleet.worker import Starts
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import Check, Policy
+from proctor.policies import Check, Policy, parse_policies
 from proctor.policies.events import RunStarted, ToolCallStarted
 from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import (
@@ -28,6 +28,7 @@ from proctor.supervisor import (
     Owner,
     PolicyViolationError,
     RunInfo,
+    RunResult,
     StoreError,
     Supervisor,
     UsageError,
@@ -284,6 +285,39 @@ async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQL
         worker.drain()
 
     assert event.run_id == granted.run_id
+
+
+async def test_a_result_is_as_that_of_a_supervisor(store: SQLiteStore) -> None:
+    """The calls before the run, and the action where a person approved one; also on what a policy raises."""
+    asking = {"name": "asks", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "request_approval"}]}
+    ending = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "cancel"}]}
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet, Supervisor(store=store) as supervisor:
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        results: list[list[RunResult]] = [[], []]
+        for _ in range(2):
+            here = await fleet.start(spec(policy=asking), session_id="fleet")
+            there = await supervisor.start(
+                ScriptedAdapter(ECHO), "go", policies=parse_policies(asking), session_id="supervisor"
+            )
+            for waits, found in zip((here, there), results, strict=True):
+                await waiting_approval(store, waits.run_id)
+                (held,) = [each for each in await fleet.approvals() if each.run_id == waits.run_id]
+                await fleet.approve(held.approval_id, by="ana")
+                found.append(await waits.wait())
+        last = await fleet.start(spec(policy=ending), session_id="fleet")
+        with pytest.raises(PolicyViolationError) as raised:
+            await last.wait()
+        worker.drain()
+
+    for first, second in results:
+        assert [(result.policy.action, len(result.calls_before)) for result in (first, second)] == [
+            ("request_approval", 0),
+            ("request_approval", 1),
+        ]
+        assert second.calls_before == first.calls
+    assert raised.value.partial.policy.action == "cancel"
+    assert len(raised.value.calls_before) == len(raised.value.partial.calls_before) == 2
 
 
 async def test_who_puts_runs_down_waits_while_too_many_wait(store: SQLiteStore) -> None:
