@@ -1,0 +1,120 @@
+"""A start that is cancelled while it waits for preflight of a large policy: as if it had never been asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import pytest
+import sniffio
+
+import proctor.policies
+from proctor.policies import Findings, parse_policies
+from proctor.policies.policy import Policy
+from proctor.supervisor import MemoryStore, Supervisor, create_run
+from proctor.supervisor.testing import FakeAdapter
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+def large() -> list[Policy]:
+    """Policies whose preflight takes so long that it leaves the event loop."""
+    inputs = [{"tool": "x", "where": [{"path": f"$.a{n}", "equals": n}]} for n in range(400)]
+    return parse_policies({"name": "p", "rules": [{"type": "blocklist", "tools": [each]} for each in inputs]})
+
+
+class Preflight:
+    """The real one; once it asks whether to stop, it has `begun`, and goes on when it is `let`."""
+
+    def __init__(self) -> None:
+        self.begun, self.let, self.over = threading.Event(), threading.Event(), threading.Event()
+        self.findings: Findings | None = None
+        self._real = proctor.policies.preflight
+
+    def __call__(self, *about: Any, should_stop: Callable[[], bool] | None = None, **how: Any) -> Findings:
+        if should_stop is None:
+            return self._real(*about, **how)
+        self.findings = self._real(*about, should_stop=lambda: self._waited(should_stop), **how)
+        self.over.set()
+        return self.findings
+
+    def _waited(self, should_stop: Callable[[], bool]) -> bool:
+        self.begun.set()
+        assert self.let.wait(PATIENCE_S)
+        return should_stop()
+
+
+async def cancelled(start: Callable[[], Awaitable[object]], begun: threading.Event, *, by_task: bool) -> None:
+    """Cancel a start that has begun: its own task, as asyncio does, or the scope around it."""
+    if by_task:
+        task = asyncio.ensure_future(start())
+        await anyio.to_thread.run_sync(begun.wait, PATIENCE_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(start)
+        await anyio.to_thread.run_sync(begun.wait, PATIENCE_S)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("created", [False, True], ids=["start", "execute"])
+@pytest.mark.parametrize("by_task", [False, True], ids=["scope", "task"])
+async def test_a_start_cancelled_during_preflight_leaves_nothing(
+    permissive: Policy, monkeypatch: pytest.MonkeyPatch, created: bool, by_task: bool
+) -> None:
+    """No run and no claim of it; the session and the room are free, preflight ends, the supervisor can be left."""
+    if by_task and sniffio.current_async_library() == "trio":
+        pytest.skip("a task of trio is cancelled by its scope only")
+    preflight, store, adapter = Preflight(), MemoryStore(), FakeAdapter()
+    monkeypatch.setattr(proctor.policies, "preflight", preflight)
+    given: dict[str, Any] = {"run_id": "r", "session_id": "s"}
+    if created:
+        await create_run(store, "go", **given)
+
+    async def start(policies: list[Policy]) -> Any:
+        if created:
+            return await supervisor.execute(adapter, "r", policies=policies)
+        return await supervisor.start(adapter, "go", policies=policies, **given)
+
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store, max_running=1) as supervisor:
+            await cancelled(lambda: start(large()), preflight.begun, by_task=by_task)
+            left = [(run.run_id, run.status, run.owner) for run in await store.runs()]
+            waiting = not preflight.over.is_set()
+            preflight.let.set()
+            await anyio.to_thread.run_sync(preflight.over.wait, PATIENCE_S)
+            result = await (await start([permissive])).wait()
+
+    assert waiting
+    assert left == ([("r", "created", None)] if created else [])
+    assert preflight.findings is not None
+    assert preflight.findings.unfinished
+    assert result.status == "completed"
+    assert len(adapter.launches) == supervisor.statistics().started == 1
+
+
+async def test_a_supervisor_is_left_while_a_start_waits_for_preflight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a cancel of both: nothing waits for the thread, and nothing is stored."""
+    preflight, store = Preflight(), MemoryStore()
+    monkeypatch.setattr(proctor.policies, "preflight", preflight)
+    with anyio.fail_after(PATIENCE_S):
+        async with (
+            anyio.create_task_group() as outer,
+            Supervisor(store) as supervisor,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(lambda: supervisor.start(FakeAdapter(), "go", policies=large()))
+            await anyio.to_thread.run_sync(preflight.begun.wait, PATIENCE_S)
+            outer.cancel_scope.cancel()
+        waiting = not preflight.over.is_set()
+        preflight.let.set()
+        await anyio.to_thread.run_sync(preflight.over.wait, PATIENCE_S)
+
+    assert waiting
+    assert await store.runs() == []
