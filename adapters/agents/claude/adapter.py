@@ -123,6 +123,8 @@ class ClaudeAdapter:
             async with helpers() as tasks:
                 await tasks.start(session.run)
                 yield session
+            if (killed := session.guardian_killed()) is not None:
+                raise killed
 
 
 def _as_mapping(options: Any) -> dict[str, Any]:

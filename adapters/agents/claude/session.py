@@ -60,6 +60,7 @@ class ClaudeSession:
         self._failure: ProviderError | None = None
         self._mark = launch.mark
         self._tree = ProcessTree(mark=self._mark)
+        self._wire: Wire | None = None
         self._last_sign = 0.0
         self._ending = False
         self._gate = GateLink(launch, self._stream, rewrites=True)
@@ -91,17 +92,18 @@ class ClaudeSession:
             try:
                 await self._release.wait()
             finally:
-                killed = guardian_killed(wire.returncode)
                 await self._shut_down()
             tasks.cancel_scope.cancel()
-        if killed is not None:
-            raise killed
+
+    def guardian_killed(self) -> ProviderError | None:
+        """The error for a client whose guardian was killed by somebody else."""
+        return None if self._wire is None else guardian_killed(self._wire.returncode)
 
     async def _connect(self) -> Wire:
         try:
             await self._client.connect()
             self._tree.add(await anyio.to_thread.run_sync(_marked_child, self._mark))
-            wire = Wire(self._client)
+            self._wire = wire = Wire(self._client)
             self._meter.begin(await wire.model_usage())
             await self._client.query(retold(self._launch.transcript, self._launch.prompt))
         except Exception as error:
@@ -119,15 +121,16 @@ class ClaudeSession:
                     await self._read(wire)
             except Exception as failure:
                 error = provider_error(failure, self._stderr)
+        killed = self.guardian_killed()
         if self._failure is not None:
-            self._stream.close(self._failure)
+            self._stream.close(killed or self._failure)
         elif self._translator.result is not None:
             await self._finish(self._translator.result)
             self._stream.close()
         elif self._ending:
             self._stream.close()
         else:
-            self._stream.close(error or self._error("ended without a result"))
+            self._stream.close(killed or error or self._error("ended without a result"))
 
     async def _read(self, wire: Wire) -> None:
         async with aclosing(wire.records()) as records:

@@ -29,6 +29,7 @@ from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError
 
 from ...kit.client_tools import CLAUDE_TOOLS, meant
+from ...kit.processes.guarded import GUARDS
 from ...kit.usage_meter import check_growth, dollars, tokens
 
 if TYPE_CHECKING:
@@ -329,6 +330,8 @@ class Wire:
         self._process = process
         self.output_ended = _output_ended(process)
         _drop_what_comes_too_late(transport, process)
+        if GUARDS:
+            process.kill = lambda: None  # a guardian ends what is below it, and then itself
 
     @property
     def returncode(self) -> int | None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from proctor.policies import parse_policies
-from proctor.supervisor import run_once
+from proctor.supervisor import ProviderError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [
@@ -45,6 +45,34 @@ import subprocess, sys
 subprocess.Popen(["setsid", "env", "-i", "sleep", "72003"], start_new_session=True)
 for line in sys.stdin:
     pass
+"""
+
+KILLER = """
+import json, os, signal, sys
+
+def kill(*about):
+    guardian = os.getppid()
+    while b"guardian.py" not in open(f"/proc/{guardian}/cmdline", "rb").read():
+        guardian = int(open(f"/proc/{guardian}/stat").read().rpartition(")")[2].split()[1])
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.kill(guardian, 9)
+    os.environ.clear()
+    os.execv("/bin/sleep", ["sleep", "72004"])
+
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, kill)
+for line in sys.stdin:
+    given = json.loads(line)
+    result = {"tools": []}
+    if given["method"] == "initialize":
+        version = given["params"]["protocolVersion"]
+        about = {"name": "odd", "version": "1"}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+    if "id" in given:
+        print(json.dumps({"jsonrpc": "2.0", "id": given["id"], "result": result}), flush=True)
+kill()
 """
 
 
@@ -102,3 +130,18 @@ async def test_what_an_mcp_server_leaves_is_ended_with_the_run(bench: Any, tmp_p
     await run_once(bench.adapter(mcp_servers=servers), "go", policies=parse_policies("name: p"))
 
     assert sleepers(72003) == []
+
+
+async def test_a_guardian_that_is_killed_while_the_client_disconnects_fails_the_run(
+    bench: Any, tmp_path: Path
+) -> None:
+    """An MCP server waits until the client, which is done, hangs up; it is ended with the guardian that it kills."""
+    await anyio.Path(tmp_path / "killer.py").write_text(KILLER)
+    servers = {"odd": {"command": sys.executable, "args": [str(tmp_path / "killer.py")]}}
+    bench.api.say(bench.api.reply(bench.api.bash("echo x")), bench.api.reply(bench.api.text("done")))
+
+    with pytest.raises(ProviderError, match=r"was killed \(signal 9\)") as failed:
+        await run_once(bench.adapter(mcp_servers=servers), "go", policies=parse_policies("name: p"))
+
+    assert failed.value.details["kind"] == "guardian_killed"
+    assert sleepers(72004) == []
