@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -48,7 +48,9 @@ class Preflight:
         return should_stop()
 
 
-async def cancelled(start: Callable[[], Awaitable[object]], begun: threading.Event, *, by_task: bool) -> None:
+async def cancelled(
+    start: Callable[[], Coroutine[Any, Any, object]], begun: threading.Event, *, by_task: bool
+) -> None:
     """Cancel a start that has begun: its own task, as asyncio does, or the scope around it."""
     if by_task:
         task = asyncio.ensure_future(start())
