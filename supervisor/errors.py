@@ -147,3 +147,8 @@ class UnknownSessionError(ProviderError):
     def __init__(self, reason: str, *, details: dict[str, Any] | None = None) -> None:
         super().__init__(f"{reason}; continuation=`replay` tells it the conversation", details=details)
         self.reason = reason
+
+
+def install_of(extra: str) -> str:
+    """The command that installs what an extra of this package brings, for errors that name it."""
+    return f"pip install 'proctor[{extra}]'"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.reading.schema import did_you_mean
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
 from proctor.supervisor.ports.adapter import Adapter
 
 from ..kit.agent_spec import AgentSpec
@@ -108,5 +108,5 @@ def _shown(value: object) -> str:
 
 def _unavailable(spec: AgentSpec, error: ImportError) -> ProviderUnavailableError:
     missing = f"`{error.name}` is missing" if error.name else str(error)
-    how = f"pip install 'proctor[{spec.extra}]'" if spec.extra else "reinstall proctor"
+    how = install_of(spec.extra) if spec.extra else "reinstall proctor"
     return ProviderUnavailableError(f"adapter `{spec.name}` cannot be used: {missing}; {how}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import UsageError, install_of
 from proctor.supervisor.log import logger
 
 from ..stores.store_names import open_store
@@ -288,5 +288,5 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise UsageError("fleets on a cluster need Ray: pip install 'proctor[ray]'") from None
+        raise UsageError(f"fleets on a cluster need Ray: {install_of('ray')}") from None
     return ray

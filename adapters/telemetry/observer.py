@@ -34,7 +34,7 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.policies.events.calls import STRICTNESS
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import UsageError, install_of
 
 from ..kit.environment import carry_trace
 from . import attributes as names
@@ -404,7 +404,7 @@ def exported() -> Iterator[OpenTelemetry]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as missing:
-        raise UsageError(f"`{missing.name}` is not installed: pip install 'proctor[otel]'") from None
+        raise UsageError(f"`{missing.name}` is not installed: {install_of('otel')}") from None
 
     resource = Resource.create({"service.name": os.environ.get("OTEL_SERVICE_NAME", "proctor")})
     traces = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -12,7 +12,7 @@ import anyio
 
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
-from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.errors import ProviderUnavailableError, install_of
 from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 
 from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
@@ -95,7 +95,7 @@ class ClaudeAdapter:
             import claude_agent_sdk  # noqa: F401
         except ImportError as error:
             raise ProviderUnavailableError(
-                "the Claude Code client is not installed; pip install 'proctor[claude]'"
+                f"the Claude Code client is not installed; {install_of('claude')}"
             ) from error
         check_options(self._own)
         for option, what in (("cwd", "working directory"), ("cli_path", "Claude Code client")):

@@ -26,7 +26,7 @@ from proctor.policies.events import (
     Unrecognized,
 )
 from proctor.policies.values.globs import is_plain, matcher
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, install_of
 
 from ...kit.client_tools import CLAUDE_TOOLS, meant
 from ...kit.processes.guarded import GUARDS
@@ -293,9 +293,7 @@ def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderErro
     if isinstance(error, ProviderError):
         return error
     if isinstance(error, CLINotFoundError):
-        return ProviderUnavailableError(
-            f"no Claude Code client: {error}; pip install 'proctor[claude]' brings one along"
-        )
+        return ProviderUnavailableError(f"no Claude Code client: {error}; {install_of('claude')} brings one along")
     details: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "stderr": list(stderr)}
     if isinstance(error, ProcessError):
         details["exit_code"] = error.exit_code
@@ -324,7 +322,7 @@ class Wire:
             from claude_agent_sdk import __version__
 
             raise ProviderUnavailableError(
-                f"claude-agent-sdk {__version__} cannot be supervised; pip install 'proctor[claude]' brings "
+                f"claude-agent-sdk {__version__} cannot be supervised; {install_of('claude')} brings "
                 "a version that can"
             )
         self._process = process

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 import anyio
 
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError, install_of
 
 from ...kit.client_process import RpcClient, start_client
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
@@ -240,7 +240,7 @@ ANSWER_S: Final = 30.0
 """Seconds the client may take to answer; it answers at once or not at all."""
 
 
-INSTALL: Final = "pip install 'proctor[codex]'"
+INSTALL: Final = install_of("codex")
 
 
 _CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from proctor.policies.events.run_context import Capabilities
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
 
 from ...kit.client_tools import KNOWN
 from ...kit.environment import home_of
@@ -151,9 +151,7 @@ class FrameworkAdapter(ABC):
         try:
             import_module(self.library)
         except ImportError as error:
-            raise ProviderUnavailableError(
-                f"{self.title} is not installed; pip install 'proctor[{self.name}]'"
-            ) from error
+            raise ProviderUnavailableError(f"{self.title} is not installed; {install_of(self.name)}") from error
         try:
             asyncio.get_running_loop()
         except RuntimeError:

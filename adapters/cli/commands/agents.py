@@ -312,10 +312,10 @@ def mcp(
 def _check_installed() -> None:
     from importlib.util import find_spec
 
-    from proctor.supervisor.errors import ProviderUnavailableError
+    from proctor.supervisor.errors import ProviderUnavailableError, install_of
 
     if any(find_spec(name) is None for name in _LIBRARIES):
-        raise ProviderUnavailableError("the MCP library is not installed; pip install 'proctor[mcp]'")
+        raise ProviderUnavailableError(f"the MCP library is not installed; {install_of('mcp')}")
 
 
 def _hush(library: str) -> None:

@@ -147,7 +147,12 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
     if not otel:
         yield []
         return
-    from ...telemetry.observer import exported
+    try:
+        from ...telemetry.observer import exported
+    except ModuleNotFoundError as missing:
+        from proctor.supervisor.errors import UsageError, install_of
+
+        raise UsageError(f"`{missing.name}` is not installed: {install_of('otel')}") from None
 
     with exported() as observer:
         yield [observer]

@@ -222,7 +222,7 @@ def _check_origin(origin: str) -> None:
 def _check_installed() -> None:
     from importlib.util import find_spec
 
-    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.errors import UsageError, install_of
 
     if any(find_spec(name) is None for name in _LIBRARIES):
-        raise UsageError("the web server is not installed; pip install 'proctor[web]'")
+        raise UsageError(f"the web server is not installed; {install_of('web')}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import UsageError, install_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +65,10 @@ def read_heads(path: Path) -> Heads:
 
 
 def signed(heads: Heads, key_file: Path) -> Heads:
-    """The heads with a signature. Raises UsageError for a file that holds no Ed25519 private key."""
+    """The heads with a signature. Raises UsageError for a file that holds no Ed25519 private key, and without the
+    extra.
+    """
+    _check_installed()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -73,7 +77,8 @@ def signed(heads: Heads, key_file: Path) -> Heads:
 
 
 def check_signature(heads: Heads, key_file: Path) -> None:
-    """Raises UsageError unless the heads were signed with the private half of this key."""
+    """Raises UsageError unless the heads were signed with the private half of this key, and without the extra."""
+    _check_installed()
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -83,6 +88,11 @@ def check_signature(heads: Heads, key_file: Path) -> None:
         key.verify(bytes.fromhex(heads.signature), heads.signed_bytes())
     except (InvalidSignature, ValueError):
         raise UsageError(f"the heads are not signed with the key of `{key_file}`; do not trust them") from None
+
+
+def _check_installed() -> None:
+    if find_spec("cryptography") is None:
+        raise UsageError(f"signatures need `cryptography`: {install_of('audit')}")
 
 
 def _loaded(load: Any, key_file: Path, kind: type, half: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import UsageError, install_of
 
 if TYPE_CHECKING:
     from .store import PostgresStore
@@ -16,7 +16,7 @@ __all__ = ["PostgresStore"]
 def check_installed() -> None:
     """Raises UsageError where the driver is not installed."""
     if find_spec("psycopg") is None:
-        raise UsageError("a store in PostgreSQL needs psycopg: pip install 'proctor[postgres]'")
+        raise UsageError(f"a store in PostgreSQL needs psycopg: {install_of('postgres')}")
 
 
 def __getattr__(name: str) -> Any:
