@@ -1,7 +1,8 @@
 r"""Regular expressions in linear time: the common ground of Python's `re` and RE2, run by RE2.
 
-Flags are inline (`(?is)`); look-around, back-references and `\B` are errors at load. `\d`, `\w` and `\b` are
-ASCII, `$` without `(?m)` is the end of the text.
+Flags are inline (`(?is)`); look-around, back-references and `\B`, and a quantity without its least (`{,2}`), are
+errors at load. `\d`, `\w`, `\s` and `\b` are ASCII, `\s` has no vertical tab, `$` without `(?m)` is the end of the
+text.
 
 Whether a pattern occurs is found in linear time. Listing every occurrence searches once for each, and some patterns
 look far beyond an occurrence for one that they would rather have (`x.*?y|x` where no `y` comes). A search that sees
@@ -30,6 +31,10 @@ _BETWEEN = re.compile(r"(?<!\\)(?:\\\\)*\\B")
 """`\\B`, which RE2 finds inside a character of several bytes and Python's `re` does not."""
 
 
+_AT_MOST = re.compile(r"(?<!\\)(?:\\\\)*(\{,\d*\})")
+"""`{,2}`, which is a quantity to Python's `re` and a text to RE2."""
+
+
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
@@ -56,6 +61,10 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
             where,
             f"{bad}: `\\B` does not mean the same everywhere; say what may stand there",
         )
+        return
+    if written := _AT_MOST.search(pattern):
+        least = f"`{{0{written[1][1:]}` or `\\{written[1]}`"
+        yield where, f"{bad}: `{written[1]}` does not mean the same everywhere; write {least}"
         return
     try:
         _compiled(pattern)
