@@ -12,6 +12,7 @@ from postgres_server import needs_postgres, new_database, server_url
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
+from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 from proctor.supervisor.testing.store_approvals import draw, money
@@ -36,10 +37,15 @@ CHANGES = (
     "UPDATE budgets SET most = most + 1",
     "UPDATE budget_parts SET used = 0",
     "UPDATE budget_shares SET held = 0",
+    "UPDATE runs SET label_texts = '{}' WHERE label_texts != '{}'",
+    "UPDATE runs SET label_texts = label_texts || '4:team=other'::text WHERE run_id = 'drawing'",
     "DELETE FROM budget_parts",
     "DELETE FROM budget_shares",
     "DELETE FROM budget_parts; DELETE FROM budget_shares; DELETE FROM budgets",
 )
+
+
+TEAM = RunContext(labels={"team": "a"})
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def url() -> Iterator[str]:
     async def recorded(url: str) -> None:
         async with PostgresStore(url) as store:
             adapter = FakeAdapter([Ask(name="bash")])
-            await run_once(adapter, "go", policies=policies, store=store, approver=FakeApprover(True))
+            await run_once(adapter, "go", policies=policies, store=store, approver=FakeApprover(True), context=TEAM)
             epoch = await owner(store)
             await begun(store, epoch, "drawing", "s-drawing")
             for used in (2, 3):

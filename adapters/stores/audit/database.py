@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import msgspec
 import psycopg
 
 from proctor.supervisor.errors import StoreError, UsageError
 
-from ..postgres.connection import POSTGRES, Address, Connection, store_error
+from ..postgres.connection import POSTGRES, Address, Connection, one_label, store_error
 from ..postgres.recording import short_id
 from ..postgres.schema import SCHEMA_VERSION, version_of
 from ..tables.queries import every_run, to_run
@@ -41,6 +42,7 @@ class _Identified(msgspec.Struct):
 
 
 _event_id = msgspec.json.Decoder(_Identified).decode
+_labels = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @contextmanager
@@ -72,10 +74,20 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
                 ordered=0,  # the database numbers them by what is there
                 blocks=numbers_of(connection.execute(BLOCKS)),
                 planted=connection.execute(_PLANTED).fetchall(),
-                changed=list(changed(connection)),
+                changed=[*changed(connection), *_labelled_otherwise(connection)],
             )
     except psycopg.Error as error:
         raise store_error(error, address.name) from error
+
+
+def _labelled_otherwise(connection: Connection) -> Iterator[str]:
+    """The runs that are found by other labels than they have."""
+    for run_id, labels, texts in connection.rows("SELECT run_id, labels, label_texts FROM runs ORDER BY number"):
+        own: list[str] | None = None
+        with suppress(msgspec.MsgspecError):
+            own = [one_label(*label) for label in _labels(labels).items()] if labels else []
+        if texts != own:
+            yield f"run `{run_id}` is found by other labels in the list than it has"
 
 
 def _records(connection: Connection) -> Iterator[StoredRecord]:
