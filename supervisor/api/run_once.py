@@ -21,6 +21,7 @@ from ..errors import UsageError
 from ..launch.history import as_sub_run, parents_store
 from ..launch.launch import new_id, run_info
 from ..launch.options import RunOptions, StartOptions, check_options
+from ..machine.message_bounds import BOUNDS
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
 from ..redaction import Redactor
 from ..store.memory_store import MemoryStore
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 LOOK_AGAIN_S = 0.5
 
 
-_SERVICES = ("store", "approver", "publishers", "redaction")
+_SERVICES = ("store", "approver", "publishers", "redaction", "max_messages", "max_message_bytes")
 """What a run takes that is its supervisor's."""
 
 
@@ -54,6 +55,8 @@ async def run_once(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
+    max_messages: int = BOUNDS.messages,
+    max_message_bytes: int = BOUNDS.bytes,
     **options: Unpack[StartOptions],
 ) -> RunResult:
     """Run a prompt under policies and return the result.
@@ -68,6 +71,8 @@ async def run_once(
         approver: answers held calls in this process.
         publishers: receive every stored event.
         redaction: what is removed from the record as a secret; by default the usual patterns.
+        max_messages: how many of its messages are recorded, as for a Supervisor.
+        max_message_bytes: about how many bytes of them.
         options: its policies and more of `RunOptions`; and `session_id`, `run_id` and `metadata` of a run that
             nobody created before.
 
@@ -82,7 +87,13 @@ async def run_once(
     answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
     supervisor = Supervisor(
-        store, approver=approver, publishers=publishers, answerable=answerable, redaction=redaction
+        store,
+        approver=approver,
+        publishers=publishers,
+        answerable=answerable,
+        redaction=redaction,
+        max_messages=max_messages,
+        max_message_bytes=max_message_bytes,
     )
     async with supervisor:
         handle = await supervisor.start(adapter, prompt, **options)
@@ -127,6 +138,8 @@ async def execute_run(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
+    max_messages: int = BOUNDS.messages,
+    max_message_bytes: int = BOUNDS.bytes,
     **options: Unpack[RunOptions],
 ) -> RunResult:
     """Run what `create_run` recorded and return the result.
@@ -138,6 +151,8 @@ async def execute_run(
         approver: answers held calls in this process.
         publishers: receive every stored event.
         redaction: what is removed from the record as a secret; by default the usual patterns.
+        max_messages: how many of its messages are recorded, as for a Supervisor.
+        max_message_bytes: about how many bytes of them.
         options: its policies and more of `RunOptions`.
 
     Raises:
@@ -145,7 +160,14 @@ async def execute_run(
         PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
     """
     check_options("execute_run", options, RunOptions, *_SERVICES[1:])
-    async with Supervisor(store, approver=approver, publishers=publishers, redaction=redaction) as supervisor:
+    async with Supervisor(
+        store,
+        approver=approver,
+        publishers=publishers,
+        redaction=redaction,
+        max_messages=max_messages,
+        max_message_bytes=max_message_bytes,
+    ) as supervisor:
         handle = await supervisor.execute(adapter, run_id, **options)
         await handle.wait_finished()
     return await handle.wait()
@@ -241,6 +263,8 @@ def run_once_sync(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
+    max_messages: int = BOUNDS.messages,
+    max_message_bytes: int = BOUNDS.bytes,
     timeout_s: float | None = None,
     **options: Unpack[StartOptions],
 ) -> RunResult:
@@ -256,6 +280,8 @@ def run_once_sync(
         approver: answers held calls in this process.
         publishers: receive every stored event.
         redaction: what is removed from the record as a secret; by default the usual patterns.
+        max_messages: how many of its messages are recorded, as for a Supervisor.
+        max_message_bytes: about how many bytes of them.
         timeout_s: the most seconds it may take; by default unbounded.
         options: as for `run_once`.
 
@@ -275,6 +301,8 @@ def run_once_sync(
                 approver=approver,
                 publishers=publishers,
                 redaction=redaction,
+                max_messages=max_messages,
+                max_message_bytes=max_message_bytes,
                 **options,
             )
 

@@ -19,7 +19,7 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, Store, Supervisor, UsageError
+from proctor.supervisor import MemoryStore, Store, Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.machine.message_bounds import MessageBounds, MessageCounts
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import Ask, Step
@@ -92,6 +92,20 @@ def test_a_bound_is_a_whole_number(name: str, value: object) -> None:
     """Anything else is one clear error."""
     with pytest.raises(UsageError, match=f"{name} is .*; it must be a whole number from 1"):
         Supervisor(MemoryStore(), **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", ["once", "execute"])
+async def test_one_run_takes_the_bounds_too(way: str, permissive: Policy) -> None:
+    """`run_once` and `execute_run` hand them on."""
+    store, agent = MemoryStore(), FakeAdapter([*[MessageReceived(content="x")] * 50, RunCompleted(output="done")])
+    if way == "once":
+        result = await run_once(agent, "go", store=store, policy=permissive, max_messages=5)
+    else:
+        run_id = await create_run(store, "go")
+        result = await execute_run(store, agent, run_id, policy=permissive, max_messages=5)
+
+    assert sum(isinstance(event, MessageReceived) for event in result.events) == 5
+    assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["messages_full"]
 
 
 @pytest.mark.parametrize("stored", range(6))
