@@ -14,6 +14,7 @@ from cluster_processes import ASKING, ECHO, over, spec, waiting_approval
 
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.fleet import Fleet, RunSpec, Worker
+from proctor.adapters.fleet.fleet import FleetHandle
 from proctor.adapters.fleet.queue import enqueue, waiting
 from proctor.adapters.fleet.worker import Starts
 from proctor.adapters.stores import SQLiteStore
@@ -27,6 +28,7 @@ from proctor.supervisor import (
     MemoryStore,
     Owner,
     PolicyViolationError,
+    RunHandle,
     RunInfo,
     RunResult,
     StoreError,
@@ -300,7 +302,8 @@ async def test_a_result_is_as_that_of_a_supervisor(store: SQLiteStore) -> None:
             there = await supervisor.start(
                 ScriptedAdapter(ECHO), "go", policies=parse_policies(asking), session_id="supervisor"
             )
-            for waits, found in zip((here, there), results, strict=True):
+            pairs: list[tuple[FleetHandle | RunHandle, list[RunResult]]] = [(here, results[0]), (there, results[1])]
+            for waits, found in pairs:
                 await waiting_approval(store, waits.run_id)
                 (held,) = [each for each in await fleet.approvals() if each.run_id == waits.run_id]
                 await fleet.approve(held.approval_id, by="ana")
