@@ -22,6 +22,7 @@ PLACES = {
     "adapters/cli/exits.py": "`printable_lines`",
     "adapters/cli/options.py": "`printable_lines`; a document unchanged in a file",
     "adapters/cli/app.py": "a version",
+    "adapters/cli/commands/prove.py": "how long a search takes: a text of its own",
     "adapters/cli/commands/sessions.py": "JSON: `printable_json`",
     "adapters/cli/live.py": "JSON: `printable_json`",
     "adapters/cli/output.py": "`printable_lines` and `encoded`",

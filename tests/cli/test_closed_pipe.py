@@ -34,6 +34,8 @@ COMMANDS = {
     "schema": (),
     "test": ("one.test.yaml",),
     "hook": ("settings", "--policy", "org.yaml"),
+    "prove": ("org.yaml",),
+    "suggest": ("trace.jsonl",),
     "kill": ("--all",),
     "watch": (),
     "--help": (),

@@ -40,6 +40,9 @@ WORDS = {
     "audit head": ("audit", "head"),
     "migrate": ("migrate", "org.yaml"),
     "schema": ("schema",),
+    "prove": ("prove", "org.yaml"),
+    "prove json": ("prove", "org.yaml", "--json"),
+    "suggest": ("suggest", "session.jsonl"),
 }
 
 WITHOUT = {

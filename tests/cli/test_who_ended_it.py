@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from answering import token_of
 from web_server import site
 
 from proctor.adapters.stores import MemoryStore, SQLiteStore
@@ -50,7 +52,8 @@ async def by_switch(_folder: Path, supervisor: Supervisor, handle: RunHandle) ->
 async def by_command(folder: Path, _supervisor: Supervisor, handle: RunHandle) -> None:
     store = str(folder / "runs.db")
     order = ["kill", "--run", handle.run_id, "--by", "ana", "--reason", "enough", "--store", store]
-    await anyio.run_process([sys.executable, "-m", "proctor.adapters.cli", *order], stderr=subprocess.PIPE)
+    program = [sys.executable, "-m", "proctor.adapters.cli", *order]
+    await anyio.run_process(program, env=os.environ | token_of(order), stderr=subprocess.PIPE)
 
 
 async def by_http(folder: Path, _supervisor: Supervisor, handle: RunHandle) -> None:

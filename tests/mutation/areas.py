@@ -19,7 +19,10 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         *("supervisor/run/provider_session.py", "supervisor/run/actor.py", "supervisor/run/tasks.py"),
         "supervisor/run/services.py",
     ),
-    "limits": ("policies/monitor/usage.py", "policies/monitor/*_checker.py", "policies/monitor/handlers.py"),
+    "limits": (
+        *("policies/monitor/usage.py", "policies/monitor/*_checker.py", "policies/monitor/handlers.py"),
+        *("policies/limits.py", "policies/events/run_context.py"),
+    ),
     "rules": ("policies/rules/*.py",),
     "guardian": ("adapters/kit/processes/guardian.py",),
     "hook": ("adapters/claude_hook/knock.py", "adapters/claude_hook/resident.py", "adapters/claude_hook/__main__.py"),

@@ -17,7 +17,7 @@ from tests.mutation.results import Result, page_with
 from tests.mutation.trials import Trials
 
 needs_namespaces = pytest.mark.skipif(not can_contain(), reason="needs Linux and `unshare` without privileges")
-MODULES = ("policies/monitor/usage.py",)
+MODULES = ("policies/monitor/usage.py", "policies/events/run_context.py")
 TESTS_OF_PRICES = (
     "tests/policies/test_limits.py::test_the_users_table_prices_tokens_with_cached_and_reasoning_rates",
     "tests/policies/test_limits.py::test_an_unknown_price_skips_the_limit_and_says_so",
@@ -115,7 +115,7 @@ def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(tmp
     try:
         noticed = trials.answer(made["usd / 1000000", "usd * 1000000"])
         harmless = trials.answer(made["1000", "1001"])
-        at_import = trials.answer(made["'input_tokens'", "'input_tokens_'"])
+        at_import = trials.answer(made["'cost_usd'", "'cost_usd_'"])
         failing = trials.failing(TESTS_OF_PRICES)
     finally:
         trials.close()
