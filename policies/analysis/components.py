@@ -225,15 +225,9 @@ class RuleComponent:
 
     def requested(self, at: int, call: InputClass, variant: int = 0) -> int:
         """A call was requested."""
-        mask = self.mask(call)
-        if not mask & self.machine.attempts:
+        if not self.mask(call) & self.machine.attempts:
             return at
-        key = ("requested", at, call.number, variant)
-        if key not in self._memo:
-            moment = self._moved(at)
-            self.machine.requested(moment.state, self.in_flight(call, moment, 0, variant), mask)
-            self._memo[key] = self.number(moment)
-        return int(self._memo[key])
+        return self._after("requested", self.machine.requested, at, call, variant)
 
     def forget(self) -> None:
         """Ask the machine again for everything; states that are numbered keep their numbers."""
@@ -289,13 +283,16 @@ class RuleComponent:
 
     def denied(self, at: int, call: InputClass, variant: int = 0) -> int:
         """A requested call was refused."""
-        mask = self.mask(call)
-        if not mask & self.machine.outcomes:
+        if not self.mask(call) & self.machine.outcomes:
             return at
-        key = ("denied", at, call.number, variant)
+        return self._after("denied", self.machine.denied, at, call, variant)
+
+    def _after(self, what: str, act: Callable[..., object], at: int, call: InputClass, variant: int) -> int:
+        """Where it stands once its machine has been told of a call that is not running."""
+        key = (what, at, call.number, variant)
         if key not in self._memo:
             moment = self._moved(at)
-            self.machine.denied(moment.state, self.in_flight(call, moment, 0, variant), mask)
+            act(moment.state, self.in_flight(call, moment, 0, variant), self.mask(call))
             self._memo[key] = self.number(moment)
         return int(self._memo[key])
 
