@@ -146,8 +146,8 @@ def _named(process: psutil.Process) -> str:
 
 
 def _is_adopted(process: psutil.Process) -> bool:
-    """Whether it may have left whoever started it: below a process that takes in orphans, in a session of its own,
-    and not a service of the system.
+    """Whether it may have left whoever started it: below a process that takes in orphans, and neither in its session
+    with us, as the commands of a container's shell are, nor a service of the system.
     """
     import psutil
 
@@ -155,9 +155,9 @@ def _is_adopted(process: psutil.Process) -> bool:
 
     try:
         above = process.ppid()
-        if above == 0 or session_of(above) == session_of(process.pid):
+        if above == 0 or (above != 1 and not adopts(psutil.Process(above))):
             return False
-        if above != 1 and not adopts(psutil.Process(above)):
+        if session_of(above) == session_of(process.pid) == os.getsid(0):
             return False
         of_system = process.uids().real == 0 != os.getuid()
         return not (of_system or _is_service(process))
@@ -203,12 +203,18 @@ def _owner_of(store: str | None, chain: list[psutil.Process]) -> psutil.Process 
 
 
 def _job() -> Iterator[psutil.Process]:
-    """The processes of our process group: an orphan of one of them is still in it."""
+    """The processes of our process group, and of our session where it is that of process 1: their orphans are still
+    in it.
+    """
     import psutil
 
+    from ..kit.process_tree import session_of
+
+    session = os.getsid(0)
+    shared = session_of(1) == session
     for process in psutil.process_iter():
         with suppress(OSError):
-            if os.getpgid(process.pid) == os.getpgrp():
+            if os.getpgid(process.pid) == os.getpgrp() or (shared and os.getsid(process.pid) == session):
                 yield process
 
 

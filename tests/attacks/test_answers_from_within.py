@@ -14,8 +14,7 @@ import pytest
 from proctor.adapters.kit.processes.guarded import guarded
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor import RunInfo, Supervisor
-from proctor.supervisor.testing import FakeAdapter, Pause
+from proctor.supervisor import RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.testing.store_approvals import requested
 
@@ -188,29 +187,99 @@ async def test_a_daemon_is_no_person_with_a_terminal_that_it_has_opened(
     assert await state_of(waiting) == "requested"
 
 
+SUPERVISES = """
+import subprocess, sys, time
+import anyio
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor import Supervisor
+from proctor.supervisor.testing import FakeAdapter, Pause
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+async def main():
+    path, line, output = sys.argv[1:]
+    async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=())
+        await anyio.run_process(["bash", "-c", line], check=False, stdin=None, stdout=None, stderr=None)
+        with anyio.fail_after(PATIENCE_S):
+            while not await anyio.Path(output).exists():
+                await anyio.lowlevel.checkpoint()
+        await handle.cancel()
+
+anyio.run(main)
+"""
+FOREGROUND = """
+import os, signal, sys
+while os.getppid() != 1:
+    pass
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+os.tcsetpgrp(os.open("/dev/tty", os.O_RDWR), os.getpgrp())
+os.execv(sys.argv[1], sys.argv[1:2])
+"""
+LEAVING = ["{}", "(env -i {} &)", "(set -m; env -i {} &)", "(setsid env -i {} &)"]
+
+
+@pytest.mark.parametrize("session", ["", "setsid -w "], ids=["of process 1", "of its own"])
 @pytest.mark.parametrize("terminal", PSEUDO.values(), ids=PSEUDO)
-@pytest.mark.parametrize("left", ["{}", "(env -i {} &)", "(setsid env -i {} &)"])
+@pytest.mark.parametrize("left", LEAVING)
 async def test_what_a_supervising_process_starts_is_no_person(
-    waiting: Path, tmp_path: Path, terminal: str, left: str
+    waiting: Path, tmp_path: Path, terminal: str, left: str, session: str
 ) -> None:
     """A tool that runs in the supervisor's own process starts commands without a mark or a guardian."""
     script, output = asking(waiting, tmp_path, "approve r.1")
-    async with SQLiteStore(tmp_path / "other.db") as other, Supervisor(other) as supervisor:
-        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=())
-        await anyio.run_process(["bash", "-c", left.format(terminal.format(script))], check=False)
-        answer = await until(output)
-        await handle.cancel()
+    await anyio.run_process(
+        [
+            "unshare",
+            "-rpf",
+            "--mount-proc",
+            "sh",
+            "-c",
+            session + supervising(tmp_path, left.format(terminal.format(script))),
+        ]
+    )
+    answer = await until(output)
 
     assert "is for people" in answer
     assert "supervises a run" in answer or "belongs to a daemon" in answer
     assert await state_of(waiting) == "requested"
 
 
+@pytest.mark.parametrize("left", ["({} &)", "(set -m; {} &)"])
+async def test_what_takes_the_foreground_of_a_containers_terminal_is_no_person(
+    waiting: Path, tmp_path: Path, left: str
+) -> None:
+    """Process 1 is a container's shell; the supervisor runs in its terminal, and so does what a tool has left."""
+    script, output = asking(waiting, tmp_path, "approve r.1")
+    takes = tmp_path / "takes.py"
+    takes.write_text(FOREGROUND)
+    line = supervising(tmp_path, left.format(shlex.join([sys.executable, str(takes), str(script)])))
+    await in_a_container(line)
+
+    assert "supervises a run" in await until(output)
+    assert await state_of(waiting) == "requested"
+
+
+async def in_a_container(line: str) -> None:
+    """Run a line by a shell that is process 1 and has a terminal, as `docker run -it` starts one."""
+    keyboard, terminal = os.openpty()
+    try:
+        await anyio.run_process(["unshare", "-rpf", "--mount-proc", "setsid", "-c", "sh", "-c", line], stdin=terminal)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+
+
+def supervising(folder: Path, line: str) -> str:
+    """A line of a shell that stays: it starts a program that supervises a run and meanwhile starts the line."""
+    program = folder / "supervises.py"
+    program.write_text(SUPERVISES)
+    words = [sys.executable, str(program), str(folder / "other.db"), line, str(folder / "output")]
+    return f"{shlex.join(words)}; true"
+
+
 async def test_a_person_answers_on_a_terminal(waiting: Path, tmp_path: Path) -> None:
     """Started by a program that is still there and supervises nothing."""
     script, output = asking(waiting, tmp_path, "approve r.1")
-    line = f"script -qec {script} /dev/null; true"
-    await anyio.run_process(["unshare", "-rpf", "--mount-proc", "sh", "-c", line])
+    await in_a_container(f"{script}; true")
 
     assert "nobody owns its run" in await until(output)
 
