@@ -21,6 +21,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "functions": frameworks.functions,
     "held": agents.held,
     "options": agents.options,
+    "portable": agents.portable_names,
     "sizing": figures.sizing,
     "tools": agents.tools,
 }

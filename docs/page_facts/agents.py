@@ -48,6 +48,20 @@ def tools(client: str) -> str:
     return table(["tool", "portable name", "portable inputs", "other inputs"], rows)
 
 
+def portable_names(_: str) -> str:
+    """The portable names, their inputs, and the tools of the known clients that do so."""
+    clients = {"claude": "Claude Code", "codex": "Codex", "amp": "Amp", "acp": "ACP agents, by the kind of a call"}
+    rows = [
+        [code(act), codes(inputs)]
+        + [
+            codes(sorted(tool.name for tool in CLIENTS[client] if act in (*tool.acts, *tool.acts_where)))
+            for client in clients
+        ]
+        for act, inputs in PORTABLE.items()
+    ]
+    return table(["portable", "inputs", *clients.values()], rows)
+
+
 def _inputs(tool: Tool) -> str:
     """Each portable input; where the client has it elsewhere, at which path."""
     names = dict.fromkeys(name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act])

@@ -33,9 +33,16 @@ _RULE = [field.encode_name for field in fields_of(Rule)]
 
 
 def fields(name: str) -> str:
-    """The fields of a record by its public name, as `policies.Limit`; of a rule, those that not every rule has."""
-    folder, _, attribute = name.rpartition(".")
+    """The fields of a record by its public name, as `policies.Limit`; of a rule, those that not every rule has.
+
+    `policies.Limit besides Rule` leaves out those that mean the same on every rule.
+    """
+    public, _, besides = name.partition(" besides ")
+    folder, _, attribute = public.rpartition(".")
     record = getattr(importlib.import_module(f"proctor.{folder}"), attribute)
+    if besides:
+        meanings, of_rules = described_fields(record), described_fields(Rule)
+        return field_table(record, [field for field in meanings if meanings[field] == of_rules.get(field)])
     shared = _RULE if record is not Rule and issubclass(record, Rule) else ()
     return field_table(record, shared)
 

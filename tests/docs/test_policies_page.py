@@ -9,15 +9,7 @@ from proctor.adapters.evaluate.policy_tests import judge_test, read_policy_tests
 from proctor.policies.rules import RULES
 
 PAGES = ROOT / "docs" / "policies"
-PAGE = (PAGES / "index.md").read_text()
 EXAMPLES = {block.file: block.text for block in blocks(PAGES / "rules.md") if block.file}
-
-
-def test_the_page_has_every_family() -> None:
-    """A family that is not in the table is not documented."""
-    missing = [name for name in RULES if f"`{name}`" not in PAGE and name != "max_calls"]
-
-    assert missing == []
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -186,18 +186,6 @@ def test_what_an_adapter_can_do_is_a_value() -> None:
     assert ClaudeAdapter().capabilities == ClaudeAdapter().capabilities
 
 
-def test_the_page_on_policies_has_the_tables() -> None:
-    """Row by row, for the four kinds of clients."""
-    page = (Path(__file__).parents[3] / "docs" / "policies" / "index.md").read_text()
-    for act, inputs in PORTABLE.items():
-        cells = [f"`{act}`", ", ".join(f"`{name}`" for name in inputs)]
-        for client in ("claude", "codex", "amp", "acp"):
-            of_act = sorted(each.name for each in CLIENTS[client] if act in (*each.acts, *each.acts_where))
-            cells.append(", ".join(f"`{name}`" for name in of_act))
-        row = f"| {' | '.join(cells)}".replace("|  |", "| |").replace("|  |", "| |")
-        assert row in page, act
-
-
 def test_records_of_no_known_client_are_judged_by_what_tools_are_mostly_called(tmp_path: Path) -> None:
     """The same acts, as several clients and frameworks call them, in the two formats that any of them may write."""
     acts = {
