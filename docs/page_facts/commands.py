@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import chain
 
 import click
 
@@ -11,19 +13,31 @@ from proctor.adapters.cli.app import SECTIONS, app
 
 from .markdown import code, codes, paragraph, table
 
+_TITLES = ("option", "default", "meaning")
+_COMMON = 5
+"""An option of so many commands, of one meaning, stands once."""
+
 
 def reference(_: str) -> str:
-    """Every command with its help, arguments and options, under the headings of `proctor --help`."""
+    """Every command with its help, arguments and options, under the headings of `proctor --help`; first the options
+    that many of them have.
+    """
     root = click.Context(app, info_name="proctor")
-    parts = []
+    commands = [_walk(*_named(name, root)) for name in chain(*SECTIONS.values())]
+    rows = Counter(tuple(_option(*each)) for each in chain(*(_options(*each) for each in chain(*commands))))
+    common = {row for row, times in rows.items() if times >= _COMMON}
+    parts = [f"## Common options\n\n{table(_TITLES, (row for row in rows if row in common))}"]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:
-            found = app.get_command(root, name)
-            assert found is not None
-            walked = _walk(found, click.Context(found, info_name=name, parent=root))
-            parts += [_section(command, context) for command, context in walked]
+            parts += [_section(command, context, common) for command, context in _walk(*_named(name, root))]
     return "\n".join(parts)
+
+
+def _named(name: str, root: click.Context) -> tuple[click.Command, click.Context]:
+    found = app.get_command(root, name)
+    assert found is not None
+    return found, click.Context(found, info_name=name, parent=root)
 
 
 def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
@@ -36,14 +50,21 @@ def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[clic
             yield from _walk(found, click.Context(found, info_name=name, parent=context))
 
 
-def _section(command: click.Command, context: click.Context) -> str:
+def _options(command: click.Command, context: click.Context) -> Iterator[tuple[click.Option, click.Context]]:
+    for each in command.get_params(context):
+        if isinstance(each, click.Option) and "--help" not in each.opts:
+            yield each, context
+
+
+def _section(command: click.Command, context: click.Context, common: Collection[tuple[str, ...]]) -> str:
     level = "#" * (context.command_path.count(" ") + 2)
     usage = f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     parts = [f"{level} `{context.command_path}`", f"```text\n{usage}\n```", *_help(command)]
-    given = (each for each in command.get_params(context) if "--help" not in each.opts)
-    options = [each for each in given if isinstance(each, click.Option)]
-    if options:
-        parts.append(table(["option", "default", "meaning"], (_option(each, context) for each in options)).rstrip())
+    rows = [tuple(_option(*each)) for each in _options(command, context)]
+    if own := [row for row in rows if row not in common]:
+        parts.append(table(_TITLES, own).rstrip())
+    if shared := [row[0] for row in rows if row in common]:
+        parts.append(f"[Common options](#common-options): {', '.join(shared)}.")
     return "\n\n".join(parts) + "\n"
 
 
