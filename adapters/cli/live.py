@@ -32,14 +32,23 @@ _HEAD = 20
 class Live:
     """Shows each event; a publisher for the supervisor. Once nobody reads any more, it shows nothing.
 
-    `named`: what comes of another run than the line before stands below that run's id.
+    `named`: what comes of another run than the line before stands below that run's id. `ran`: how many calls of the
+    session ran in all, if it is over.
     """
 
-    def __init__(self, *, as_json: bool, numbered: bool = False, clock: bool = False, named: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        as_json: bool,
+        numbered: bool = False,
+        clock: bool = False,
+        named: bool = False,
+        ran: int | None = None,
+    ) -> None:
         from ..operations.timeline import EventLines
 
         self._as_json = as_json
-        self._lines = EventLines(numbered=numbered, clock=clock)
+        self._lines = EventLines(numbered=numbered, clock=clock, ran=ran)
         self._console = console()
         self._named = named
         self._run = ""

@@ -31,12 +31,14 @@ class EventLines:
     """Turns events into lines; an event that says nothing to people gives none.
 
     A line begins with the seconds since the first event; `numbered`: with the event's number; `clock`: with
-    the time of day.
+    the time of day. `ran`: how many calls of the session ran in all, where that is known; the place of a call in an
+    order is then told as `call 3 of 7`.
     """
 
-    def __init__(self, *, numbered: bool = False, clock: bool = False) -> None:
+    def __init__(self, *, numbered: bool = False, clock: bool = False, ran: int | None = None) -> None:
         self._numbered = numbered
         self._clock = clock
+        self._ran = ran
         self._calls: dict[str, str] = {}
         self._began: datetime | None = None
 
@@ -64,6 +66,16 @@ class EventLines:
         """The call that an event is of, as far as it is known."""
         return self._calls.get(event.tool_call_id, event.tool_name)
 
+    def placed(self, event: ev.PolicyViolated) -> str:
+        """The message of a violation; the call's place in an order with the number of calls: those that ran, and
+        this one.
+        """
+        place = f"{event.details.get('actual')} (call {event.details.get('sequence_length', 0) + 1}"
+        if self._ran is None or not event.message.startswith((f"{place})", f"{place};")):
+            return event.message
+        of = self._ran + (event.enforcement == "prevented")
+        return f"{place} of {of}{event.message[len(place) :]}"
+
     def _head(self, event: ev.Event) -> str:
         if self._numbered:
             return str(event.seq)
@@ -76,10 +88,11 @@ class EventLines:
         return f"{(at - self._began).total_seconds():.1f}s"
 
 
-def _violated(_: EventLines, event: ev.PolicyViolated) -> EventLine:
+def _violated(lines: EventLines, event: ev.PolicyViolated) -> EventLine:
     style = "yellow" if event.enforcement == "observed" else "bold red"
     expected = event.details.get("expected")
-    why = f"{event.message}; expected {expected}" if expected else event.message
+    message = lines.placed(event)
+    why = f"{message}; expected {expected}" if expected else message
     return "violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})"
 
 

@@ -179,3 +179,25 @@ def test_an_amount_of_money_is_written_in_one_way(cost: float, shown: str) -> No
 def test_one_of_a_thing_is_one() -> None:
     """1 call, 2 calls."""
     assert [counted(n, "call") for n in (0, 1, 2, 1234)] == ["0 calls", "1 call", "2 calls", "1,234 calls"]
+
+
+AGENT = """
+name: agent
+tools: [lint, deploy]
+steps: [{call: lint, input: {}}, {call: deploy, input: {}}, {call: lint, input: {}}, {call: lint, input: {}}]
+"""
+ORDER = """
+name: order
+on_violation: deny
+rules: [{type: before, first: test, then: deploy}]
+"""
+
+
+def test_show_says_which_of_all_calls_a_failed_order_is_about(cli: Cli, place: Path) -> None:
+    """While it runs, the number of the call; afterwards, of how many: those that ran, and the one that did not."""
+    (place / "agent.yaml").write_text(AGENT)
+    (place / "order.yaml").write_text(ORDER)
+    live = cli("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "order.yaml", "go").out
+
+    assert "`test` never completed (call 2); expected" in " ".join(live.split())
+    assert "`test` never completed (call 2 of 4); expected" in " ".join(cli("show", "last").out.split())

@@ -196,11 +196,11 @@ def show(run: str, store: str | None, as_json: bool) -> None:
     from ..live import Live
     from ..options import opened
 
-    live = Live(as_json=as_json, numbered=True)
-
     async def read() -> None:
         async with opened(store, must_exist=True) as opened_store:
             info = await run_named(opened_store, run)
+            of_session = await opened_store.runs(session_id=info.session_id, limit=_RUNS_COUNTED)
+            live = Live(as_json=as_json, numbered=True, ran=sum(each.calls for each in of_session))
             count = 0
             async with closing(opened_store.read(info.session_id, run_id=info.run_id)) as events:
                 async for event in events:
@@ -212,6 +212,10 @@ def show(run: str, store: str | None, as_json: bool) -> None:
                 live.print(f"\n{_summary(info, count)}")
 
     run_async(read)
+
+
+_RUNS_COUNTED = 1000
+"""The calls of so many runs of a session are counted, the newest."""
 
 
 def _summary(info: RunInfo, count: int) -> str:
