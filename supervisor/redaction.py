@@ -95,12 +95,13 @@ OWN = (
         "authorization", r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})", 1
     ),
     Pattern("password-in-url", r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:([^\s/\"'<>\\]+)@[\w.\[-]", 1),
-    Pattern(  # with a slash; `host:8080/path@x` has none
+    Pattern(  # with a slash; `host:8080/path@x` has none: what can be a port is one
         "password-in-url",
         r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:"
-        r"([^\s/\"'<>\\@]*[^\s/\"'<>\\@0-9][^\s/\"'<>\\@]*/[^\s\"'<>\\@]*|/[^\s\"'<>\\@]*)@[\w.\[-]",
+        r"([^\s/\"'<>\\@]*[^\s/\"'<>\\@0-9][^\s/\"'<>\\@]*/[^\s\"'<>\\@]*|(?:[0-9]{6,})?/[^\s\"'<>\\@]*)@[\w.\[-]",
         1,
     ),
+    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://:([0-9]+/[^\s\"'<>\\@]*)@[\w.\[-]", 1),  # of no host: no port
     Pattern(
         "command-password",
         r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"

@@ -56,10 +56,11 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work
     limits = effective_limits(policy)
     for entry in limits:
         if entry.limit.max == 0 and not entry.kind.zero_ok:
+            names = (name for name in (entry.kind.spelled, entry.name) if name)
             yield finding(
                 "zero_limit",
                 (entry.policy, entry.name),
-                f"`{entry.kind.spelled or entry.name}` is 0: nothing could be done",
+                f"{' or '.join(f'`{name}`' for name in names)} is 0: nothing could be done",
                 suggestion="give it a number above 0, or leave it out",
             )
     yield from _budgets(policy, capabilities)

@@ -14,6 +14,7 @@ from ..language.selectors import NameScope, person_problems, selector_problems
 from ..policy import Policy, members_of
 from ..rules import RULES
 from ..rules.net_shorthand import line_problems
+from ..values.regexes import read_together
 from .convert import Converter, place_of
 from .dialects import is_contract, policies_of_tests, policy_of_contracts, rewritten
 from .schema import did_you_mean
@@ -146,7 +147,8 @@ def read_document(source: object, *, file: str, format: str | None) -> Document:
 
 def policies_of(roots: Sequence[MapNode], report: ProblemReport) -> list[Policy]:
     """The policies that a text's documents, or parts of one, spell; what is wrong goes to the report."""
-    return [_policy(node, report) for node in policy_nodes(roots, report)]
+    with read_together():
+        return [_policy(node, report) for node in policy_nodes(roots, report)]
 
 
 def check_policy(policy: Policy) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +27,23 @@ VIEW = 16_384
 """How many bytes ahead an occurrence is looked for first; of one that ends beyond, a shorter may be taken."""
 WORK = 250_000_000
 """The most bytes that one listing of occurrences may look at, about a second; a text of 20,000 takes fewer."""
+
+
+MOST_STEPS = 400_000
+"""So many steps the patterns of policies that are read together may have; making them takes less than a second."""
+
+
+_steps_left: ContextVar[list[int] | None] = ContextVar("_steps_left", default=None)
+
+
+@contextmanager
+def read_together() -> Iterator[None]:
+    """Within it, the patterns that are checked may have `MOST_STEPS` together."""
+    token = _steps_left.set([MOST_STEPS])
+    try:
+        yield
+    finally:
+        _steps_left.reset(token)
 
 
 _BETWEEN = re.compile(r"(?<!\\)(?:\\\\)*\\B")
@@ -66,8 +85,17 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
         least = f"`{{0{written[1][1:]}` or `\\{written[1]}`"
         yield where, f"{bad}: `{written[1]}` does not mean the same everywhere; write {least}"
         return
+    left = _steps_left.get()
+    if left == []:
+        return  # it is said already
+    if left and left[0] < 0:
+        left.clear()
+        yield where, f"{bad}: up to here the regular expressions are too large together; repeat less"
+        return
     try:
-        _compiled(pattern)
+        compiled = _compiled(pattern)
+        if left:
+            left[0] -= compiled.programsize
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0] if error.args else error
         text = reason.decode() if isinstance(reason, bytes) else str(reason)

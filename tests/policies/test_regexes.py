@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from proctor.policies import PolicyError, parse_policies
 from proctor.policies.values.regexes import Regex, problems
 
 ATOMS = [
@@ -56,3 +58,17 @@ def test_a_quantity_without_its_least_is_an_error(pattern: str, instead: str) ->
 
     assert len(found) == bool(instead)
     assert all(instead in text for text in found)
+
+
+def test_the_patterns_of_one_file_are_bounded_together() -> None:
+    """Each is small enough; reading stops where together they are not, with one error, and the next file is read."""
+
+    def file(patterns: int) -> dict[str, Any]:
+        conditions = [{"path": "$.c", "regex": f"a{{1,900}}{n}"} for n in range(patterns)]
+        return {"name": "x", "rules": [{"type": "blocklist", "tools": [{"tool": "b", "where": conditions}]}]}
+
+    with pytest.raises(PolicyError) as raised:
+        parse_policies(file(400))
+    [problem] = raised.value.problems
+    assert "too large together" in problem.message
+    assert parse_policies(file(100))

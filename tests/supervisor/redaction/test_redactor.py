@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -197,11 +198,15 @@ def test_what_is_named_as_a_secret_is_one(redactor: Redactor, given: dict[str, A
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://:pw@host/0", "postgres://u:p@pw@host/db", "amqp://u:pw!@h", "http://u:p#w?@[::1]/"]
+    "url",
+    [
+        *("redis://:pw@host/0", "postgres://u:p@pw@host/db", "amqp://u:pw!@h", "http://u:p#w?@[::1]/"),
+        *("redis://:12345/6@host", "redis://:1/@host", "postgres://u:123456/7@host", "ftp://u:/1@host"),
+    ],
 )
 def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor, url: str) -> None:
     """Up to the last `@` before the path; the address stays."""
-    secret = url.split("://")[1].split("/")[0].rpartition("@")[0].partition(":")[2]
+    secret = re.split(r"/(?!.*@)", url.split("://")[1])[0].rpartition("@")[0].partition(":")[2]
     shown = redactor.redact(f"at {url} now", "s")
 
     assert f":{secret}@" not in shown
@@ -212,7 +217,12 @@ def test_a_password_in_a_url_is_found_whatever_it_has(redactor: Redactor, url: s
 def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> None:
     """Counts of tokens, pages, variables, ports, and what is allowed."""
     plain = {"input_tokens": 5, "max_tokens": "7", "next_page_token": "abc", "token": "$TOKEN", "tokens": "many"}
-    plain |= {"url": "http://localhost:8080/a@b", "keyboard": "us", "text": "the password is kept elsewhere"}
+    plain |= {
+        "url": "http://localhost:8080/a@b",
+        "package": "https://host:4873/@scope/name",
+        "keyboard": "us",
+        "text": "the password is kept elsewhere",
+    }
     assert redactor.redact(plain) == plain
     assert Redactor(Redaction(allow=("example",))).redact({"password": "example"}) == {"password": "example"}
 
