@@ -88,10 +88,36 @@ def git(arguments: Sequence[Word]) -> list[Nested]:
         return [] if _is_plain_setting(words) else UNKNOWN
     if verb in ("bisect", "submodule") and not (words and words[0].text in _PLACES):
         return UNKNOWN
+    if verb in _MERGING and _has_own_strategy(words, _MERGING[verb]):
+        return UNKNOWN
     if verb in _PLAIN:
         read = [word for word in words if word.text is not None] if verb in _WITH_UNSEEN else words
         return UNKNOWN if carries(_PLAIN_BUT_FOR, read) else []
     return UNKNOWN if verb not in _CARRYING or carries(_CARRYING[verb], words) else []
+
+
+_STRATEGIES = ("octopus", "ort", "ours", "recursive", "resolve", "subtree")
+
+
+_NAMES_STRATEGY = r"--strategy(?:=(?P<long>.*))?"
+_MERGING = {
+    **dict.fromkeys(
+        ("merge", "pull", "rebase"), re.compile(rf"{_NAMES_STRATEGY}|-(?!-)[^mXFSsx]*s(?P<short>.*)", re.DOTALL)
+    ),
+    **dict.fromkeys(("cherry-pick", "revert"), re.compile(_NAMES_STRATEGY, re.DOTALL)),
+}
+"""The verbs that merge, and their option that names a strategy."""
+
+
+def _has_own_strategy(words: Sequence[Word], option: re.Pattern[str]) -> bool:
+    """Whether a merge may use a strategy that git does not bring: it runs the program `git-merge-STRATEGY`."""
+    for at, word in enumerate(words):
+        if found := option.fullmatch(word.text or ""):
+            given = next(filter(None, found.groups()), None)
+            following = words[at + 1].text if at + 1 < len(words) else ""
+            if (following if given is None else given) not in _STRATEGIES:
+                return True
+    return False
 
 
 def _is_plain_setting(words: Sequence[Word]) -> bool:

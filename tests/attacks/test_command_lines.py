@@ -18,6 +18,7 @@ from tests.fuzz.shells import Room, can_be_closed
 
 BASH = ("/bin/bash", "--norc", "--noprofile", "-c")
 DASH = ("/bin/dash", "-c")
+ZSH = ("/usr/bin/zsh", "-f", "-c")
 
 IN_BOTH = [
     # quotes, paths, and what the shell takes away
@@ -91,6 +92,18 @@ IN_DASH = [
     "echo <<< x; red", "12>f red", "((red))", "select x in 1; red", "echo |& red",
 ]  # fmt: skip
 """Where dash reads something else than bash does; some of it dash refuses."""
+IN_ZSH = [
+    "=red", "repeat 1 red", "foreach i (1) red; end", "for i (1) red", "noglob red", "nocorrect red",
+    "x='red y'; ${=x}", "x='$(red)'; : ${(e)x}", "echo =(red)", "{ red } always { : }", "while ((1)) { red; break }",
+    "touch a; : *(e:red:)", "touch a; : *(e:'red':)", "touch a; setopt extendedglob; : a(#qe:red:)", "f=(red); $f",
+    "() { red }", "function { red }", "x=(red y); $x[1]", "red&!", "red &|", "case x { (x) red }",
+    "print -v y red; $y", "eval $(print red)", "<<< x red", "zmodload zsh/system; red", "emulate sh -c red",
+    "TRAPEXIT() { red }", "precmd() { red }; precmd", "x[$(red)]=1", "(( x = $(red) ))", "${:-red}",
+    "x=red y=x; ${(P)y}", "functions[x]=red; x", "aliases[x]=red; eval x", "path=(./d); ls",
+    "setopt promptsubst; print -P '$(red)'", "echo $options[$(red)]", "disable echo; red", "=sh -c red",
+    "select i (1) { red; break } <<< 1",
+]  # fmt: skip
+"""Zsh only."""
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +147,19 @@ def test_the_spellings_run_what_they_hide(room: Room) -> None:
         assert [line for number, line in enumerate(lines) if "red" not in room.ran(number)] == []
 
 
+def test_whatever_zsh_runs_of_them_is_found_where_the_shell_is_not_known(room: Room) -> None:
+    """Every spelling of zsh runs `red`; so do most of those of the others."""
+    if not Path(ZSH[0]).exists():
+        pytest.skip("needs zsh: apt-get install zsh")
+    lines = IN_ZSH + IN_BOTH + IN_BASH + IN_DASH
+    assert room.run(ZSH, lines, timeout_s=120, forks=False)
+    ran = [line for number, line in enumerate(lines) if "red" in room.ran(number)]
+
+    assert set(IN_ZSH) <= set(ran)
+    assert len(ran) > 150
+    assert [line for line in ran if not found(line, "sh")] == []
+
+
 CARRYING = [
     *("python -c x", "python3 -", "python3", "python3.11 -uc x", "python -m timeit x", "python -im x", "pypy3 -c x"),
     *("perl -e x", "perl -ne x", "perl", "ruby -e x", "node -e x"),
@@ -148,7 +174,9 @@ CARRYING = [
     *("git -c alias.x='!red' x", "git -c core.pager=red log", "git x", "git --exec-path=. log", "git bisect run red"),
     *("git rebase -x red", "git rebase --ex red", "git submodule foreach red", "git config alias.x '!red'", "git $x"),
     *("git clone -u red x", "git fetch --upload-pack=red"),
-    *("git grep -Ored x", "git difftool -x red", "git filter-branch"),
+    *("git grep -Ored x", "git difftool -x red", "git filter-branch", "git grep -nO red", "git rebase -ix red"),
+    *("git merge -s red x", "git merge -qsred x", "git merge --strategy=red x", "git pull -s red"),
+    *("git merge -s $x y", "git rebase --strategy red x", "git cherry-pick --strategy=red x", "git pull -s ort --strategy red"),
     *("make CC=red", "make -f f", "make --eval=x", "make SHELL=red x"),
     *("cmake -E env red", "cmake -P f", "ninja -C x; make -C d"),
     *("env -S 'red x'", "env --split-string=red", "sudo -s"),
@@ -238,7 +266,9 @@ READ = [
     ("sed -i 's/a/b/g; 5d' f", ["sed", "redirect"]),
     ("cat x | head; make", ["cat", "head", "make"]), ("foo 2>&1 | tail", ["foo", "tail"]),
     ("foo < /dev/null", ["foo"]), ("git log --oneline --graph -n 5 --format=%h", ["git"]),
-    ("git commit -am x --no-verify", ["git"]), ("curl -fsSL -H 'A: b' -X POST --data-raw x u", ["curl"]),
+    ("git commit -am x --no-verify", ["git"]),
+    ("git merge -Xours -s ort x", ["git"]), ("git cherry-pick -s x", ["git"]),
+    ("curl -fsSL -H 'A: b' -X POST --data-raw x u", ["curl"]),
     ("sort -rnk2 f | uniq -c", ["sort", "uniq"]), ("rsync -avz --delete a/ b/", ["rsync"]),
     ("pip install -q -r requirements.txt --no-deps", ["pip"]), ("wget -qO- x", ["wget"]),
     ("cmake -S . -B d -G Ninja && cmake --build d -j8", ["cmake", "cmake"]),
