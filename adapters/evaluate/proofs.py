@@ -171,7 +171,8 @@ def _append_call(text: Text, number: int, call: Mapping[str, Any], width: int) -
 
 
 def _fate(call: Mapping[str, Any]) -> str:
-    parts = [str(call["outcome"])]
+    late = call.get("ended_before_call")
+    parts = [f"{call['outcome']} after call {late - 1}" if late else str(call["outcome"])]
     if "approval" in call:
         parts.insert(0, f"approval {call['approval']}")
     if "output" in call:
