@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -308,6 +308,8 @@ BESIDE = (
     "UPDATE runs SET epoch = 0",
     "UPDATE runs SET epoch = 1 WHERE epoch = 2",
     "UPDATE sessions SET provider_session_id = 'other'",
+    "UPDATE sessions SET provider = 'other'",
+    "UPDATE runs SET calls_in_flight = 'x' WHERE run_id = 'drawing'",
     "UPDATE owners SET owner_id = 'other'",
     "UPDATE owners SET host = 'other'",
     "UPDATE owners SET machine = 'other'",
@@ -344,6 +346,7 @@ def with_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for key in ("", "other"):
                 await draw(store, epoch, "drawing", money(key=key), used=2, want=1)
                 await draw(store, epoch, "drawing", money(key=key), used=3, want=1)
+            await store.instruct(Block(scope="tenant", value="other"))
 
     anyio.run(draws)
     return path
@@ -362,6 +365,65 @@ def test_what_no_list_of_events_tells_is_held_to_what_was_written(
     assert untouched == ()
     assert not report.intact
     assert codes(report) == {"list_changed"}
+
+
+ORDER_ONLY = {"runs.number", "approvals.number"}
+"""Say in which order a list has its rows, and nothing else; no record tells that."""
+
+
+def test_a_change_of_any_column_of_any_table_is_found(with_all: Path, tmp_path: Path) -> None:
+    """As a table or a column more would be, before anybody thinks of it: all are read from the file."""
+    heads = audited(with_all).heads
+    with closing(sqlite3.connect(with_all)) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = [(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")]
+    missed = set()
+    for table, column in columns:
+        path = Path(shutil.copy(with_all, tmp_path / "s.db"))
+        other = f"""CASE typeof({column}) WHEN 'text' THEN {column} || 'x' WHEN 'blob' THEN x'00' WHEN 'null' THEN 'x'
+            ELSE iif({column} IN (0, 1), 1 - {column}, {column} + 1000) END"""
+        some = f"rowid = (SELECT max(rowid) FROM {table})" if table == "events" else "TRUE"
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute(f"UPDATE {table} SET {column} = {other} WHERE {some}").rowcount
+            connection.commit()
+        report = audited(path, heads)
+        if report.intact and report.complete:
+            missed.add(f"{table}.{column}")
+
+    assert len(columns) > 70
+    assert missed == ORDER_ONLY
+
+
+@pytest.mark.parametrize("value", ["'x'", "NULL", "x'00ff'", "1e300", "-9223372036854775808", "''"])
+def test_a_value_of_another_type_in_any_column_ends_no_audit(with_all: Path, tmp_path: Path, value: str) -> None:
+    """It is found, or as good as what was there; SQLite keeps anything in any column."""
+    heads = audited(with_all).heads
+    with closing(sqlite3.connect(with_all)) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = [(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")]
+    found = 0
+    for table, column in columns:
+        path = Path(shutil.copy(with_all, tmp_path / "s.db"))
+        with closing(sqlite3.connect(path)) as connection:
+            with suppress(sqlite3.Error):  # a key, or a column that takes no NULL
+                connection.execute(f"UPDATE {table} SET {column} = {value}")
+            connection.commit()
+        found += not audited(path, heads).intact
+
+    assert found > 10
+
+
+def test_a_table_emptied_is_found(with_all: Path, tmp_path: Path) -> None:
+    """Whichever it is; nothing is written by nobody."""
+    heads = audited(with_all).heads
+    with closing(sqlite3.connect(with_all)) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for table in tables:
+        path = Path(shutil.copy(with_all, tmp_path / "s.db"))
+        sql(path, f"DELETE FROM {table}")
+        report = audited(path, heads)
+
+        assert not (report.intact and report.complete), table
 
 
 def test_a_run_that_ended_twice_started_a_call_twice_or_used_otherwise_is_found(path: Path) -> None:

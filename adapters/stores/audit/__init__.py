@@ -5,6 +5,7 @@ ROOMS = (
     "database",
     "file",
     "sources",
+    "list_checks",
     "verify",
     "heads",
 )

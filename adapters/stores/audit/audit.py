@@ -10,8 +10,9 @@ import msgspec
 from ..postgres import check_installed
 from ..store_names import is_url, shown
 from .heads import Heads
+from .list_checks import Lists
 from .sources import AuditSource
-from .verify import AuditFinding, Lists, Orders, Pruned, Verifier, answers_in
+from .verify import AuditFinding, Orders, Pruned, Verifier, answers_in
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
         verifier.find("integrity", "planted", f"the store has a {kind} `{name}`, which no version of proctor makes")
     lists.check(verifier, source.runs, source.approvals)
     lists.check_sessions(verifier, source.sessions)
+    lists.check_in_flight(verifier, source.in_flight)
     orders = Orders(verifier, msgspec.UNSET if anchor is None else anchor.orders)
     orders.check(given, source.ordered, source.blocks)
     for message in source.changed:

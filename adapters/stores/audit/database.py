@@ -18,19 +18,19 @@ from ..postgres.schema import SCHEMA_VERSION, version_of
 from ..tables.queries import every_run, to_run
 from .sources import (
     APPROVALS,
-    BLOCKS,
+    IN_FLIGHT,
     ORDERS,
     RECORDS,
     SESSIONS,
     AuditSource,
     approvals_of,
     changed,
-    numbers_of,
     runs_of,
 )
 from .verify import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
+_BLOCKS = "SELECT number, scope, value FROM blocks"
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()
     UNION ALL SELECT 'trigger', tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
         WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal"""
@@ -68,11 +68,12 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
                 stored=stored,
                 records=_records(connection),
                 runs=runs_of(connection.rows(every_run(POSTGRES)), partial(to_run, POSTGRES)),
+                in_flight=connection.execute(IN_FLIGHT).fetchall(),
                 approvals=approvals_of(connection.execute(APPROVALS, binary=True)),
                 sessions=connection.execute(SESSIONS).fetchall(),
                 orders=connection.execute(ORDERS, binary=True),
                 ordered=0,  # the database numbers them by what is there
-                blocks=numbers_of(connection.execute(BLOCKS)),
+                blocks=connection.execute(_BLOCKS).fetchall(),
                 planted=connection.execute(_PLANTED).fetchall(),
                 changed=[*changed(connection), *_labelled_otherwise(connection)],
             )

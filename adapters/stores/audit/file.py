@@ -17,14 +17,13 @@ from ..sqlite.schema import SCHEMA_VERSION, check_version
 from ..tables.queries import every_run, to_run
 from .sources import (
     APPROVALS,
-    BLOCKS,
+    IN_FLIGHT,
     ORDERS,
     RECORDS,
     SESSIONS,
     AuditSource,
     approvals_of,
     changed,
-    numbers_of,
     runs_of,
 )
 from .verify import StoredRecord
@@ -35,6 +34,7 @@ _RECORDS = (
 )
 
 
+_BLOCKS = "SELECT number, NULL, NULL FROM blocks"
 _PLANTED = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger')"
 
 
@@ -49,11 +49,12 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
                 stored=_counted(connection, "events"),
                 records=_records(connection),
                 runs=runs_of(connection.execute(every_run(connection.dialect)), partial(to_run, connection.dialect)),
+                in_flight=connection.execute(IN_FLIGHT),
                 approvals=approvals_of(connection.execute(APPROVALS)),
                 sessions=connection.execute(SESSIONS),
                 orders=((number, _bytes(data)) for number, data in connection.execute(ORDERS)),
                 ordered=_counted(connection, "instructions"),
-                blocks=numbers_of(connection.execute(BLOCKS)),
+                blocks=connection.execute(_BLOCKS),
                 planted=connection.execute(_PLANTED),
                 changed=changed(connection),
             )

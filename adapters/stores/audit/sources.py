@@ -12,7 +12,8 @@ from proctor.supervisor.ports.stored_types import RunInfo
 from ..tables.budgets import unsealed
 from ..tables.seals import RUN, owner_row, row_digest, run_digest
 from ..tables.transactions import Tables
-from .verify import ListedApproval, StoredRecord
+from .list_checks import ListedApproval
+from .verify import StoredRecord
 
 RECORDS = "position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data"
 APPROVALS = (
@@ -21,27 +22,29 @@ APPROVALS = (
 )
 
 ORDERS = "SELECT number, data FROM instructions ORDER BY number"
-BLOCKS = "SELECT number FROM blocks"
-SESSIONS = "SELECT session_id, provider_session_id FROM sessions"
+SESSIONS = "SELECT session_id, provider, provider_session_id FROM sessions"
+IN_FLIGHT = "SELECT run_id, calls_in_flight FROM runs WHERE seal IS NOT NULL"
+"""Not of runs from before this was kept."""
 
 
 class AuditSource(NamedTuple):
     """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
-    whose row cannot be read the id), its list of approvals, the agent's own
-    ids of its sessions, its orders, how many it ever had, which of them block
-    starts, what it has that no version of this package makes, and which of its other rows are not as they were
-    written, in words.
+    whose row cannot be read the id), which calls of each are in flight, its list of approvals, its sessions with
+    their provider and the agent's own id, its orders, how many it ever had, which of them block starts (and what
+    each blocks, where the list says that), what it has that no version of this package makes, and which of its
+    other rows are not as they were written, in words.
     """
 
     store_id: str
     stored: int
     records: Iterable[StoredRecord]
     runs: Iterable[RunInfo | str]
+    in_flight: Iterable[tuple[str, str]]
     approvals: Iterable[ListedApproval]
-    sessions: Iterable[tuple[str, str | None]]
+    sessions: Iterable[tuple[str, str, str | None]]
     orders: Iterable[tuple[int, bytes]]
     ordered: int
-    blocks: Iterable[int]
+    blocks: Iterable[tuple[int, str | None, str | None]]
     planted: Iterable[tuple[str, str]]
     changed: Iterable[str]
 
@@ -86,8 +89,3 @@ def _fits(digest: Any, made: Callable[[], bytes]) -> bool:
         return bool(bytes(digest) == made())
     except (TypeError, ValueError, msgspec.MsgspecError):
         return False
-
-
-def numbers_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[int]:
-    """The numbers in these rows."""
-    return (number for (number,) in rows)

@@ -384,7 +384,7 @@ class Recorder(Transaction):
         return int(self._ask_stored(_OF_THIS_TRANSACTION, (before, str(xid % 2**32))))
 
 
-_TABLES = ("events", "runs", "sessions", "approvals", "instructions", "owners", "blocks", "notes")
+_TABLES = ("events", "runs", "sessions", "approvals", "instructions", "owners", "blocks")
 
 
 def give_back(connection: Connection) -> None:

@@ -153,6 +153,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE TABLE seals (name text PRIMARY KEY, digest bytea NOT NULL)",
         ),
     ),
+    ("no notes beside a session's record", ("DROP TABLE notes",)),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

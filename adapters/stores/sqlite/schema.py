@@ -301,6 +301,7 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
             "CREATE TABLE seals (name TEXT PRIMARY KEY, digest BLOB NOT NULL)",
         ),
     ),
+    ("no notes beside a session's record", ("DROP TABLE notes",)),
 )
 
 

@@ -537,6 +537,5 @@ def prune(recorder: Transaction, event: RecordPruned, up_to: int) -> RecordPrune
     recorder.write("DELETE FROM events WHERE session_key = ? AND seq <= ?", (key, last_seq), in_order=True)
     for sql in _REMOVED:
         recorder.write(sql, (key,), in_order=True, runs=[run_id for run_id, *_ in runs])
-    recorder.write("DELETE FROM notes WHERE session_id = ?", (event.session_id,), in_order=True)
     assert isinstance(stored, RecordPruned)
     return stored

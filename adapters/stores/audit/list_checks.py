@@ -1,0 +1,357 @@
+"""The lists of runs, approvals and sessions: does each show what the records say?"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from proctor.policies.events import EVENT_TYPES, TERMINAL, ApprovalEvent, MessageSent, RunStarted, SessionEvent
+from proctor.policies.events.codec import decode_event
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.ports.stored_types import (
+    GOING_ON,
+    AnswerGiven,
+    ApprovalAnswer,
+    RunInfo,
+)
+from proctor.supervisor.redaction import Redactor
+from proctor.supervisor.store.admission import AFTER_THE_END, CALLS, CallsInFlight
+from proctor.supervisor.store.codec import status_after
+from proctor.supervisor.store.invariants import asks
+from proctor.supervisor.store.memory_tables import Desk
+from proctor.supervisor.store.run_index import COUNTED, RunTally
+
+from .verify import StoredRecord, Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from proctor.policies.events import Event, ToolApprovalRequested
+    from proctor.supervisor.ports.stored_types import StoredApproval
+
+
+_TYPES = {
+    name
+    for name, kind in EVENT_TYPES.items()
+    if kind in COUNTED or kind in CALLS or kind is MessageSent or issubclass(kind, (ApprovalEvent, SessionEvent))
+}
+
+
+_ENDS = {name for name, kind in EVENT_TYPES.items() if kind in TERMINAL}
+
+
+_ANSWERS = {name for name, kind in EVENT_TYPES.items() if kind in AFTER_THE_END}
+
+
+_PLACEHOLDER = b"[redacted:"
+
+
+_OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
+"""What a start adds to the metadata that the caller gave."""
+
+
+_NOTHING_FITS = frozenset((b"",))
+
+
+_CLOSE = 1e-9
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+_answer = msgspec.json.Decoder(ApprovalAnswer).decode
+
+
+class _Provided(msgspec.Struct):
+    provider: str = ""
+
+
+_provided = msgspec.json.Decoder(_Provided).decode
+
+
+class ListedApproval(NamedTuple):
+    """An approval as its row has it."""
+
+    approval_id: str
+    session_id: str
+    seq: int
+    run_id: str
+    state: str
+    held: int
+    ran: int
+    answer: bytes | None
+    answered_at: str | None
+    recorded: int
+
+
+class _Run:
+    """A run as its record tells it; `ended` is its status then. `given` is what fits what it was started with, by
+    name. `flaws` are what no run does, each with its code and the seq of its record.
+    """
+
+    __slots__ = ("_calls", "_late", "ended", "first_seq", "flaws", "given", "provider", "session_id", "tally")
+
+    def __init__(self, session_id: str, first_seq: int) -> None:
+        self.session_id = session_id
+        self.first_seq = first_seq
+        self.tally = RunTally()
+        self.ended = ""
+        self.provider = ""
+        self.given: dict[str, frozenset[bytes]] = {}
+        self.flaws: list[tuple[str, int, str]] = []
+        self._calls = CallsInFlight()
+        self._late = False
+
+    def note_late(self, record: StoredRecord) -> None:
+        """Note what comes after the end; the first of it, and each end."""
+        if record.type in _ENDS:
+            self.flaws.append(("ended_twice", record.seq, f"ends again, after it has {self.ended}"))
+        elif not self._late:
+            self._late = True
+            self.flaws.append(("after_the_end", record.seq, "has records after its end"))
+
+    @property
+    def in_flight(self) -> str:
+        """The calls that were started and are not over."""
+        return self._calls.text
+
+    def take(self, event: Event) -> None:
+        if type(event) in CALLS:
+            try:
+                self._calls.observe(event)
+            except StoreError:
+                self.flaws.append(("started_twice", event.seq, f"starts call `{_call(event)}` again while it runs"))
+        if isinstance(event, MessageSent):
+            self.given.setdefault("prompt", self._fitting(event, event.content))
+            return
+        if isinstance(event, RunStarted):
+            self.provider = self.provider or event.provider
+            self.given |= {name: self._fitting(event, value) for name, value in _metadata(event.metadata)}
+        self.tally.take(event)
+        status = status_after(event)
+        if not self.ended and status not in GOING_ON:
+            self.ended = status
+            for name, stated, counted in self.tally.off():
+                message = f"ends with `{stated:g}` of {name}; what was reported adds up to `{counted:g}`"
+                self.flaws.append(("adds_up", event.seq, message))
+
+    def _fitting(self, event: Event, value: Any) -> frozenset[bytes]:
+        """Digests of what the list may have: this, or what an export makes of it. None where it may have more than
+        the record: a secret that was taken out of that, or what was cut.
+        """
+        if event.omitted_chars or _PLACEHOLDER in _encode(value):
+            return frozenset()
+        return frozenset(_digest(one) for one in (value, _exporting().redact(value, self.session_id)))
+
+
+class Lists:
+    """What the lists must show, learnt from one record after another, and from the answers that approvals took."""
+
+    def __init__(self, answers: Mapping[str, AnswerGiven]) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._answers = answers
+        self._desk = Desk()
+        self._requests: dict[str, ToolApprovalRequested] = {}
+        self._agents: dict[str, str] = {}
+        self._providers: dict[str, str] = {}
+
+    def take(self, record: StoredRecord) -> None:
+        """The next record; one that is not read says nothing, and is found elsewhere."""
+        if record.run_id and record.run_id not in self._runs:
+            self._runs[record.run_id] = _Run(record.session_id, record.seq)
+        if record.session_id not in self._providers:
+            self._learn_provider(record)
+        run = self._runs.get(record.run_id)
+        if run is not None and run.ended and record.type not in _ANSWERS:
+            run.note_late(record)
+        if record.type not in _TYPES:
+            return
+        try:
+            event = msgspec.structs.replace(decode_event(record.data), seq=record.seq)
+        except Exception:
+            return
+        if isinstance(event, SessionEvent) and event.provider_session_id:
+            self._agents[event.session_id] = event.provider_session_id
+        if isinstance(event, ApprovalEvent):
+            self._asks(event)
+        elif record.run_id:
+            if isinstance(event, TERMINAL):
+                self._desk.note(event)
+            self._runs[record.run_id].take(event)
+
+    def _learn_provider(self, record: StoredRecord) -> None:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            if provider := _provided(record.data).provider:
+                self._providers[record.session_id] = provider
+
+    def _asks(self, event: ApprovalEvent) -> None:
+        """Let an approval follow from its events and the answer it took."""
+        new = asks(event) and event.approval_id not in self._requests
+        self._desk.note(event)
+        if asks(event) and new:
+            self._requests[event.approval_id] = event
+            order = self._answers.get(event.approval_id)
+            if order is not None and order.at is not None:
+                with suppress(StoreError):
+                    self._desk.answer(event.approval_id, order.answer, order.at, instruct=True)
+
+    def check(self, verifier: Verifier, runs: Iterable[RunInfo | str], approvals: Iterable[ListedApproval]) -> None:
+        """Find what a list shows otherwise than the record, and what it does not show."""
+        gone = {one.session_id for one in verifier.pruned}
+        for run_id, read in self._runs.items():
+            for code, seq, message in read.flaws if read.session_id not in verifier.lacking else ():
+                verifier.find("integrity", code, f"run `{run_id}` {message}", session_id=read.session_id, seq=seq)
+        left = set(self._runs)
+        for run in runs:
+            if isinstance(run, str):
+                left.discard(run)
+                verifier.find("integrity", "list_changed", f"run `{run}` has a row that cannot be read")
+                continue
+            left.discard(run.run_id)
+            if run.session_id in gone:
+                continue
+            try:
+                self._check_run(verifier, run)
+            except (TypeError, AttributeError):  # figures that are none
+                verifier.find("integrity", "list_changed", f"run `{run.run_id}` has what cannot be read in its row")
+        for run_id in sorted(left):
+            place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
+            verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
+        missing = {id for id, event in self._requests.items() if event.session_id not in gone | verifier.lacking}
+        for approval in approvals:
+            missing.discard(approval.approval_id)
+            if approval.session_id not in gone:
+                self._check_approval(verifier, approval)
+        for approval_id in sorted(missing):
+            place = {"session_id": self._requests[approval_id].session_id, "seq": self._requests[approval_id].seq}
+            message = f"approval `{approval_id}` is in the record and in no list"
+            verifier.find("integrity", "list_changed", message, **place)
+
+    def check_sessions(self, verifier: Verifier, sessions: Iterable[tuple[str, str, str | None]]) -> None:
+        """Find what the list of sessions has as their provider or the agent's own id otherwise than the record."""
+        gone = {one.session_id for one in verifier.pruned} | verifier.lacking
+        for session_id, provider, listed in sessions:
+            pairs = {
+                "agent's own id of the session": (listed, self._agents.get(session_id)),
+                "session's provider": (provider, self._providers.get(session_id, "")),
+            }
+            for name, (shown, own) in pairs.items() if session_id not in gone else ():
+                if shown != own:
+                    message = f"the {name} is `{shown}` in the list; its record says `{own}`"
+                    verifier.find("integrity", "list_changed", message, session_id=session_id, seq=0)
+
+    def check_in_flight(self, verifier: Verifier, runs: Iterable[tuple[str, str]]) -> None:
+        """Find the runs that have other calls in flight in the list than in their record, where that is whole."""
+        gone = {one.session_id for one in verifier.pruned} | {one.session_id for one in verifier.findings}
+        for run_id, listed in runs:
+            run = self._runs.get(run_id)
+            if listed != (run.in_flight if run else "") and not (run and run.session_id in gone):
+                message = f"run `{run_id}` has other calls in flight in the list than in its record"
+                place = {"session_id": run.session_id if run else "", "seq": 0}
+                verifier.find("integrity", "list_changed", message, **place)
+
+    def _check_run(self, verifier: Verifier, run: RunInfo) -> None:
+        read = self._runs.get(run.run_id) or _Run(run.session_id, 0)
+        place = {"session_id": run.session_id, "seq": run.ended_seq if isinstance(run.ended_seq, int) else 0}
+        status = "running" if run.status == "lost" else run.status
+        if not read.ended and status not in GOING_ON:
+            message = f"run `{run.run_id}` has {run.status}, and its end is not there"
+            verifier.find("completeness", "end_missing", message, **place)
+            return
+        recorded = read.tally.applied(RunInfo(run_id=run.run_id, session_id=read.session_id))
+        differs = [] if read.session_id in verifier.lacking else list(_differences(run, recorded, read.given))
+        if read.provider and run.provider != read.provider:
+            differs.append(f"has the provider `{run.provider}` in the list; its record says `{read.provider}`")
+        if read.ended and read.ended != status:
+            differs.insert(0, f"is listed as {run.status}; its record says {read.ended}")
+        for message in differs:
+            verifier.find("integrity", "list_changed", f"run `{run.run_id}` {message}", **place)
+
+    def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:
+        stored, event = self._desk.approval(approval.approval_id), self._requests.get(approval.approval_id)
+        place = {"session_id": approval.session_id, "seq": 0 if event is None else event.seq}
+        name = f"approval `{approval.approval_id}`"
+        if stored is None or event is None:
+            message = f"{name} is listed as {approval.state}; its record says asked for nowhere"
+            verifier.find("integrity", "list_changed", message, **place)
+            return
+        given = (event.session_id, event.seq, event.run_id, event.held, event.ran)
+        listed = (approval.session_id, approval.seq, approval.run_id, bool(approval.held), bool(approval.ran))
+        if listed != given:
+            verifier.find("integrity", "list_changed", f"{name} is listed for another request than its own", **place)
+        if approval.state != stored.state:
+            message = f"{name} is listed as {approval.state}; its record says {stored.state}"
+            verifier.find("integrity", "list_changed", message, **place)
+        elif not _answered_so(approval, stored):
+            message = f"{name} was answered otherwise than it is listed: by whom, what, or when"
+            verifier.find("integrity", "list_changed", message, **place)
+
+
+def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
+    """Whether a row has the answer that follows from the record. One that an older version migrated lacks the moment
+    at which it was withdrawn.
+    """
+    try:
+        answer = None if approval.answer is None else _answer(approval.answer)
+        at = None if approval.answered_at is None else datetime.fromisoformat(approval.answered_at)
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+    if approval.state == "withdrawn" and at is None:
+        return answer == stored.answer
+    return (answer, at, bool(approval.recorded)) == (stored.answer, stored.answered_at, stored.recorded)
+
+
+def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
+    """What a run's row shows otherwise than its record."""
+    if run.session_id != recorded.session_id:
+        yield f"is listed in session `{run.session_id}`; its record is in `{recorded.session_id}`"
+    for name in ("calls", "violations", "started_seq", "ended_seq", "started_at", "ended_at"):
+        listed, own = getattr(run, name), getattr(recorded, name)
+        if listed != own:
+            yield f"has {name} `{listed}` in the list; its record says `{own}`"
+    for name in ("tenant", "labels"):
+        listed, own = getattr(run, name), getattr(recorded, name)
+        if recorded.started_seq and listed != own:
+            yield f"has the {name} `{listed}` in the list; its record says `{own}`"
+    for name in recorded.usage.__struct_fields__:
+        listed, own = getattr(run.usage, name), getattr(recorded.usage, name)
+        if abs(listed - own) > _CLOSE * max(1.0, abs(own)):
+            yield f"has used `{listed}` of {name} in the list; its record says `{own}`"
+
+    if recorded.started_seq and not run.spec.get("asks"):
+        yield from _given_otherwise(run.spec, given)
+
+
+def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
+    """What a run that started was created with, otherwise than its record has it."""
+    listed = dict(_metadata(spec.get("metadata", {})))
+    if "prompt" in given:
+        listed["prompt"] = spec.get("prompt", "")
+    for name in sorted(listed.keys() | given.keys()):
+        fitting = given.get(name, _NOTHING_FITS)
+        if fitting and (name not in listed or _digest(listed[name]) not in fitting):
+            yield f"has another {name} in the list than in its record"
+
+
+def _metadata(metadata: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What the caller gave, by name."""
+    return ((f"metadata `{name}`", value) for name, value in metadata.items() if name not in _OURS)
+
+
+def _call(event: Event) -> str:
+    return str(getattr(event, "tool_call_id", ""))
+
+
+@cache
+def _exporting() -> Redactor:
+    return Redactor()
+
+
+def _digest(value: Any) -> bytes:
+    return sha256(_encode(value)).digest()
