@@ -127,7 +127,11 @@ def test_a_role_that_may_not_create_tables_learns_who_does(server: OwnServer, ro
     import psycopg
 
     for statement, back, which in (
-        (f"{VERSION} {SCHEMA_VERSION - 1}", f"{VERSION} {SCHEMA_VERSION}", "is of an older version"),
+        (
+            f"{VERSION} {SCHEMA_VERSION - 1}; CREATE TABLE proctor.notes ()",
+            f"{VERSION} {SCHEMA_VERSION}; DROP TABLE proctor.notes",
+            "is of an older version",
+        ),
         ("ALTER SCHEMA proctor RENAME TO elsewhere", "ALTER SCHEMA elsewhere RENAME TO proctor", "has no tables yet"),
     ):
         with psycopg.connect(server.url(), autocommit=True) as owner:
