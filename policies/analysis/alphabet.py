@@ -17,7 +17,7 @@ from ..language.conditions import all_in, has_references
 from ..language.facts import CallNames
 from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName, VirtualTool
-from ..monitor.program import visit_of
+from ..monitor.program import probe_of
 from ..rules.petri_net import Net
 from ..rules.precondition import Precondition
 from ..rules.provenance import Provenance
@@ -315,16 +315,16 @@ class Alphabet:
                 example = next(call for (_, bound), call in zip(keys, found, strict=True) if bound == value)
                 self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
 
-    def _visit(self, part: RuleComponent | SplitComponent, name: str) -> Any:
+    def _probe(self, part: RuleComponent | SplitComponent, name: str) -> Any:
         inner = part.followed if isinstance(part, SplitComponent) else part
-        return visit_of(inner.rule, self._call_names(name))
+        return probe_of(inner.rule, self._call_names(name))
 
     def _sure(self, part: RuleComponent | SplitComponent, name: str) -> int:
-        return int(self._visit(part, name).mask)
+        return int(self._probe(part, name).mask)
 
     def _open_bits(self, part: RuleComponent | SplitComponent, name: str) -> Iterator[int]:
-        visit = self._visit(part, name)
-        return (bit.bit_length() - 1 for bit, _ in visit.asks)
+        probe = self._probe(part, name)
+        return (bit.bit_length() - 1 for bit, _ in probe.asks)
 
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
         """What a condition is, whichever rule has it, and whether it permits."""

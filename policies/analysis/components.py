@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..monitor.call_table import CallInFlight, ParsedOutput
+from ..monitor.call_table import LOOSE, CallInFlight, ParsedOutput
 from ..monitor.memory import Memory, UserWords
-from ..monitor.program import CompiledRule, visit_of
+from ..monitor.program import CompiledRule, probe_of
 from ..monitor.usage import TokenMeter
 from ..rules.count import CountMachine
 from ..rules.machine import Machine
@@ -175,7 +175,7 @@ class RuleComponent:
         self.moments: list[RuleMoment] = []
         self._memo: dict[tuple[Any, ...], Any] = {}
         self._masks: dict[int, int] = {}
-        self._visits: dict[Any, Any] = {}
+        self._probes: dict[Any, Any] = {}
         self._meter = TokenMeter()
         self.turns = watches_turns(self.machine)
         self.start = self.number(RuleMoment(self.machine.fresh()))
@@ -201,7 +201,7 @@ class RuleComponent:
             kind, input = self._tools.kind(call.name, input), self._tools.input(call.name, input)
         made = CallInFlight(f"in flight {slot}", call.name, input, at.turn, memory, kind=kind)
         if call.fresh:
-            made.loose = "an input that no other call has"
+            made.memo[LOOSE] = "an input that no other call has"
         return made
 
     def mask(self, call: InputClass) -> int:
@@ -211,10 +211,10 @@ class RuleComponent:
                 self._masks[call.number] = call.masks[self.index]
             else:
                 made = self.in_flight(call, self.moments[0], 0, 0)
-                visit = self._visits.get(made.kind)
-                if visit is None:
-                    visit = self._visits[made.kind] = visit_of(self.rule, made.names)
-                self._masks[call.number] = visit.mask_of(made)
+                probe = self._probes.get(made.kind)
+                if probe is None:
+                    probe = self._probes[made.kind] = probe_of(self.rule, made.names)
+                self._masks[call.number] = probe.mask_of(made)
         return self._masks[call.number]
 
     def _concerned(self, at: RuleMoment, mask: int) -> bool:
@@ -231,7 +231,7 @@ class RuleComponent:
 
     def forget(self) -> None:
         """Ask the machine again for everything; states that are numbered keep their numbers."""
-        self._memo, self._masks, self._visits = {}, {}, {}
+        self._memo, self._masks, self._probes = {}, {}, {}
         self._numbers, self.moments = dict(self._numbers), list(self.moments)
 
     def _moved(self, at: int) -> RuleMoment:

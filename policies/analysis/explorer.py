@@ -43,8 +43,6 @@ class HypotheticalCall:
     turn = 1
     approved = True
     answers: Mapping[str, Any] = {}
-    keys: dict[str, list[str]] | None = None
-    mapped: dict[Any, tuple[str, ...]] | None = None
     observed = False
     directories = Directories()
     names = CallNames(())
@@ -53,6 +51,7 @@ class HypotheticalCall:
 
     def __init__(self, number: int) -> None:
         self.id = self.name = f"call {number}"
+        self.memo: dict[Any, Any] = {}
 
     def loose_fingerprint(self) -> str:
         """The call's own id: no other call is the same."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -22,7 +22,7 @@ from ..values.json_values import is_number, parsed_output, text_of
 from .budget_checker import BudgetState
 from .limit_checker import LimitState
 from .memory import EMPTY, Memory, UserWords
-from .program import CompiledRule, Visits
+from .program import CallPlan, CompiledRule
 from .usage import TokenMeter
 
 if TYPE_CHECKING:
@@ -52,36 +52,36 @@ class States(dict[int, Any]):
         return state
 
 
-class Steps:
-    """What calls that concern the same rules do to one session: visits bound to the states of its rules.
+class BoundPlan:
+    """What calls of one plan do to one session: the plan, bound to the states of its rules.
 
     A rule that is not among the session's rules any more is not told how a call ended. `new` until the session
     has noted that the rules are exercised.
     """
 
-    __slots__ = ("attempts", "new", "outcomes", "remembers", "rounds", "spends", "visits")
+    __slots__ = ("attempts", "new", "outcomes", "plan", "remembers", "rounds", "spends")
 
     def __init__(
-        self, visits: Visits, states: Mapping[int, Any], rules: Mapping[int, CompiledRule], broken: Mapping[str, str]
+        self, plan: CallPlan, states: Mapping[int, Any], rules: Mapping[int, CompiledRule], broken: Mapping[str, str]
     ) -> None:
-        self.visits = visits
+        self.plan = plan
         self.new = True
         judges: list[AskedRule] = []
-        for rule, mask, judge in visits.judges:
+        for rule, mask, judge in plan.judges:
             if rule.id in broken:
                 judge = _refusing(broken[rule.id])
             if judge is not None:
                 judges.append((judge, states[rule.number], mask, rule))
         validators: list[AskedRule] = [
-            (validate, states[r.number], mask, r) for r, mask, validate in visits.validators if r.id not in broken
+            (validate, states[r.number], mask, r) for r, mask, validate in plan.validators if r.id not in broken
         ]
         self.rounds = (judges, validators) if validators else (judges,)
         self.spends: list[tuple[Spend, Any, int, CompiledRule]] = [
-            (spend, states[rule.number], mask, rule) for rule, mask, spend in visits.spends if spend is not None
+            (spend, states[rule.number], mask, rule) for rule, mask, spend in plan.spends if spend is not None
         ]
-        self.attempts = [(states[rule.number], mask, rule) for rule, mask in visits.attempts]
-        self.outcomes = [(states[r.number], mask, r) for r, mask in visits.outcomes if r.number in rules]
-        self.remembers = visits.remembers
+        self.attempts = [(states[rule.number], mask, rule) for rule, mask in plan.attempts]
+        self.outcomes = [(states[r.number], mask, r) for r, mask in plan.outcomes if r.number in rules]
+        self.remembers = plan.remembers
 
 
 def _refusing(why: str) -> JudgeCall:
@@ -91,7 +91,7 @@ def _refusing(why: str) -> JudgeCall:
     return judge
 
 
-NO_STEPS = Steps(Visits(()), {}, {}, {})
+NOTHING_TO_DO = BoundPlan(CallPlan(()), {}, {}, {})
 
 
 FINISHED_KEPT = 65_536
@@ -111,6 +111,10 @@ UNDECIDED = (REQUESTED, HELD, LAPSED)
 
 DENIED = b"!"
 """How the mark of a refused call begins."""
+
+
+LOOSE: Final = object()
+"""Where a call's memo has its loose fingerprint."""
 
 
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
@@ -136,7 +140,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
 class CallInFlight(msgspec.Struct, gc=False):
     """One call in flight, and what the rules may ask about it.
 
-    `steps` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
+    `bound` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
     the id of the approval it waits for, `shown` are the rules that ask for it; `kept` is the mark of an input that a
     snapshot could not hold.
     """
@@ -148,17 +152,21 @@ class CallInFlight(msgspec.Struct, gc=False):
     turn: int
     memory: Memory
     status: str = REQUESTED
-    steps: Steps = NO_STEPS
+    bound: BoundPlan = NOTHING_TO_DO
     kind: NamingKind = ""
     approval: str = ""
     shown: tuple[RuleName, ...] = ()
     kept: bytes = b""
     grant: Grant | None = None
     answers: Mapping[str, Any] = NO_ANSWERS
-    named: dict[VirtualName, bool] | None = None
-    keys: dict[str, list[str]] | None = None
-    mapped: dict[Any, tuple[str, ...]] | None = None
-    loose: str | None = None
+    found: dict[Any, Any] | None = None
+
+    @property
+    def memo(self) -> dict[Any, Any]:
+        """What was worked out of the call so far, by whatever worked it out."""
+        if self.found is None:
+            self.found = {}
+        return self.found
 
     @property
     def approved(self) -> bool:
@@ -172,11 +180,9 @@ class CallInFlight(msgspec.Struct, gc=False):
 
     def goes_by(self, virtual: VirtualName) -> bool:
         """Whether the input gives the call this name."""
-        if self.named is None:
-            self.named = {}
-        fits = self.named.get(virtual)
+        fits: bool | None = self.memo.get(virtual)
         if fits is None:
-            fits = self.named[virtual] = virtual.fits(self.input)
+            fits = self.memo[virtual] = virtual.fits(self.input)
         return fits
 
     @property
@@ -223,10 +229,11 @@ class CallInFlight(msgspec.Struct, gc=False):
 
     def loose_fingerprint(self) -> str:
         """The same text for the same tool and input, whatever its JSON types."""
-        if self.loose is None:
+        loose: str | None = self.memo.get(LOOSE)
+        if loose is None:
             text = self.name.casefold() + "\0" + fingerprint(_loosened(self.input)).decode()
-            self.loose = hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
-        return self.loose
+            loose = self.memo[LOOSE] = hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
+        return loose
 
 
 def _loosened(value: Any) -> Any:

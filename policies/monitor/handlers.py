@@ -175,8 +175,8 @@ def completed(on: SessionState, event: ev.ToolCallCompleted) -> None:
     if call is None or call.status not in RUNNING:
         return
     del on.calls[call.id]
-    steps = call.steps
-    if steps.outcomes or steps.remembers:
+    bound = call.bound
+    if bound.outcomes or bound.remembers:
         on.succeeded(call, ParsedOutput(event.tool_output))
     on.session.finish(call)
 
@@ -199,7 +199,7 @@ def denied(on: SessionState, event: ev.ToolCallDenied) -> list[Violation]:
         return on.ended(call, "failed")
     if call.status == HELD:
         on.mark_unapproved(call)
-    call.steps = on.steps(call)
+    call.bound = on.bound_for(call)
     return on.ended(call, "denied")
 
 
@@ -310,12 +310,16 @@ def ended(on: SessionState, event: ev.Event) -> None:
     on.session.ended = event.type
 
 
+def unconcerned(on: SessionState, event: ev.Event) -> None:
+    """What says nothing to any rule changes nothing."""
+
+
 Handler: TypeAlias = Callable[[SessionState, Any], list[Violation] | None]
 """Gives what it finds; None where such an event can violate nothing."""
 
 
-HANDLERS: dict[type[ev.Event], Handler | None] = {
-    **dict.fromkeys((*ev.EVENT_TYPES.values(), ev.Unrecognized)),
+HANDLERS: dict[type[ev.Event], Handler] = {
+    **dict.fromkeys((*ev.EVENT_TYPES.values(), ev.Unrecognized), unconcerned),
     ev.RunStarted: run_started,
     ev.MessageSent: message,
     ev.MessageReceived: message,
@@ -341,23 +345,22 @@ HANDLERS: dict[type[ev.Event], Handler | None] = {
     ev.RunFailed: ended,
     ev.RunCancelled: ended,
 }
-"""By type; None for what says nothing to any rule."""
+"""By type."""
 
 
-def observe_limited(on: SessionState, event: ev.Event, handler: Handler | None) -> list[Violation]:
+def observe_limited(on: SessionState, event: ev.Event, handler: Handler) -> list[Violation]:
     """Take in an event; returns what it violates, limits included."""
     limits = on.program.limits
     found: list[Violation] = []
     if on.clocked and event.at is not None:
-        if handler is run_started:  # a new run's clocks begin with it
+        if isinstance(event, ev.RunStarted):  # a new run's clocks begin with it
             run_started(on, event)
-            handler = None
+            handler = unconcerned
         now = ev.at_ms(event.at)
         _passed(on, now)
         on.session.limits.acted(now, over=bool(on.session.ended))
         found += _newly_exceeded(on, limits.clocks)
-    if handler is not None:
-        found += handler(on, event) or ()
+    found += handler(on, event) or ()
     if moved := limits.moved.get(type(event)):
         found += _newly_exceeded(on, moved)
     return found

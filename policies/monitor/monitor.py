@@ -101,10 +101,10 @@ def refusing(on: SessionState, tool: str) -> Iterator[str]:
 def _refusing(on: SessionState, tool: str, kind: NamingKind) -> Iterator[str]:
     count = on.session.count
     ahead = CallInFlight("", tool, None, on.session.turn + 1, on.memory, kind=kind)
-    visits = on.program.plan(kind).visits
-    named = {visit.rule.number for visit in visits}
+    probes = on.program.probes(kind)
+    named = {probe.rule.number for probe in probes}
     due = [(number, 0, 0) for number in on.due_next() if number not in named]
-    for number, sure, maybe in [*((v.rule.number, *v.outlook(ahead)) for v in visits), *due]:
+    for number, sure, maybe in [*((probe.rule.number, *probe.outlook(ahead)) for probe in probes), *due]:
         rule = on.rules[number]
         if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.broken:
             continue
@@ -220,10 +220,10 @@ class Monitor:
             check_input(call.input)
             turn = on.session.turn_ahead(call.turn)
             seen = on.subject(call.id, call.name, call.input, turn)
-            steps = on.steps(seen)
+            rules = on.bound_for(seen).plan.rules
         except (*UNREADABLE, AttributeError):
             return []  # `propose` refuses it
-        machines = [(rule, rule.machine) for rule, mask in steps.visits.rules if mask & TOOL]
+        machines = [(rule, rule.machine) for rule, mask in rules if mask & TOOL]
         checks = [(rule, machine) for rule, machine in machines if isinstance(machine, CheckMachine)]
         return [(r.id, m.bound_check(on.states[r.number], seen)) for r, m in checks if m.is_async]
 
@@ -266,7 +266,7 @@ class Monitor:
         on = self.state
         violations.sort(key=lambda violation: -STRICTNESS[violation.action])
         decision = decision_on(call, violations, errors)
-        rules = subject.steps.visits.rules
+        rules = subject.bound.plan.rules
         before = on.describe(rules) if self.explain else None
         if decision.action in ("allow", "warn"):
             subject.status = ALLOWED
@@ -300,17 +300,14 @@ class Monitor:
         except KeyError:
             raise EventError(wrong_type("an event", event)) from None
         on = self.state
-        found: list[Violation] | None
         try:
-            if on.limited:
-                found = handlers.observe_limited(on, event, handler)
-            else:
-                found = handler(on, event) if handler is not None else None
+            found = handlers.observe_limited(on, event, handler) if on.limited else handler(on, event)
         except (*UNREADABLE, AttributeError) as error:
             found = self._unread(event, error)
-        if found:
-            on.mark_violated(found)
-        return found or []
+        if not found:
+            return []
+        on.mark_violated(found)
+        return found
 
     def _unread(self, event: ev.Event, error: Exception) -> list[Violation]:
         if not isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
@@ -404,7 +401,7 @@ class Monitor:
         try:
             check_input(given)
             call = on.subject("", tool, given, on.session.turn_ahead(0))
-            masks = {rule.number: mask for rule, mask in on.steps(call).visits.rules}
+            masks = {rule.number: mask for rule, mask in on.bound_for(call).plan.rules}
         except (*UNREADABLE, AttributeError) as error:
             raise ValueError(f"not a tool's name and an input: {error}") from None
         nets = [(rule, rule.machine) for rule in on.program.rules]

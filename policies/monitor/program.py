@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from ..rules.petri_net import Mappers, OnResults, Validators
 
 
-MET_KEPT = 256
-"""How many different answers are kept for the calls of one tool."""
+PLANS_KEPT = 256
+"""How many different plans are kept for the calls of one tool."""
 
 
 class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +67,8 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     when: Any = None
 
 
-class Visit(msgspec.Struct, frozen=True):
-    """A rule that looks at calls of a tool: the slots they meet by name alone, and those to ask about."""
+class Probe(msgspec.Struct, frozen=True):
+    """How a rule looks at calls of a tool: the slots they meet by name alone, and those to ask about."""
 
     rule: CompiledRule
     mask: int
@@ -93,7 +93,7 @@ class Visit(msgspec.Struct, frozen=True):
         return mask
 
 
-def visit_of(rule: CompiledRule, names: CallNames) -> Visit:
+def probe_of(rule: CompiledRule, names: CallNames) -> Probe:
     """How a rule looks at calls that go by these names."""
     sure, maybe = 0, 0
     asks = []
@@ -106,7 +106,7 @@ def visit_of(rule: CompiledRule, names: CallNames) -> Visit:
             sure |= 1 << n
         else:
             asks.append((1 << n, bound))
-    return Visit(rule, sure, tuple(asks), maybe)
+    return Probe(rule, sure, tuple(asks), maybe)
 
 
 Met: TypeAlias = tuple[CompiledRule, int]
@@ -117,16 +117,17 @@ Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 """The references that a tool's outputs are remembered for, and how to read them."""
 
 
-class Visits:
+class CallPlan:
     """The rules that a call concerns, in the stack's order, and what each of them has to do.
 
     `judges` and `spends` say how (None: nothing), `validators` what is asked last; `attempts` want to know that
     the call is asked for, `outcomes` how it ends; `ordinals` are the numbers of those that depend on what comes
-    next; `exercised` are the ids of those that restrict it.
+    next; `exercised` are the ids of those that restrict it. `by_name`: every call of its kind has this plan.
     """
 
     __slots__ = (
         "attempts",
+        "by_name",
         "exercised",
         "judges",
         "ordinals",
@@ -137,9 +138,10 @@ class Visits:
         "validators",
     )
 
-    def __init__(self, rules: Sequence[Met], remembers: Remembers = ()) -> None:
+    def __init__(self, rules: Sequence[Met], remembers: Remembers = (), *, by_name: bool = False) -> None:
         self.rules = rules
         self.remembers = remembers
+        self.by_name = by_name
         self.judges = [(rule, mask, rule.machine.judging(mask)) for rule, mask in rules]
         validating = ((rule, mask, rule.machine.validating()) for rule, mask in rules)
         self.validators = [(rule, mask, validate) for rule, mask, validate in validating if validate is not None]
@@ -149,38 +151,20 @@ class Visits:
         self.ordinals = [rule.number for rule, _ in rules if rule.machine.ordinals]
         self.exercised = frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts)
 
-    def with_due(self, due: Iterable[int], by_number: Mapping[int, CompiledRule]) -> Visits:
-        """These and the rules that are due whatever the call's name."""
+    def with_due(self, due: Iterable[int], by_number: Mapping[int, CompiledRule]) -> CallPlan:
+        """This and the rules that are due whatever the call's name."""
         named = {rule.number for rule, _ in self.rules}
         more = [(by_number[number], 0) for number in due if number not in named and number in by_number]
-        return Visits(sorted([*self.rules, *more], key=lambda met: met[0].number), self.remembers)
+        return CallPlan(sorted([*self.rules, *more], key=lambda met: met[0].number), self.remembers)
 
 
-class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What calls of one tool concern: rules, and references that remember their outputs.
+class _Kind(NamedTuple):
+    """The calls of one kind: what looks at them, those of it that ask, and the plans found so far, by what is met."""
 
-    Where the name alone decides, `fixed` is the answer for every call; otherwise `met` keeps the answers by
-    the masks that calls had, in the order of `visits`.
-    """
-
-    visits: tuple[Visit, ...]
+    probes: tuple[Probe, ...]
+    asking: tuple[Probe, ...]
     remembers: Remembers
-    fixed: Visits | None
-    met: dict[tuple[int, ...], Visits]
-
-    def concerned(self, call: Subject) -> Visits:
-        """The rules that a call concerns."""
-        if self.fixed is not None:
-            return self.fixed
-        masks = tuple([visit.mask_of(call) for visit in self.visits])
-        visits = self.met.get(masks)
-        if visits is None:
-            if len(self.met) >= MET_KEPT:
-                self.met.clear()
-            seen = zip(self.visits, masks, strict=True)
-            rules = [(visit.rule, mask) for visit, mask in seen if mask or visit.rule.machine.every_call]
-            visits = self.met[masks] = Visits(rules, self.remembers)
-        return visits
+    plans: dict[tuple[int, ...], CallPlan]
 
 
 TOOLS_REMEMBERED = 4_096
@@ -214,36 +198,48 @@ class Program:
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
         self.has_ordinals = any(rule.machine.ordinals for rule in rules)
-        self._plans: dict[NamingKind, ToolPlan] = {}
+        self._kinds: dict[NamingKind, _Kind] = {}
         self._variants: dict[frozenset[int], Program] = {}
 
     def named(self, policy: str, id: str) -> CompiledRule | None:
         """The rule of that policy with that id, as it is called here or as it is in another stack."""
         return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
 
-    def plan(self, kind: NamingKind) -> ToolPlan:
-        """The rules that calls of this kind concern."""
-        plan = self._plans.get(kind)
+    def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
+        """What a call of this kind concerns."""
+        entry = self._kinds.get(kind) or self._seen(kind)
+        masks = tuple([probe.mask_of(call) for probe in entry.asking])
+        plan = entry.plans.get(masks)
         if plan is None:
-            if len(self._plans) >= TOOLS_REMEMBERED:
-                self._plans.clear()
-            plan = self._plans[kind] = self._planned(kind)
+            if len(entry.plans) >= PLANS_KEPT:
+                entry.plans.clear()
+            by_rule = {probe.rule.number: mask for probe, mask in zip(entry.asking, masks, strict=True)}
+            rules = [(probe.rule, by_rule.get(probe.rule.number, probe.mask)) for probe in entry.probes]
+            rules = [(rule, mask) for rule, mask in rules if mask or rule.machine.every_call]
+            plan = entry.plans[masks] = CallPlan(rules, entry.remembers, by_name=not entry.asking)
         return plan
 
-    def _planned(self, kind: NamingKind) -> ToolPlan:
+    def probes(self, kind: NamingKind) -> tuple[Probe, ...]:
+        """How rules look at the calls of this kind that they may concern."""
+        return (self._kinds.get(kind) or self._seen(kind)).probes
+
+    def remembers(self, kind: NamingKind) -> Remembers:
+        """What is remembered of what calls of this kind return."""
+        return (self._kinds.get(kind) or self._seen(kind)).remembers
+
+    def _seen(self, kind: NamingKind) -> _Kind:
+        """A kind on its first sight."""
         if not isinstance(kind, str | tuple):
             raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
+        if len(self._kinds) >= TOOLS_REMEMBERED:
+            self._kinds.clear()
         names = self.tools.names(kind)
-        looked = [(rule, visit_of(rule, names)) for rule in self.rules]
-        looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
+        looked = (probe_of(rule, names) for rule in self.rules)
+        probes = tuple(probe for probe in looked if probe.maybe or probe.rule.machine.every_call)
         remembers = [(ref, path) for ref, (matches, path) in self.references.items() if names.any(matches)]
-        asks = any(visit.asks for _, visit in looked)
-        return ToolPlan(
-            visits=tuple(visit for _, visit in looked),
-            remembers=remembers,
-            fixed=None if asks else Visits([(rule, visit.mask) for rule, visit in looked], remembers),
-            met={},
-        )
+        asking = tuple(probe for probe in probes if probe.asks)
+        entry = self._kinds[kind] = _Kind(probes, asking, remembers, {})
+        return entry
 
     def at(self, context: RunContext) -> Program:
         """This policy without the rules whose `when` does not hold."""

@@ -14,7 +14,7 @@ from ..values.json_values import unkeepable
 from .call_table import RUNNING, CallInFlight, RuleName, Session
 from .handlers import add_net, read_net, remove_net
 from .memory import Returned
-from .program import Program, Visits
+from .program import CallPlan, Program
 from .state import SessionState
 
 FORMAT = 4
@@ -113,7 +113,7 @@ def _in_order(session: Session) -> Session:
 
 
 def _outcomes(call: CallInFlight) -> list[tuple[int, int]]:
-    return [(rule.number, mask) for rule, mask in call.steps.visits.outcomes]
+    return [(rule.number, mask) for rule, mask in call.bound.plan.outcomes]
 
 
 def _all_states(on: SessionState) -> dict[int, Any]:
@@ -157,7 +157,7 @@ def _restored(program: Program, snapshot: Snapshot) -> SessionState:
     for stored in snapshot.calls:
         call = on.subject(stored.id, stored.name, stored.input, stored.turn, stored.status)
         rules = [(compiled[number], mask) for number, mask in stored.visits]
-        call.steps = on.bound(Visits(rules, on.program.plan(call.kind).remembers))
+        call.bound = on.bound(CallPlan(rules, on.program.remembers(call.kind)))
         call.approval, call.shown, call.kept = stored.approval, stored.shown, stored.kept
         on.calls[call.id] = call
     return on

@@ -10,7 +10,18 @@ from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER, check_input, input_digest
 from ..rules.machine import Finding
 from ..stack.merge import LimitEntry
 from ..values.foreign_code import error_text
-from .call_table import HELD, LAPSED, NO_STEPS, REQUESTED, CallInFlight, Session, States, Steps, check_id, identify
+from .call_table import (
+    HELD,
+    LAPSED,
+    NOTHING_TO_DO,
+    REQUESTED,
+    BoundPlan,
+    CallInFlight,
+    Session,
+    States,
+    check_id,
+    identify,
+)
 from .memory import Memory, Returned
 
 if TYPE_CHECKING:
@@ -28,7 +39,7 @@ if TYPE_CHECKING:
     from ..stack.merge import BudgetEntry
     from .call_table import CallIdentity, ParsedOutput, RuleName
     from .limit_checker import Exceeded
-    from .program import CompiledRule, Met, Program, Visits
+    from .program import CallPlan, CompiledRule, Met, Program
 
 
 def of_rule(
@@ -167,7 +178,7 @@ def _of_monitor(stack: str, call: ToolCall, kind: str, details: dict[str, Any], 
     )
 
 
-STEPS_KEPT = 128
+PLANS_BOUND = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
 
 
@@ -191,7 +202,7 @@ class SessionState:
         self.states = States(program.by_number)
         self.added_nets: list[str | NetLine | Net] = []
         self.removed_nets: dict[str, CompiledRule] = {}
-        self._steps: dict[NamingKind | Visits, Steps] = {}
+        self._bound: dict[NamingKind | CallPlan, BoundPlan] = {}
         self._due: dict[int, int] = {}
         self._due_at: dict[int, set[int]] = {}
         self.rebind()
@@ -207,9 +218,9 @@ class SessionState:
     def rebind(self) -> None:
         """The rules or their states were replaced: work out again what calls do to them."""
         self.memory = Memory(self.returned, self.session.words, self.session.meter, self.context, self.tools)
-        self._steps.clear()
+        self._bound.clear()
         for call in self.calls.values():
-            call.steps = self.bound(call.steps.visits)
+            call.bound = self.bound(call.bound.plan)
         self.ordered = self.program.has_ordinals
         if self.ordered:
             for number in self.rules:
@@ -243,24 +254,26 @@ class SessionState:
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
         if self.portable:
             call = self.subject(id, name, input, turn, status)
-            steps = self._steps.get(call.kind)
-            call.steps = steps or NO_STEPS
+            bound = self._bound.get(call.kind)
         else:
-            steps = self._steps.get(name)
-            call = CallInFlight(id, name, input, turn, self.memory, status, steps or NO_STEPS, name)
+            bound = self._bound.get(name)
+            call = CallInFlight(id, name, input, turn, self.memory, status, NOTHING_TO_DO, name)
         self.calls[id] = call
         if turn > session.turn:
-            self.reach_turn(turn)
+            session.turn = turn
+            if self.limited:
+                self.count_turns()
         if session.granted:
             self._grant(call)
-        if steps is None or self._due_at:
-            steps = call.steps = self.steps(call)
+        if bound is None or self._due_at:
+            bound = self.bound_for(call)
+        call.bound = bound
         if first:
-            if steps.new:
-                steps.new = False
+            if bound.new:
+                bound.new = False
                 session.asked = True
-                session.exercised |= steps.visits.exercised
-            for state, mask, rule in steps.attempts:
+                session.exercised |= bound.plan.exercised
+            for state, mask, rule in bound.attempts:
                 rule.machine.requested(state, call, mask)
         return call
 
@@ -275,26 +288,25 @@ class SessionState:
         kind: NamingKind = name
         if self.portable:
             kind, input = self.tools.kind(name, input), self.tools.input(name, input)
-        return CallInFlight(id, name, input, turn, self.memory, status, NO_STEPS, kind)
+        return CallInFlight(id, name, input, turn, self.memory, status, NOTHING_TO_DO, kind)
 
-    def steps(self, call: CallInFlight) -> Steps:
+    def bound_for(self, call: CallInFlight) -> BoundPlan:
         """What a call does to the rules that it concerns."""
-        plan = self.program.plan(call.kind)
-        visits = plan.concerned(call)
+        plan = self.program.plan(call.kind, call)
         due = self._due_at.get(self.session.count + 1) if self._due_at else None
         if due:
-            return self.bound(visits.with_due(due, self.rules))
-        key = visits if plan.fixed is None else call.kind
-        steps = self._steps.get(key)
-        if steps is None:
-            if len(self._steps) >= STEPS_KEPT:
-                self._steps.clear()
-            steps = self._steps[key] = self.bound(visits)
-        return steps
+            return self.bound(plan.with_due(due, self.rules))
+        key = call.kind if plan.by_name else plan
+        bound = self._bound.get(key)
+        if bound is None:
+            if len(self._bound) >= PLANS_BOUND:
+                self._bound.clear()
+            bound = self._bound[key] = self.bound(plan)
+        return bound
 
-    def bound(self, visits: Visits) -> Steps:
-        """What calls that concern these rules do to this session."""
-        return Steps(visits, self.states, self.rules, self.session.broken)
+    def bound(self, plan: CallPlan) -> BoundPlan:
+        """A plan bound to this session."""
+        return BoundPlan(plan, self.states, self.rules, self.session.broken)
 
     def judged(self, call: CallInFlight, errors: list[str], repeat: bool) -> list[Violation]:
         """What limits and rules find against a call; a rule that raises objects, and is named in `errors`.
@@ -304,7 +316,7 @@ class SessionState:
         """
         found = self._limited(call, repeat) if self.limited else []
         now = self.session.count
-        for judges in call.steps.rounds:
+        for judges in call.bound.rounds:
             for judge, state, mask, rule in judges:
                 try:
                     finding = judge(state, call, mask, now)
@@ -328,11 +340,15 @@ class SessionState:
 
     def reach_turn(self, turn: int) -> None:
         """The stream has come to this response."""
+        if turn > self.session.turn:
+            self.session.turn = turn
+            if self.limited:
+                self.count_turns()
+
+    def count_turns(self) -> None:
+        """The limits count one response more."""
         session = self.session
-        if turn > session.turn:
-            session.turn = turn
-        if self.limited and session.turn - session.turn_base > session.limits.turns:
-            session.limits.turns = session.turn - session.turn_base
+        session.limits.turns = max(session.limits.turns, session.turn - session.turn_base)
 
     def _limited(self, call: CallInFlight, repeat: bool) -> list[Violation]:
         session = self.session
@@ -383,11 +399,11 @@ class SessionState:
 
     def start(self, call: CallInFlight) -> None:
         """The call runs: every rule spends."""
-        session, steps = self.session, call.steps
+        session, bound = self.session, call.bound
         if session.granted:
             session.granted.pop(call.id, None)
         now = session.count
-        for spend, state, mask, rule in steps.spends:
+        for spend, state, mask, rule in bound.spends:
             try:
                 spend(state, call, mask, now)
             except Exception as error:
@@ -397,17 +413,17 @@ class SessionState:
             session.limits.calls += 1
         if self.ordered:
             self._due_at.pop(now + 1, None)
-            for number in steps.visits.ordinals:
+            for number in bound.plan.ordinals:
                 self.reschedule(number)
 
     def succeeded(self, call: CallInFlight, output: ParsedOutput) -> None:
         """Tell the rules that want to know, and remember what the call returned."""
-        for state, mask, rule in call.steps.outcomes:
+        for state, mask, rule in call.bound.outcomes:
             try:
                 rule.machine.completed(state, call, mask, output)
             except Exception as error:
                 self.broke(rule, error)
-        for ref, values_at in call.steps.remembers:
+        for ref, values_at in call.bound.remembers:
             self.returned[ref].add(values_at(output.value))
 
     def ended(self, call: CallInFlight, how: Literal["failed", "denied"]) -> list[Violation]:
@@ -415,7 +431,7 @@ class SessionState:
         del self.calls[call.id]
         self.session.granted.pop(call.id, None)
         found: list[Violation] = []
-        for state, mask, rule in call.steps.outcomes:
+        for state, mask, rule in call.bound.outcomes:
             try:
                 finding: Finding | None = getattr(rule.machine, how)(state, call, mask)
             except Exception as error:
@@ -429,7 +445,7 @@ class SessionState:
     def broke(self, rule: CompiledRule, error: Exception) -> None:
         """A machine that raised while it moved cannot be trusted: it refuses from now on."""
         self.session.broken[rule.id] = f"{type(error).__name__}: {error_text(error)[:200]}"
-        self._steps.clear()
+        self._bound.clear()
 
     def reschedule(self, number: int) -> None:
         old = self._due.pop(number, None)

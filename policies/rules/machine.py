@@ -74,16 +74,18 @@ def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
 class JudgedCall(Subject, Protocol):
     """The call a machine is asked about.
 
-    `turn` is the session's number of the model response; `answers` are those of asynchronous checks,
-    by rule id; `keys` the values found so far at a `key`, `mapped` the names that mappers of nets gave.
+    `turn` is the session's number of the model response; `answers` are those of asynchronous checks, by rule id.
     """
 
     id: str
     name: str
     turn: int
     answers: Mapping[str, Any]
-    keys: dict[str, list[str]] | None
-    mapped: dict[Any, tuple[str, ...]] | None
+
+    @property
+    def memo(self) -> dict[Any, Any]:
+        """What was worked out of the call so far: by a `key` its values, by a net the names that its mapper gave."""
+        ...
 
     @property
     def names(self) -> CallNames:

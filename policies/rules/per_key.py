@@ -56,8 +56,8 @@ class Keyed(Machine):
         path, read, ordinals, untouched = self._key, self._read, self.ordinals, self.inner.fresh()
 
         def judge(state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-            rows, keys = state.rows, call.keys
-            for key in keys[path] if keys and path in keys else read(call):
+            rows = state.rows
+            for key in call.memo.get(path) or read(call):
                 row = rows.get(key)
                 if row is None:
                     if mask and len(rows) >= BOUND:
@@ -79,8 +79,8 @@ class Keyed(Machine):
         path, read = self._key, self._read
 
         def spend(state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
-            rows, keys = state.rows, call.keys
-            for key in keys[path] if keys and path in keys else read(call):
+            rows = state.rows
+            for key in call.memo.get(path) or read(call):
                 row = rows.get(key)
                 inner(self._row(state, key) if row is None else row, call, mask, 0)
 
@@ -98,8 +98,7 @@ class Keyed(Machine):
         return state
 
     def _keys(self, call: JudgedCall) -> list[str]:
-        keys = call.keys
-        return keys[self._key] if keys and self._key in keys else self._read(call)
+        return call.memo.get(self._key) or self._read(call)
 
     def _read(self, call: JudgedCall) -> list[str]:
         """The values at `key`, read once for all rules with the same key."""
@@ -108,9 +107,7 @@ class Keyed(Machine):
             keys = values
         else:
             keys = list(dict.fromkeys(given_texts(values))) or _SHARED
-        if call.keys is None:
-            call.keys = {}
-        call.keys[self._key] = keys
+        call.memo[self._key] = keys
         return keys
 
     def _row(self, state: KeyedState, key: str) -> Any:

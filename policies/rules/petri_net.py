@@ -295,17 +295,16 @@ class NetMachine(Machine):
                 yield self._mapped, sum(bit for bit, met in bound if met is True or (met and met(call)))
 
     def _mapped_names(self, call: JudgedCall, mapper: Mapper) -> Collection[str]:
-        if call.mapped is None:
-            call.mapped = {}
-        if self not in call.mapped:
+        found: tuple[str, ...] | None = call.memo.get(self)
+        if found is None:
             given = isolated(mapper, call)
             names = () if given is None else (given,) if isinstance(given, str) else given
             if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(n, str) for n in names):
                 raise TypeError(
                     wrong_type(f"a name, or a list of names, from the mapper of `{self.net.name}`", given)
                 )
-            call.mapped[self] = tuple(dict.fromkeys(names))
-        return call.mapped[self]
+            found = call.memo[self] = tuple(dict.fromkeys(names))
+        return found
 
     def _named_by_mapper(self, call: Subject) -> bool:
         """Whether the net has to judge a call for what its mapper says, or that it raises."""

@@ -9,8 +9,8 @@ import pytest
 from proctor.policies import ToolCall, compile_policy, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.events.calls import MARK_LENGTH, mark
-from proctor.policies.monitor.program import MET_KEPT
-from proctor.policies.monitor.state import STEPS_KEPT
+from proctor.policies.monitor.program import PLANS_KEPT
+from proctor.policies.monitor.state import PLANS_BOUND
 
 
 def policy_of(*rules: Any, **more: Any) -> Any:
@@ -87,15 +87,15 @@ def test_a_rule_that_broke_while_it_moved_refuses_calls_that_were_looked_at_befo
 
 def test_more_tools_than_are_remembered_are_judged_alike() -> None:
     """A model may invent any number of names."""
-    monitor = policy_of({"type": "count", "tool": "*", "max": 2 * STEPS_KEPT}).monitor()
-    actions = [monitor.propose(ToolCall(id=f"c{n}", name=f"t{n}")).action for n in range(2 * STEPS_KEPT + 1)]
+    monitor = policy_of({"type": "count", "tool": "*", "max": 2 * PLANS_BOUND}).monitor()
+    actions = [monitor.propose(ToolCall(id=f"c{n}", name=f"t{n}")).action for n in range(2 * PLANS_BOUND + 1)]
 
-    assert actions == ["allow"] * 2 * STEPS_KEPT + ["deny"]
+    assert actions == ["allow"] * 2 * PLANS_BOUND + ["deny"]
 
 
 def test_more_combinations_of_conditions_than_are_remembered_are_judged_alike() -> None:
     """Each condition on the input is asked of each call; only what follows from the answers is remembered."""
-    bits = range(MET_KEPT.bit_length())
+    bits = range(PLANS_KEPT.bit_length())
     rules = (
         {"type": "blocklist", "id": f"r{n}", "tools": [{"tool": "x", "where": [{"path": f"$.b{n}", "equals": True}]}]}
         for n in bits
