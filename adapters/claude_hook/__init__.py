@@ -11,6 +11,7 @@ ROOMS = (
     "knock",
     "client",
     "hook",
+    "opening",
     "messages",
     "session",
     "judge",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.supervisor.errors import UsageError
 
-from .hook_judge import HookJudge, HookLine, read_context
+from .hook_judge import HookJudge, HookLine, read_context, read_unmatched
 from .resident import serve
 
 
@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> None:
         store=Path(given["--store"][-1]),
         store_id=given["--store-id"][-1],
         context=read_context(given["--context"][-1]),
+        unmatched=read_unmatched(given["--unmatched"][-1]),
     )
     serve(Path(folder), HookJudge(line))
 
@@ -29,7 +30,7 @@ def options(arguments: list[str]) -> dict[str, list[str]]:
     """What the command line says, as `settings.command` writes it. Raises UsageError."""
     given: dict[str, list[str]] = {
         **{"--policy": [], "--store": [], "--store-id": []},
-        **{"--context": ["{}"], "--home": [""]},  # `knock` has seen to the home
+        **{"--context": ["{}"], "--home": [""], "--unmatched": [""]},  # `knock` has seen to the home
     }
     if len(arguments) % 2 or not given.keys() >= set(arguments[::2]):
         raise UsageError("the hook's command line is not as `proctor hook install` writes it; install it again")

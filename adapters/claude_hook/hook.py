@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from proctor.policies import Decision, ToolCall
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
@@ -19,7 +21,7 @@ from proctor.policies.events import (
     TurnCompleted,
     at_ms,
 )
-from proctor.policies.events.calls import input_digest, tell_model_default
+from proctor.policies.events.calls import input_digest, rule_name, tell_model_default
 from proctor.policies.stack.merge import figure
 from proctor.supervisor.errors import StartsBlockedError
 from proctor.supervisor.machine import interface
@@ -30,11 +32,14 @@ from .messages import usage
 from .messages.answers import HookAnswer
 from .messages.input import CAN_STOP, GATING, HookInput
 from .messages.usage import UsageLog
+from .opening import LastAnswer, Opening
 from .session import HookedSession, Outcome
 from .session_record import HookRecord
 
 BY = "claude-code"
 USAGE_NOTE = "usage"
+ANSWER_NOTE = "answer"
+"""What was answered last in a session; see `LastAnswer`."""
 STARTS_BLOCKED = "nothing is started at the moment"
 SETTINGS_CHANGED = "settings that change during a session hold from the next one on"
 
@@ -47,13 +52,22 @@ class Hook:
         session: the session so far.
         record: where what follows is written.
         at: now.
+        opening: what allowed calls are answered; without it the client decides on them.
     """
 
-    def __init__(self, given: HookInput, session: HookedSession, record: HookRecord, at: datetime) -> None:
+    def __init__(
+        self,
+        given: HookInput,
+        session: HookedSession,
+        record: HookRecord,
+        at: datetime,
+        opening: Opening | None = None,
+    ) -> None:
         self._input = given
         self._session = session
         self._record = record
         self._at = at
+        self._opening = opening
         self._recorded: list[Event] = []
         self._wanted: list[interface.Command] = []
         self._blocked = False
@@ -107,11 +121,11 @@ class Hook:
         call = ToolCall(id=given.tool_use_id, name=given.tool_name, input=given.tool_input, turn=session.machine.turn)
         refused = session.refuses_on(given.prompt_id)
         if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
-            return "deny", tell_model_default(call.name)
+            return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
         if not self._goes_on and not refused:
             if session.blocked(self._record) is not None:
                 self._blocked = True
-                return "deny", STARTS_BLOCKED
+                return self._keep_answer(call, ("deny", STARTS_BLOCKED), STARTS_BLOCKED)
             self._begin(None)
             self._count_usage()
         key = session.next_key()
@@ -120,10 +134,37 @@ class Hook:
         for command in self._wanted:
             if isinstance(command, interface.AnswerGate) and command.key == key:
                 answer = command.answer
-                return _ALLOWED if answer.allowed else ("deny", answer.tell_model or tell_model_default(call.name))
+                if answer.allowed:
+                    return self._allowed(call)
+                return self._keep_answer(call, ("deny", answer.tell_model or tell_model_default(call.name)))
         if self._waiting(call.id) is None:
-            return "deny", tell_model_default(call.name)
-        return "ask", _question(session.judge.latest, call)
+            return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
+        return self._keep_answer(call, ("ask", _question(session.judge.latest, call)))
+
+    def _allowed(self, call: ToolCall) -> Verdict:
+        """What the client is told of a call that may run: nothing, where it is to decide."""
+        judge = self._session.judge
+        if self._opening is None or judge.latest is None:
+            return self._keep_answer(call, _ALLOWED, "the hook was installed to refuse only; install it again")
+        opened, why = self._opening.of(call, judge.latest, judge.admission, self._input.permission_mode)
+        return self._keep_answer(call, ("allow", f"proctor: {why}") if opened else _ALLOWED, why)
+
+    def _keep_answer(self, call: ToolCall, verdict: Verdict, *because: str) -> Verdict:
+        """Keep what is answered about a call, and the rules that decided where nothing else is the cause."""
+        decision = self._session.judge.latest
+        if not because and decision is not None and decision.tool_call_id == call.id:
+            because = tuple(f"{rule_name(v.policy, v.rule)}: {v.message}" for v in decision.violations)
+        answered = LastAnswer(
+            at=self._at.isoformat(),
+            run_id=self._session.run_id,
+            tool_name=call.name,
+            tool_call_id=call.id,
+            tool_input=self._session.redacted(call.input),
+            answer=verdict[0] if verdict != _ALLOWED else "left to the client",
+            because=tuple(self._session.redacted(list(because))),
+        )
+        self._record.keep(ANSWER_NOTE, msgspec.json.encode(answered))
+        return verdict
 
     def _ran(self) -> None:
         """See that the record says the call ran, with the input it ran with."""
@@ -245,11 +286,11 @@ class Hook:
             self._record.keep(USAGE_NOTE, log.state)
 
     def _notes(self) -> Iterator[str]:
-        """What the person should know: all that only warns and, at the end, whatever was found."""
+        """What the person should know: what warns or refuses and, at the end, whatever was found."""
         at_the_end = self._input.hook_event_name == "Stop"
         for event in self._recorded:
-            if isinstance(event, PolicyViolated) and (at_the_end or event.action == "warn"):
-                yield f"policy `{event.policy}`: {event.message}"
+            if isinstance(event, PolicyViolated) and (at_the_end or event.action != "request_approval"):
+                yield f"policy `{event.policy}`, rule `{event.rule}`: {event.message}"
             elif isinstance(event, BudgetWarned):
                 yield f"`{event.limit}`: {figure(event.used)} of {figure(event.max)} used"
         unpriced = self._session.judge.metadata.get("unpriced") if at_the_end else None

@@ -16,8 +16,10 @@ from proctor.supervisor.ports.stored_types import Owner
 
 from .client import Origin, check_origin
 from .hook import Hook
+from .judge import Unmatched
 from .messages.answers import HookAnswer
 from .messages.input import SESSION_END, HookInput, read_input
+from .opening import Opening
 from .rules import RuleFiles
 from .session import HookedSession
 from .session_record import LEASE_S, HookRecord, HookStore
@@ -34,10 +36,19 @@ def read_context(text: str) -> RunContext:
         raise UsageError(f"the hook's `--context` cannot be read: {error}; install it again") from None
 
 
+def read_unmatched(text: str) -> Unmatched | None:
+    """What becomes of a call that the policies say nothing about; None for an empty text. Raises UsageError."""
+    try:
+        return msgspec.convert(text, type=Unmatched) if text else None
+    except msgspec.ValidationError:
+        raise UsageError(f"the hook's `--unmatched` is `{text}`; install it again") from None
+
+
 class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     """What a hook's command line says: the files, the store and its id, what rules ask for in `when`.
 
-    `name` tells lines apart that share a store.
+    `name` tells lines apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
+    about; with None, as lines were once written, a call that they allow is left to the client, too.
     """
 
     name: str
@@ -45,6 +56,7 @@ class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     store: Path
     store_id: str
     context: RunContext = RunContext()
+    unmatched: Unmatched | None = None
 
 
 class _Watched:
@@ -71,6 +83,8 @@ class HookJudge:
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
         self._clients: dict[str, _Watched] = {}
+        paths = (*line.policies, str(line.store))
+        self._opening = line.unmatched and Opening(line.unmatched, paths)
 
     def answered(
         self, data: bytes, client: Owner | None = None, origin: Origin | None = None
@@ -90,7 +104,7 @@ class HookJudge:
             record = whole.of(self._line.name)
             session = self._session(given.session_id, record, kept and kept[0], given.cwd)
             session.go_on(record, at)
-            answer = Hook(given, session, record, at).answer()
+            answer = Hook(given, session, record, at, self._opening).answer()
         self._keep(given, session)
         self._watch(given.session_id, record.owner if session.goes_on else None)
         return answer, given.hook_event_name
@@ -137,7 +151,8 @@ class HookJudge:
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
         if kept is None or kept.rules is not rules or seq != kept.machine.seq:
-            return HookedSession(client_id, record.session_id, rules, record.past(), folder)
+            unmatched = self._line.unmatched or "ask"
+            return HookedSession(client_id, record.session_id, rules, record.past(), folder, unmatched)
         return kept
 
     def _keep(self, given: HookInput, session: HookedSession) -> None:

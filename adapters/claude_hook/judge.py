@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from proctor.policies import CompiledPolicy, Decision, ToolCall
-from proctor.policies.monitor.monitor import Monitor
+from proctor.policies import CompiledPolicy, Decision, ToolCall, Violation
+from proctor.policies.monitor.admission import ListAdmission
+from proctor.policies.monitor.monitor import Monitor, decision_on
 from proctor.supervisor.machine.event_factory import granted, started
 from proctor.supervisor.ports.stored_types import ApprovalRequest
+
+Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
+"""What becomes of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
+_RUNS = ("allow", "warn")
 
 
 class AskingJudge:
     """A monitor that can judge a new call as if the person had agreed to every call being asked about.
 
     Two questions at once could otherwise both be answered yes and together spend more than there is.
-    `latest` is the latest decision.
+    `latest` is the latest decision, `admission` whether allow lists admit that call; where `unmatched` is `deny`, one
+    that none admits is refused.
     """
 
-    def __init__(self, compiled: CompiledPolicy, monitor: Monitor) -> None:
+    def __init__(self, compiled: CompiledPolicy, monitor: Monitor, unmatched: Unmatched = "ask") -> None:
         self._compiled = compiled
         self._monitor = monitor
+        self._denies_unmatched = unmatched == "deny"
+        self.admission = ListAdmission()
         self._agreed: Sequence[ApprovalRequest] = ()
         self.latest: Decision | None = None
 
@@ -39,11 +47,31 @@ class AskingJudge:
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = {}) -> Decision:
         """Judge a call; only one that may run under the supposition, too, spends anything."""
-        decision = self._supposed(call, checks) if self._agreed else None
-        if decision is None or decision.action in ("allow", "warn", "request_approval"):
+        self.admission = self._monitor.admission(call)
+        unmatched = self._denies_unmatched and not self.admission.rules
+        decision = self._supposed(call, checks) if self._agreed or unmatched else None
+        if unmatched and decision is not None and decision.action in _RUNS:
+            decision = self._unmatched(call)
+        elif decision is None or decision.action in (*_RUNS, "request_approval"):
             decision = self._monitor.propose(call, checks)
         self.latest = decision
         return decision
+
+    def _unmatched(self, call: ToolCall) -> Decision:
+        why = self.admission.why_not
+        violation = Violation(
+            policy=self._compiled.name,
+            stack=self._compiled.name,
+            rule="unmatched",
+            kind="unmatched",
+            action="deny",
+            enforcement="prevented",
+            message=f"nothing allows `{call.name}`: {why}",
+            details={"expected": "a call that an allow list admits", "actual": why},
+            tool_call_id=call.id,
+            tool_name=call.name,
+        )
+        return decision_on(call, [violation], ())
 
     def _supposed(self, call: ToolCall, checks: Mapping[str, Any]) -> Decision:
         trial = self._compiled.restore(self._monitor.snapshot())

@@ -24,7 +24,7 @@ from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.environment import home_of
-from .judge import AskingJudge
+from .judge import AskingJudge, Unmatched
 from .rules import Rules
 from .session_record import HookRecord
 
@@ -44,14 +44,22 @@ class HookedSession:
     `called`: there was a call in this session.
     """
 
-    def __init__(self, client_id: str, session_id: str, rules: Rules, past: Iterable[Event], folder: str) -> None:
+    def __init__(
+        self,
+        client_id: str,
+        session_id: str,
+        rules: Rules,
+        past: Iterable[Event],
+        folder: str,
+        unmatched: Unmatched = "ask",
+    ) -> None:
         past = list(past)
         self.client_id = client_id
         self.session_id = session_id
         self.rules = rules
         place = {"provider": PROVIDER, "session_id": session_id, **_place(past, folder, rules.context)}
         self.context = msgspec.structs.replace(rules.context, **place)
-        self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context))
+        self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context), unmatched)
         self.runs = 0
         self.run_at: datetime | None = None
         self.called = False
@@ -63,6 +71,11 @@ class HookedSession:
         self._learn(past)
         self._redactor = Redactor()
         self.machine = RunMachine.resume(self._identity(), self._judge, past, **self._settings())
+
+    @property
+    def run_id(self) -> str:
+        """That of its latest run."""
+        return self._identity().run_id
 
     @property
     def goes_on(self) -> bool:
@@ -113,6 +126,10 @@ class HookedSession:
             more = self.tell(named, record)
             recorded, wanted = [*recorded, *more[0]], [*wanted, *more[1]]
         return recorded, wanted
+
+    def redacted(self, value: Any) -> Any:
+        """A value without the secrets that are known by their form, or were seen in this session."""
+        return self._redactor.redact(value, self.session_id)
 
     def next_key(self) -> int:
         """The key of one more proposal: earlier ones may still wait for the person."""

@@ -49,6 +49,22 @@ def store_id(path: Path) -> str:
     return found.decode()
 
 
+def latest_note(path: Path, name: str) -> bytes | None:
+    """The note of this name that was kept last, of any session. Raises StoreError."""
+    if not path.exists():
+        raise StoreError(f"there is no store at `{path}`; name it with `--store`", kind="missing")
+    connection = _connection(path)
+    try:
+        row = connection.execute(
+            "SELECT data FROM notes WHERE name = ? ORDER BY json_extract(data, '$.at') DESC LIMIT 1", (name,)
+        ).fetchone()
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    finally:
+        connection.close()
+    return row and bytes(row[0])
+
+
 class HookRecord:
     """One session's record while this hook has it.
 

@@ -18,6 +18,7 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.environment import home_of
 from ..kit.values import whole_file
+from .judge import Unmatched
 from .messages.input import EVENTS
 
 TIMEOUT_S = 120
@@ -33,12 +34,18 @@ _OURS = ("/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
 
 
 def command(
-    policies: Sequence[Path], store: Path, store_id: str, context: RunContext, home: str | None = None
+    policies: Sequence[Path],
+    store: Path,
+    store_id: str,
+    context: RunContext,
+    home: str | None = None,
+    unmatched: Unmatched | None = None,
 ) -> str:
     """The shell command of a hook; the paths absolute, as hooks start in any folder.
 
     Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
-    `home` is what `~` stands for, left out this process's: with another one no hook is judged.
+    `home` is what `~` stands for, left out this process's: with another one no hook is judged. `unmatched` is what
+    becomes of a call that the policies say nothing about; with None, what they allow is left to the client, too.
     """
     options: list[str] = []
     for policy in policies:
@@ -47,6 +54,8 @@ def command(
     home = home or home_of(os.environ)
     if home is not None:
         options += ["--home", home]
+    if unmatched is not None:
+        options += ["--unmatched", unmatched]
     text = msgspec.json.encode(context).decode()
     if text != "{}":
         options += ["--context", text]
@@ -56,14 +65,19 @@ def command(
 
 
 def hooks(
-    policies: Sequence[Path], store: Path, store_id: str, context: RunContext, home: str | None = None
+    policies: Sequence[Path],
+    store: Path,
+    store_id: str,
+    context: RunContext,
+    home: str | None = None,
+    unmatched: Unmatched | None = None,
 ) -> dict[str, Any]:
-    """The `hooks` of a settings file; `store_id` is what the store is known by (see `record.store_id`), `home` as for
-    `command`.
+    """The `hooks` of a settings file; `store_id` is what the store is known by (see `record.store_id`), the rest as
+    for `command`.
 
     The client goes on after any exit code but 2, so a hook that cannot even be started is made to exit so.
     """
-    line = command(policies, store, store_id, context, home)
+    line = command(policies, store, store_id, context, home, unmatched)
     found: dict[str, Any] = {}
     for event in EVENTS:
         run = f"{line} || exit 2" if event in _REFUSING else line

@@ -252,6 +252,14 @@ class Slot:
         """Each condition of the items that name a call: whether it holds, and for which value."""
         return [found for part in self._parts if self._bound(part, names, names) for found in part.explained(call)]
 
+    def items_met(self, names: CallNames, call: Subject) -> list[str | ToolWhere]:
+        """The items that a call meets; none where it does not meet the slot."""
+        whole = self.bind(names)
+        if not (whole if isinstance(whole, bool) else whole(call)):
+            return []
+        bounds = [(part.item, self._bound(part, names, names)) for part in self._parts]
+        return [item for item, bound in bounds if (bound if isinstance(bound, bool) else bound(call))]
+
     def met_by(self, names: CallNames, call: Subject) -> str:
         """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""
         named = [(part, self._bound(part, names, names)) for part in self._parts]
@@ -282,6 +290,7 @@ class _Part:
 
     def __init__(self, item: str | ToolWhere, scope: NameScope, permits: bool) -> None:
         tools = item if isinstance(item, str) else item.tool
+        self.item = item
         self.names = scope.expand(tools)
         self.matches = matcher(self.names)
         self._permits = permits

@@ -3,6 +3,7 @@
 ROOMS = (
     "compiled_policy",
     "monitor",
+    "admission",
     "snapshots",
     "handlers",
     "state",

@@ -17,6 +17,7 @@ from ..events.calls import STRICTNESS, UNREADABLE, Decision, ToolCall, check_inp
 from ..rules.petri_net import NetMachine, net_status
 from ..rules.python_check import TOOL, CheckMachine
 from . import handlers
+from .admission import ListAdmission, admission
 from .call_table import ALLOWED, HELD, NO_ANSWERS, REQUESTED, CallInFlight
 from .handlers import HANDLERS, add_net, remove_net
 from .snapshots import write
@@ -258,6 +259,10 @@ class Monitor:
             if not isinstance(call, ToolCall):
                 raise EventError(wrong_type("a tool call", call)) from None
             return decision_on(call, [unreadable(on.program.name, call, error)], ("input",))
+
+    def admission(self, call: ToolCall) -> ListAdmission:
+        """Which allow lists admit a call by what can be read of it, before it is proposed; nothing is counted."""
+        return admission(self.state, call)
 
     def _weighed(
         self, call: ToolCall, subject: CallInFlight, violations: list[Violation], errors: tuple[str, ...]

@@ -12,8 +12,9 @@ Verdict = Literal["allow", "ask", "deny"]
 class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from one hook.
 
-    `allow` never opens what the client's own permissions keep shut. `reason` is public: the person and the
-    model read it. `stop` ends the response; `notes` are for the person only.
+    `allow` with a reason asks nobody, and never opens what the client's own rules keep shut; without one the client
+    decides as if there were no hook. `reason` is public: of `deny` the model reads it, of the others the person.
+    `stop` ends the response; `notes` are for the person only.
     """
 
     verdict: Verdict = "allow"
@@ -32,7 +33,7 @@ def output_of(answer: HookAnswer, hook: str) -> dict[str, Any]:
         output["systemMessage"] = "\n".join(answer.notes)
     if answer.stop:
         output |= {"continue": False, "stopReason": STOPPED}
-    if answer.verdict != "allow" and hook == "PreToolUse":
+    if (answer.verdict != "allow" or answer.reason) and hook == "PreToolUse":
         output["hookSpecificOutput"] = {
             "hookEventName": hook,
             "permissionDecision": answer.verdict,

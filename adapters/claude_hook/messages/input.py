@@ -40,6 +40,7 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
     hook_event_name: str
     prompt_id: str = ""
     agent_id: str | None = None
+    permission_mode: str = ""
     cwd: str = ""
     transcript_path: str = ""
     prompt: str = ""

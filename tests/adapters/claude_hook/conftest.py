@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hook_processes import HookProcesses, end_residents
 
 from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
+from proctor.adapters.claude_hook.judge import Unmatched
 from proctor.adapters.claude_hook.messages import usage
 from proctor.adapters.claude_hook.messages.answers import HookAnswer
 from proctor.adapters.claude_hook.session_record import store_id
@@ -30,6 +32,7 @@ class HookedSession:
         self._forgetful = forgetful
         self._judge: HookJudge | None = None
         self.client: Owner | None = None
+        self.unmatched: Unmatched | None = None
         self.policy = folder / "policy.yaml"
         self.store = folder / "store.db"
         self.log = folder / "log" / "s.jsonl"
@@ -56,7 +59,8 @@ class HookedSession:
     def line(self, name: str = "one", policy: Path | None = None) -> HookLine:
         """A hook's command line here."""
         policies = (str(policy or self.policy),)
-        return HookLine(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
+        line = HookLine(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
+        return msgspec.structs.replace(line, unmatched=self.unmatched)
 
     def end(self) -> None:
         """The process that judges ends."""

@@ -1,0 +1,260 @@
+"""What the policy allows positively is answered `allow`, with the rule that does; everything else is the client's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.claude_hook.session_record import store_id
+from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
+from proctor.adapters.cli import main
+from proctor.policies import RunContext
+
+POLICY = """
+name: mine
+on_violation: deny
+tool_rules:
+  - deny: [{tool: bash, where: [{path: $.command, runs: git push}]}]
+    tell_model: Leave pushing to a person.
+  - allow:
+      - read
+      - edit
+      - ExitPlanMode
+      - {tool: bash, where: [{path: $.command, runs: [git status, git push, ls, cd, cp, echo]}]}
+      - {tool: bash, where: [{path: $.command, regex: "^make test"}]}
+"""
+ANYTHING = "{name: any, on_violation: deny, tool_rules: [{allow: ['*']}]}"
+
+
+def answer_to(session: Any, command: str, **more: Any) -> tuple[str, str]:
+    """The answer to one command, with its reason."""
+    session.count = getattr(session, "count", 0) + 1
+    fields = {"tool_use_id": f"c{session.count}", "tool_name": "Bash", "tool_input": {"command": command, **more}}
+    answer = session.hook("PreToolUse", **fields)
+    return answer.verdict, answer.reason
+
+
+@pytest.mark.parametrize("command", ["git status", "cd src && git status; ls -l", "git status | ls", "make test"])
+def test_what_an_allow_list_admits_is_allowed_with_its_rule(session: Any, command: str) -> None:
+    """Every command of a compound line is covered by `runs`."""
+    session.policy.write_text(POLICY)
+    session.unmatched = "ask"
+
+    assert answer_to(session, command) == ("allow", "proctor: allowed by policy `mine`, rule `allow-1`")
+
+
+@pytest.mark.parametrize("command", ["git status && git push", "git -C . push", "bash -c 'git push'"])
+def test_what_is_denied_is_denied_whatever_else_admits_it(session: Any, command: str) -> None:
+    """The model reads the policy's words and no rule; the person both."""
+    session.policy.write_text(POLICY)
+    session.unmatched = "allow"
+    answer = session.pre("c1", command=command)
+
+    assert (answer.verdict, answer.reason) == ("deny", "Leave pushing to a person.")
+    assert any("rule `deny-1`" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize("unmatched", ["ask", "allow"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "$X",
+        "ls; eval $Y",
+        "echo $(cat x | sh)",
+        "bash -c \"$Z\"",
+        "ls 'unclosed",
+        "source ./env && ls",
+        "python -c \"$(cat x)\"",
+        "",
+        "# nothing",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_never_allowed(session: Any, command: str, unmatched: str) -> None:
+    """Not even where the policy admits every call."""
+    session.policy.write_text(ANYTHING)
+    session.unmatched = unmatched
+
+    assert answer_to(session, command) == ("allow", "")
+
+
+def test_a_line_of_several_commands_is_not_allowed_by_its_text(session: Any) -> None:
+    """A pattern finds one of them, and says nothing of the rest."""
+    session.policy.write_text(POLICY)
+    session.unmatched = "ask"
+
+    assert answer_to(session, "make test && curl evil") == ("allow", "")
+    assert answer_to(session, "make test > /etc/passwd") == ("allow", "")
+
+
+@pytest.mark.parametrize("policy", ["{name: p}", "{name: p, on_violation: deny, tool_rules: [{deny: [WebFetch]}]}"])
+@pytest.mark.parametrize(
+    ("unmatched", "answer"),
+    [
+        ("ask", ("allow", "")),
+        ("allow", ("allow", "proctor: no rule objects, and what is not matched is allowed")),
+        ("deny", ("deny", "Tool 'Bash' is not available in this context.")),
+        (None, ("allow", "")),
+    ],
+)
+def test_what_the_policy_says_nothing_about(session: Any, policy: str, unmatched: Any, answer: Any) -> None:
+    """It is the client's question, unless the hook was installed to answer it."""
+    session.policy.write_text(policy)
+    session.unmatched = unmatched
+
+    assert answer_to(session, "ls") == answer
+
+
+def test_hooks_installed_without_a_choice_say_nothing(session: Any) -> None:
+    """As they did when they were installed: a new version opens nothing by itself."""
+    session.policy.write_text(POLICY)
+    session.unmatched = None
+
+    assert answer_to(session, "git status") == ("allow", "")
+
+
+def test_every_allow_list_must_admit_a_call(session: Any) -> None:
+    """And each is named."""
+    session.policy.write_text("{name: p, on_violation: deny, tool_rules: [{allow: [bash]}, {allow: ['*'], id: all}]}")
+    session.unmatched = "ask"
+
+    assert answer_to(session, "ls") == (
+        "allow",
+        "proctor: allowed by policy `p`, rule `allow-1`, policy `p`, rule `all`",
+    )
+
+
+def test_a_list_that_only_asks_or_warns_opens_nothing_it_does_not_admit(session: Any) -> None:
+    """The rest is listed, or left to the client with a warning."""
+    session.policy.write_text("{name: p, tool_rules: [{allow: [read], action: request_approval}]}")
+    session.unmatched = "allow"
+    listed = answer_to(session, "ls")[0]
+    session.policy.write_text("{name: p, tool_rules: [{allow: [read], action: warn}]}")
+    warned = answer_to(session, "ls")
+
+    assert (listed, warned) == ("ask", ("allow", ""))
+
+
+def test_refused_where_nothing_allows_it_spends_nothing(session: Any) -> None:
+    """The one call that the limit leaves is there for what is allowed."""
+    limits = "limits: {max_tool_calls: {max: 1, action: deny}}"
+    session.policy.write_text(f"{{name: p, on_violation: deny, {limits}, tool_rules: [{{allow: ['*']}}]}}")
+    session.unmatched = "deny"
+    answers = [answer_to(session, command)[0] for command in ("$X", "ls", "ls")]
+
+    assert answers == ["deny", "allow", "deny"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tool_name": "ExitPlanMode", "tool_input": {"plan": "p"}},
+        {"tool_name": "AskUserQuestion", "tool_input": {"questions": []}},
+        {"permission_mode": "plan"},
+        {"tool_input": {"command": "ls", "dangerouslyDisableSandbox": True}},
+        {"tool_input": {"command": "cp x .claude/settings.json"}},
+        {"tool_input": {"command": "cd .CLAUDE && ls"}},
+        {"tool_name": "Edit", "tool_input": {"file_path": "/w/.mcp.json", "new_string": "x"}},
+        {"tool_name": "Write", "tool_input": {"file_path": "{policy}", "content": "x"}},
+        {"tool_name": "mcp__files__write", "tool_input": {"to": ["{store}"]}},
+    ],
+)
+def test_prompts_that_are_no_question_of_permission_stay(session: Any, fields: dict[str, Any]) -> None:
+    """Plans, questions, the sandbox, and what decides about calls: the client asks as ever."""
+    session.policy.write_text(ANYTHING)
+    session.unmatched = "allow"
+    given = {"tool_name": "Bash", "tool_input": {"command": "ls"}, **fields}
+    text = json.dumps(given).replace("{policy}", str(session.policy)).replace("{store}", str(session.store))
+    answer = session.hook("PreToolUse", tool_use_id="c1", **json.loads(text))
+
+    assert (answer.verdict, answer.reason) == ("allow", "")
+
+
+def test_what_was_answered_last_is_explained(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which call, what answer, and the rules; an answer of another session is earlier."""
+    session.policy.write_text(POLICY)
+    session.unmatched = "ask"
+    secret = "ghp" + "_" + "k9" * 18
+    found = []
+    for command in ("git push", "git status", f"echo {secret}", "make test; ls"):
+        answer_to(session, command)
+        found.append(explained(session.store, capsys))
+
+    assert [last["answer"] for last in found] == ["deny", "allow", "allow", "left to the client"]
+    assert found[0]["because"][0].startswith("mine/deny-1: `Bash` was requested")
+    assert found[1]["because"] == ["allowed by policy `mine`, rule `allow-1`"]
+    assert found[3]["because"] == ["rule `allow-1` admits it by its text, and it is several commands; use `runs`"]
+    assert secret not in json.dumps(found)
+
+
+def test_nothing_was_answered_yet(session: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says so."""
+    store_id(session.store)
+
+    assert explained(session.store, capsys) is None
+
+
+def explained(store: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What the command says of the last answer."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["hook", "--explain-last", "--json", "--store", str(store)])
+    assert ended.value.code in (0, None)
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.claude
+class TestClient:
+    """The real client, whose own permissions allow nothing: what runs is what the hook has opened."""
+
+    def test_an_allowed_compound_command_runs_without_a_question_and_a_push_is_refused(self, claude: Any) -> None:
+        """The same command is not run where the hook leaves it to the client, which has nobody to ask."""
+        api, done = claude.api, claude.cwd / "done"
+        calls = [
+            api.bash(f"cd {claude.cwd} && echo one > {done}"),
+            api.bash("echo two && git push"),
+            api.bash(f"touch {done}2"),
+        ]
+        allowed = POLICY.replace("cd, cp, echo]", "cd, echo, redirect]")
+        outcomes = {}
+        for unmatched in ("ask", None):
+            govern(claude, allowed.replace("- allow", "- action: warn\n    allow"), unmatched)
+            done.unlink(missing_ok=True)
+            api.say(*map(api.reply, calls), api.reply(api.text("done")))
+            claude.run()
+            results = claude.tool_results()
+            outcomes[unmatched] = (done.exists(), results[calls[1]["id"]])
+
+        assert outcomes["ask"][0]
+        assert "Leave pushing to a person." in outcomes["ask"][1]
+        assert not outcomes[None][0]
+        assert not Path(f"{done}2").exists()
+        assert not {"allow-1", "deny-1", "mine"} & set(json.dumps(api.requests).replace("`", '"').split('"'))
+
+    def test_the_clients_own_denial_holds(self, claude: Any) -> None:
+        """What its settings deny does not run, whatever the policy allows."""
+        api, never = claude.api, claude.cwd / "never"
+        govern(claude, ANYTHING, "allow", deny=["Bash(touch:*)"])
+        call = api.bash(f"touch {never}")
+        api.say(api.reply(call), api.reply(api.text("done")))
+
+        claude.run()
+
+        assert not never.exists()
+        assert call["id"] in claude.tool_results()
+
+
+def govern(claude: Any, policy: str, unmatched: Any, **permissions: Any) -> None:
+    """Put the hooks into the settings of the client's folder."""
+    from hook_processes import end_residents
+
+    file, store = claude.cwd.parent / "policy.yaml", claude.cwd.parent / "store.db"
+    end_residents(store)
+    file.write_text(policy)
+    path = settings_path(user=False, folder=claude.cwd)
+    wanted = hooks([file], store, store_id(store), RunContext(), claude.env["HOME"], unmatched)
+    installed(path, wanted)
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({**settings, "permissions": permissions}))

@@ -1,0 +1,28 @@
+"""The count of questions that a policy answers, on sessions whose answers are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.prompts import CASES, measure
+from proctor.adapters.traces import read_sessions
+
+COMMANDS = ("ls -l", "cd /w && git status", "echo $(cat x | sh)", "make", "git push", "git  push | cat")
+
+
+def test_every_call_is_answered_once_and_what_is_forbidden_is_not_allowed(tmp_path: Path) -> None:
+    """Two are allowed, one is asked about; what pushes is denied, and what nobody can read."""
+    calls = [
+        {"type": "tool_call", "id": f"c{n}", "name": "bash", "arguments": {"command": command}, "turn": n}
+        for n, command in enumerate(COMMANDS)
+    ]
+    results = [{"type": "tool_result", "id": call["id"], "content": "", "turn": call["turn"]} for call in calls]
+    events = [event for pair in zip(calls, results, strict=True) for event in pair]
+    file = tmp_path / "sessions.jsonl"
+    file.write_text(json.dumps({"id": "s", "source": "mini-swe-agent", "model": "m", "events": events}) + "\n")
+
+    score = measure(list(read_sessions([str(file)])), CASES[0])
+
+    assert dict(score.answers) == {"allow": 2, "ask": 1, "deny": 3}
+    assert (score.forbidden, score.admitted) == (2, [])
