@@ -2,8 +2,8 @@
 
     python -m benchmarks.prompts FOLDER
 
-Each recorded call is answered as the hook of an interactive client answers it. Forbidden calls are found by the text of
-the call alone, without the reader of command lines that the policy uses.
+Each recorded call is answered as the hook of an interactive client answers it. Forbidden calls are found by the text
+of the call alone, without the reader of command lines that the policy uses.
 """
 
 from __future__ import annotations
