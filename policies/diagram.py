@@ -260,8 +260,8 @@ class _Graph:
             self._edges.append(edge)
 
 
-def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
-    """The picture of `policy`; with a `monitor`, of where its session stands.
+def draw(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> Picture:
+    """The picture of `policy`; with a `monitor`, of where its session stands, and with the session, if it is given.
 
     Raises:
         PolicyError: the policy is wrong in itself.
@@ -270,10 +270,11 @@ def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
     clauses = clauses_of(stack)
     marking = Marking(monitor)
     order = order_section(clauses, marking)
+    first = (each for each in (session, order) if each is not None)
     nets = (net_section(clause, marking) for clause in clauses if isinstance(clause.record, Net))
     return Picture(
         title=stack.name,
-        sections=(*((order,) if order is not None else ()), *nets),
+        sections=(*first, *nets),
         lines=tuple(_lines(stack, clauses)),
         standing=bool(marking),
     )
@@ -338,13 +339,13 @@ MANY = 6
 """From how many tokens on a place shows their number."""
 
 
-def draw_mermaid(policy: Policy, monitor: Monitor | None = None) -> str:
+def draw_mermaid(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> str:
     """`policy` as a Mermaid flowchart; with a `monitor`, marked with where its session stands.
 
     Raises:
         PolicyError: the policy is wrong in itself.
     """
-    return "\n".join(_written(draw(policy, monitor))) + "\n"
+    return "\n".join(_written(draw(policy, monitor, session))) + "\n"
 
 
 def _written(picture: Picture) -> Iterator[str]:

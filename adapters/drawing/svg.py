@@ -183,13 +183,13 @@ class _Frame(NamedTuple):
     height: float
 
 
-def draw_svg(policy: Policy, monitor: Monitor | None = None) -> str:
+def draw_svg(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> str:
     """A policy as an SVG picture; with a monitor, marked with where its session stands.
 
     Raises:
         PolicyError: the policy is wrong in itself.
     """
-    picture = draw(policy, monitor)
+    picture = draw(policy, monitor, session)
     frames = _frames(picture.sections)
     bottom = max((frame.y + frame.height for frame in frames), default=MARGIN + TITLE)
     words = [shown_line(line) for line in picture.folded(int(WIDEST / LETTER))]

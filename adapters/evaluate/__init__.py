@@ -23,8 +23,10 @@ __all__ = [
 ]
 
 ROOMS = (
+    "proof_diff",
     "diff",
     "fold",
+    "counterexamples",
     "policy_tests",
     "proof_tests",
     "sanity",

@@ -146,12 +146,13 @@ def _change(old: DiffAnswer, new: DiffAnswer) -> Change:
     return "other_action" if old.action != new.action else "other_rules"
 
 
-_LABELS = {
+LABELS = {
     "newly_refused": ("newly refused", "red"),
     "newly_allowed": ("newly allowed", "green"),
     "other_action": ("another action", "yellow"),
     "other_rules": ("other rules", ""),
 }
+"""By a change: its name, and its colour."""
 
 
 class DiffTally:
@@ -189,7 +190,7 @@ def _parts(tally: DiffTally, shown: int) -> Iterator[RenderableType]:
         if more > 0:
             yield Text(f"... and {more} more")
         yield Text()
-    for change, (label, style) in _LABELS.items():
+    for change, (label, style) in LABELS.items():
         if tally.calls[change]:
             yield Text(f"{label}: {tally.calls[change]:,}", style)
     yield Text(
@@ -207,12 +208,13 @@ def _calls(tally: DiffTally, shown: int) -> Iterator[Text]:
             return
         yield Text(f"{printable(change.session)}  {printable(in_words(change.whose))}".rstrip(), "bold")
         for call in change.calls[:left]:
-            label, style = _LABELS[call.change]
+            label, style = LABELS[call.change]
             yield Text.assemble("  ", (f"{label:<14}", style), f"  {call.call}")
-            yield Text(f"    was {_answer(call.old)}; would be {_answer(call.new)}")
+            yield Text(f"    was {answer_words(call.old)}; would be {answer_words(call.new)}")
         left -= len(change.calls)
 
 
-def _answer(answer: DiffAnswer) -> str:
+def answer_words(answer: DiffAnswer) -> str:
+    """An answer in words, with the rules that are broken."""
     rules = ", ".join(printable(rule) for rule in answer.rules)
     return f"{answer.action}: {rules}" if rules else answer.action

@@ -53,7 +53,7 @@ class ProofQuestion(msgspec.Struct, frozen=True, kw_only=True):
         return {"keeps" if self.kind == "property" else self.kind: self.argument}
 
 
-class ProofRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ProofRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An answer, as `--json` has it: one line a question."""
 
     question: str
@@ -61,6 +61,7 @@ class ProofRecord(msgspec.Struct, frozen=True, kw_only=True):
     session: list[dict[str, Any]]
     explored: dict[str, Any]
     reason: str
+    context: dict[str, Any] = {}
 
 
 def record_of(question: str, answer: Proved | Refuted | Unknown) -> ProofRecord:
@@ -71,6 +72,7 @@ def record_of(question: str, answer: Proved | Refuted | Unknown) -> ProofRecord:
         session=answer.session,
         explored=answer.explored,
         reason=answer.reason,
+        context=answer.context,
     )
 
 
@@ -129,20 +131,30 @@ def answer_text(record: ProofRecord, width: int = WIDTH) -> Text:
     """An answer on a terminal: the verdict, why, the session call by call, and what was explored."""
     text = Text()
     text.append(f"{record.verdict:<9}", _STYLES[record.verdict])
-    _append(text, printable(record.question), 9, width)
+    append_words(text, printable(record.question), 9, width)
     text.append(" " * 9)
-    _append(text, printable(record.reason), 9, width)
-    for number, call in enumerate(record.session, 1):
-        _append_call(text, number, call, width)
+    append_words(text, printable(record.reason), 9, width)
+    text.append_text(calls_text(record.session, record.context, width))
     text.append(" " * 9)
-    _append(text, explored_words(record.explored), 9, width, "dim")
+    append_words(text, explored_words(record.explored), 9, width, "dim")
     for bound in record.explored.get("bounded", ()):
         text.append(" " * 9)
-        _append(text, f"taken for granted: {printable(str(bound))}", 9, width, "dim")
+        append_words(text, f"taken for granted: {printable(str(bound))}", 9, width, "dim")
     return text
 
 
-def _append(text: Text, words: str, indent: int, width: int, style: str = "") -> None:
+def calls_text(session: Sequence[Mapping[str, Any]], context: Mapping[str, Any], width: int = WIDTH) -> Text:
+    """A session call by call, and the context that it is in."""
+    text = Text()
+    if context:
+        text.append(" " * 9)
+        append_words(text, f"where the context is {printable(_json(context))}", 9, width)
+    for number, call in enumerate(session, 1):
+        _append_call(text, number, call, width)
+    return text
+
+
+def append_words(text: Text, words: str, indent: int, width: int, style: str = "") -> None:
     """Words, wrapped; what follows a line stands under its beginning."""
     left = words
     room = max(width - indent, 20)
@@ -158,21 +170,26 @@ def _append_call(text: Text, number: int, call: Mapping[str, Any], width: int) -
     """One call: what happened before it, its input, the decision, and what became of it."""
     for event in call.get("before", ()):
         text.append(" " * 6)
-        _append(text, printable(_event_words(event)), 6, width, "dim")
+        append_words(text, printable(_event_words(event)), 6, width, "dim")
     if not call["tool"]:
         return
     arguments = ", ".join(f"{name}={_json(value)}" for name, value in call["input"].items())
     head = f"{number:>4}. "
     text.append(head, "bold")
-    _append(text, f"{printable(call['tool'])}({printable(arguments)})", 8, width)
-    fate = f"{call['decision']}, {_fate(call)}"
+    append_words(text, f"{printable(call['tool'])}({printable(arguments)})", 8, width)
+    fate = f"{call['decision']}, {_fate(number, call)}"
     text.append(" " * 8)
-    _append(text, fate, 8, width, "red" if call["outcome"] == "denied" else "dim")
+    append_words(text, fate, 8, width, "red" if call["outcome"] == "denied" else "dim")
 
 
-def _fate(call: Mapping[str, Any]) -> str:
-    late = call.get("ended_before_call")
-    parts = [f"{call['outcome']} after call {late - 1}" if late else str(call["outcome"])]
+def overlaps(number: int, call: Mapping[str, Any]) -> bool:
+    """Whether a call of a session, by its number from 1, ends only after the next one has begun."""
+    return bool(call.get("ended_before_call", 0) > number + 1)
+
+
+def _fate(number: int, call: Mapping[str, Any]) -> str:
+    late = f" after call {call['ended_before_call'] - 1}" if overlaps(number, call) else ""
+    parts = [f"{call['outcome']}{late}"]
     if "approval" in call:
         parts.insert(0, f"approval {call['approval']}")
     if "output" in call:
@@ -185,7 +202,8 @@ def _fate(call: Mapping[str, Any]) -> str:
 def _event_words(event: Mapping[str, Any]) -> str:
     if "user_message" in event:
         return f"the user writes {_json(event['user_message'])}"
-    return ", ".join(f"{key} {_json(value)}" for key, value in event.items())
+    runs = f"{event['runs']:,} runs use" if event["runs"] > 1 else "a run uses"
+    return f"{runs} {event['used']:,g} of `{event['limit']}`"
 
 
 def _json(value: Any) -> str:
@@ -200,48 +218,3 @@ def explored_words(explored: Mapping[str, Any]) -> str:
         f"explored {explored.get('classes', 0):,} classes of calls, {explored.get('states', 0):,} states, "
         f"sessions of up to {explored.get('depth', 0):,} calls"
     )
-
-
-def test_file(question: ProofQuestion, session: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> str:
-    """A session that refutes, as a file for `proctor test`: it fails until the policy denies the last call."""
-    calls = [{**_expected(call), **_user(call)} for call in session if call["tool"]]
-    if calls:
-        calls[-1] = {k: v for k, v in calls[-1].items() if k not in ("result", "error")} | {"expect": "deny"}
-    named = ", ".join(encoded(name) for name in policies)
-    lines = [f"# Found by `proctor prove`: {question.text}", "# It fails until the last call is denied."]
-    lines += [f"policies: [{named}]", "tests:", f"  - name: {encoded(question.text)}", "    calls:"]
-    return "\n".join([*lines, *(f"      - {encoded(call)}" for call in calls)]) + "\n"
-
-
-def _expected(call: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"tool": call["tool"], "input": call["input"], "expect": call["decision"]}
-    if call["outcome"] == "failed":
-        found["error"] = "failed"
-    elif call["decision"] in ("allow", "warn") or call.get("approval") == "granted":
-        found["result"] = call.get("output", "done")
-    return found
-
-
-def _user(call: Mapping[str, Any]) -> dict[str, Any]:
-    texts = [event["user_message"] for event in call.get("before", ()) if "user_message" in event]
-    return {"user": "\n".join(texts)} if texts else {}
-
-
-def session_line(question: ProofQuestion, session: Sequence[Mapping[str, Any]]) -> str:
-    """The same as a recorded session in the format `sessions`: one line of JSON."""
-    events: list[dict[str, Any]] = []
-    for number, call in enumerate(session, 1):
-        turn = call.get("turn", number)
-        events += [
-            {"type": "message", "role": "user", "content": event["user_message"]}
-            for event in call.get("before", ())
-            if "user_message" in event
-        ]
-        if call["tool"]:
-            named = {"id": f"c{number}", "turn": turn}
-            events.append({"type": "tool_call", "name": call["tool"], "input": call["input"], **named})
-            if call["outcome"] != "denied":
-                failed = call["outcome"] == "failed"
-                output = "failed" if failed else call.get("output", "done")
-                events.append({"type": "tool_result", "output": output, "is_error": failed, **named})
-    return encoded({"id": question.text, "source": "proctor prove", "events": events}) + "\n"

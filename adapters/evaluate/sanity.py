@@ -30,7 +30,7 @@ class Prover(Protocol):
     def __call__(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown: ...
 
 
-class _Placed(NamedTuple):
+class PlacedClause(NamedTuple):
     """A clause, and where it is written: in which policy, in which of its lists, at which place."""
 
     clause: Clause
@@ -45,25 +45,26 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
     `refuted` is a finding. A rule that only warns is left out: it never decides.
     """
     whole = merge_policies(list(policies))
-    placed = list(_placed(policies))
-    for each in placed:
+    everywhere = list(placed(policies))
+    for each in everywhere:
         if each.clause.action != "warn":
-            yield _rule_record(policies, whole, placed, each, prove)
-    for tool in _ordered_tools(placed):
-        yield _tool_record(policies, whole, placed, tool, prove)
+            yield _rule_record(policies, whole, everywhere, each, prove)
+    for tool in _ordered_tools(everywhere):
+        yield _tool_record(policies, whole, everywhere, tool, prove)
 
 
-def _placed(policies: Sequence[Policy]) -> Iterator[_Placed]:
+def placed(policies: Sequence[Policy]) -> Iterator[PlacedClause]:
+    """Every rule, list and net of a stack."""
     clauses = iter(clauses_of(merge_policies(list(policies))))
     for member, policy in enumerate(policies):
         for field in ("tool_rules", "rules", "nets"):
             for index in range(len(getattr(policy, field))):
-                yield _Placed(next(clauses), member, field, index)
+                yield PlacedClause(next(clauses), member, field, index)
 
 
-def _kept(policies: Sequence[Policy], placed: Sequence[_Placed]) -> Policy:
+def kept(policies: Sequence[Policy], clauses: Sequence[PlacedClause]) -> Policy:
     """The stack with no rules but these, and without limits where it is about rules alone."""
-    places = {(each.member, each.field, each.at) for each in placed}
+    places = {(each.member, each.field, each.at) for each in clauses}
     members = []
     for member, policy in enumerate(policies):
         left = {
@@ -76,11 +77,11 @@ def _kept(policies: Sequence[Policy], placed: Sequence[_Placed]) -> Policy:
 
 
 def _rule_record(
-    policies: Sequence[Policy], whole: Policy, placed: Sequence[_Placed], rule: _Placed, prove: Prover
+    policies: Sequence[Policy], whole: Policy, placed: Sequence[PlacedClause], rule: PlacedClause, prove: Prover
 ) -> ProofRecord:
     """Whether a rule decides anything that the others do not."""
     others = [each for each in placed if each is not rule]
-    answer = prove(_kept(policies, others), no_looser_than=whole)
+    answer = prove(kept(policies, others), no_looser_than=whole)
     question = f"rule {rule.clause.id}"
     if answer.verdict == "unknown":
         return _record(question, "unknown", answer, answer.reason)
@@ -89,20 +90,20 @@ def _rule_record(
     return _record(question, "refuted", answer, _why_dead(policies, others, rule, prove))
 
 
-def _why_dead(policies: Sequence[Policy], others: list[_Placed], rule: _Placed, prove: Prover) -> str:
+def _why_dead(policies: Sequence[Policy], others: list[PlacedClause], rule: PlacedClause, prove: Prover) -> str:
     id = rule.clause.id
-    stack = _kept(policies, others)
+    stack = kept(policies, others)
     for selector in rule.clause.roles.all():
         if prove(stack, reach=selector).verdict == "proved":
             return f"vacuous: no session comes to {', '.join(f'`{n}`' for n in rule.clause.patterns(selector))}"
-    alone = _kept(policies, [rule])
+    alone = kept(policies, [rule])
     for other in others:
-        if prove(_kept(policies, [other]), no_looser_than=alone).verdict == "proved":
+        if prove(kept(policies, [other]), no_looser_than=alone).verdict == "proved":
             return f"subsumed: `{other.clause.id}` already stops all that `{id}` stops"
     return f"dead: without `{id}` the same sessions are allowed"
 
 
-def _ordered_tools(placed: Sequence[_Placed]) -> Iterator[str]:
+def _ordered_tools(placed: Sequence[PlacedClause]) -> Iterator[str]:
     """The tools that rules other than lists name, each once."""
     names: dict[str, None] = {}
     for each in placed:
@@ -112,7 +113,7 @@ def _ordered_tools(placed: Sequence[_Placed]) -> Iterator[str]:
 
 
 def _tool_record(
-    policies: Sequence[Policy], whole: Policy, placed: Sequence[_Placed], tool: str, prove: Prover
+    policies: Sequence[Policy], whole: Policy, placed: Sequence[PlacedClause], tool: str, prove: Prover
 ) -> ProofRecord:
     """Whether a tool can be called at all; one that a list denies is not meant to be."""
     question = f"callable {tool}"
@@ -122,9 +123,9 @@ def _tool_record(
     if answer.verdict == "refuted":
         return _record(question, "proved", answer, f"`{tool}` can be called")
     lists = [each for each in placed if isinstance(each.clause.record, _LISTS)]
-    if prove(_kept(policies, lists), reach=tool).verdict == "proved":
+    if prove(kept(policies, lists), reach=tool).verdict == "proved":
         return _record(question, "proved", answer, f"`{tool}` is denied by a list")
-    blame = [each.clause.id for each in placed if prove(_kept(policies, [each]), reach=tool).verdict == "proved"]
+    blame = [each.clause.id for each in placed if prove(kept(policies, [each]), reach=tool).verdict == "proved"]
     why = f"`{blame[0]}` always denies it" if blame else "the rules together never allow it"
     required = [each.clause.id for each in placed if _requires(each.clause, tool)]
     end = f"; `{required[0]}` asks for it, so no run can finish" if required else ""

@@ -12,9 +12,11 @@ class SessionAnswer(msgspec.Struct, kw_only=True):
 
     Attributes:
         reason: One sentence: why it is so.
-        session: The calls in order, each with `tool`, `input`, `decision` (`allow`, `request_approval` or `deny`) and
-            `outcome` (`completed`, `failed`, `denied`, `running`); where it matters also `output`, `approval`
-            (`granted` or `declined`), `turn`, `run`, and `before`: what happened before the call. Empty in a proof.
+        session: The calls in order, each with `tool`, `input`, `decision` (`allow`, `warn`, `request_approval`,
+            `deny`, `cancel`) and `outcome` (`completed`, `failed`, `denied`, `running`); where it matters also
+            `output`, `approval` (`granted` or `declined`), `turn`, `run`, `ended_before_call` (the number of the call
+            that it ended before), and `before`: what happened before the call. Empty in a proof.
+        context: What the run says of itself in that session, as far as a `when` or a path looks at it.
         explored: Figures: `classes` of calls, `states`, `depth` in calls, and `bounded`: what the search took for
             granted, one sentence each.
         certificates: What `analysis.certificate.check` verifies, one for each rule that a proof is about.
@@ -24,6 +26,7 @@ class SessionAnswer(msgspec.Struct, kw_only=True):
 
     reason: str
     session: list[dict[str, Any]] = []
+    context: dict[str, Any] = {}
     explored: dict[str, Any] = {}
     certificates: list[Any] = []
 

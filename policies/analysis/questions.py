@@ -149,7 +149,7 @@ class Asking(NamedTuple):
     def implies(self, property: Policy, *, strict: bool, words: str = "") -> Proved | Refuted | Unknown:
         """Whether every session that the stack lets through keeps a policy; `strict` as in `SessionProduct`."""
         found: list[Implication] = []
-        refuted: tuple[Implication, str] | None = None
+        refuted: tuple[Implication, str, RunContext] | None = None
         contexts = self.contexts(self.stack, property)
         if contexts is None:
             return Unknown(reason="`when` conditions tell too many contexts apart: give one", explored=_together([]))
@@ -163,7 +163,7 @@ class Asking(NamedTuple):
                 got = implied(setting, each, deepest)
                 found.append(got)
                 if got.verdict == "refuted":
-                    refuted = (got, id)
+                    refuted = (got, id, context)
             found += _budgets(setting)
         return _answered(found, refuted, self.stack.name, property.name, words, strict)
 
@@ -232,7 +232,7 @@ def _rules_of(setting: Setting, property: Side) -> Iterator[tuple[str, PlayedRul
 
 def _answered(
     found: list[Implication],
-    refuted: tuple[Implication, str] | None,
+    refuted: tuple[Implication, str, RunContext] | None,
     stack: str,
     property: str,
     words: str,
@@ -243,7 +243,7 @@ def _answered(
         {"classes": e.classes, "states": e.states, "depth": e.depth, "bounded": list(e.bounded)} for e in found
     )
     if refuted is not None:
-        got, id = refuted
+        got, id, context = refuted
         assert got.replayed is not None
         at_end = ", at the end" if got.replayed.at_end else ""
         actual = got.replayed.found.message if got.replayed.found else ""
@@ -251,7 +251,10 @@ def _answered(
             words or f"a session that `{stack}` lets through {'breaks' if strict else 'is refused by'} `{property}`"
         )
         return Refuted(
-            reason=f"{says}: rule `{id}`{at_end}: {actual}", session=got.replayed.session, explored=explored
+            reason=f"{says}: rule `{id}`{at_end}: {actual}",
+            session=got.replayed.session,
+            context=msgspec.to_builtins(context),
+            explored=explored,
         )
     unknown = next((each for each in found if each.verdict == "unknown"), None)
     if unknown is not None:

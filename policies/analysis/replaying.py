@@ -117,6 +117,8 @@ class _Replay:
         if step.kind == "call":
             return self._call(n, step, other, several)
         if step.kind == "end":
+            if step.slot not in self.flying:
+                return False  # a cancelled run has taken it along
             id, shown = self.flying.pop(step.slot)
             self._end(id, step, other, shown)
             shown["ended_before_call"] = len(self.session) + 1
@@ -132,13 +134,17 @@ class _Replay:
             self._both(ev.MessageSent(content=text))
             return None
         if step.kind == "run":
-            self.run_number += 1
-            self.turn = 1
-            self.flying.clear()
-            self._both(ev.RunCompleted(run_id=f"run-{self.run_number - 1}"))
-            self._both(ev.RunStarted(run_id=f"run-{self.run_number}"))
-        else:
-            self.turn += 1
+            return self._resumed(ev.RunCompleted)
+        self.turn += 1
+        return self._weighed(*self._both(ev.TurnStarted(turn=self.turn)))
+
+    def _resumed(self, ended: type[ev.Event]) -> Violation | bool | None:
+        """The run ends so, and the session goes on in another."""
+        self._both(ended(run_id=f"run-{self.run_number}"))
+        self.run_number += 1
+        self.turn = 1
+        self.flying.clear()
+        self._both(ev.RunStarted(run_id=f"run-{self.run_number}"))
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn)))
 
     def _weighed(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
@@ -164,8 +170,8 @@ class _Replay:
         level = LEVELS[decision.action]
         self.refusing |= {v.rule: None for v in decision.violations if LEVELS[v.action] >= ASK}
         shown: dict[str, Any] = {"tool": call.name, "input": input}
-        shown["decision"] = decision.action if level < DENY else "deny"
-        if several:
+        shown["decision"] = decision.action
+        if several or self.run_number > 1:
             shown |= {"turn": self.turn, "run": self.run_number}
         if self.before:
             shown["before"], self.before = self.before, []
@@ -178,7 +184,7 @@ class _Replay:
             self.property.observe(requested)
             denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name)
             self._both(denied)
-            return None
+            return self._resumed(ev.RunCancelled) if decision.action == "cancel" else None
         if wants:
             return False
         if level == ASK:
@@ -242,7 +248,7 @@ def replay_amount(
     for n in range(runs):
         run_id = f"run-{n + 1}"
         got._both(ev.RunStarted(run_id=run_id, at=_AT))
-        event = _used(limit.name, most, run_id)
+        event = usage_event(limit.name, most, run_id)
         found = got._weighed(*got._both(event))
         if found is False:
             break
@@ -259,7 +265,7 @@ MOST_RUNS = 1_000
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def _used(limit: str, amount: float, run_id: str) -> ev.Event:
+def usage_event(limit: str, amount: float, run_id: str) -> ev.Event:
     """An event after which so much of a limit is used."""
     if limit in ("max_duration_ms", "max_idle_ms"):
         return ev.MessageReceived(run_id=run_id, at=_AT + timedelta(milliseconds=amount))

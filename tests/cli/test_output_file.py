@@ -18,6 +18,7 @@ WORDS = {
     "eval": ("eval", "--policy", "strict.yaml", "session.jsonl"),
     "eval json": ("eval", "--policy", "strict.yaml", "session.jsonl", "--json"),
     "diff": ("diff", "org.yaml", "strict.yaml", "session.jsonl"),
+    "diff prove": ("diff", "org.yaml", "strict.yaml", "--prove"),
     "explain": ("explain", "last"),
     "narrow": ("narrow", "--policy", "org.yaml", "session.jsonl"),
     "graph": ("graph", "team.yaml"),

@@ -85,17 +85,87 @@ def test_several_questions_are_answered_each_on_a_line(proved: Any) -> None:
     assert answer.code == 1
 
 
-def test_a_counterexample_becomes_a_test_that_fails_until_the_policy_is_mended(
-    cli: Cli, proved: Any, place: Path
-) -> None:
-    """The test names the policy's file from where it stands."""
+def test_a_counterexample_becomes_a_test_of_what_happened(cli: Cli, proved: Any, place: Path) -> None:
+    """It passes as the policy is, fails once it is mended, and names the policy's file from where it stands."""
     place.joinpath("tests").mkdir()
     proved("--property", "stricter.yaml", "--write-test", "tests/found.yaml")
     before = cli("test", "tests/found.yaml")
     place.joinpath("payments.yaml").write_text(STRICTER)
     after = cli("test", "tests/found.yaml")
 
-    assert (before.code, after.code) == (1, 0)
+    assert (before.code, after.code) == (0, 1)
+
+
+EVERY_ACTION = """\
+name: every-action
+on_violation: deny
+tool_rules:
+  - {id: ends, deny: [drop], action: cancel}
+  - {id: asks, deny: [pay], action: request_approval}
+  - {id: notes, deny: [look], action: warn}
+rules:
+  - {id: looked, type: before, first: look, then: report, when: [{path: $.labels.env, equals: prod}]}
+"""
+ANSWERED = {
+    ("two refusals", "drop,pay"): ["cancel", "cancel", "request_approval"],
+    ("pay, look", "any"): ["request_approval", "warn"],
+    ("report in prod", "any"): ["warn", "allow"],
+    ("any audit", "any"): [],
+}
+PROPERTIES = {
+    "two refusals": "{type: circuit_breaker, consecutive: 2}",
+    "pay, look": "{type: forbidden_sequence, sequence: [pay, look], adjacency: any}",
+    "report in prod": "{type: count, tool: report, max: 0, when: [{path: $.labels.env, equals: prod}]}",
+    "any audit": "{type: require, tool: audit}",
+}
+
+
+@pytest.mark.parametrize(("property", "tools"), ANSWERED, ids=[property for property, _ in ANSWERED])
+def test_a_kept_session_is_judged_as_it_was_shown(cli: Cli, place: Path, property: str, tools: str) -> None:
+    """By `eval`, and by `test` where a test can say it; each action is, and the context goes with it."""
+    place.joinpath("policy.yaml").write_text(EVERY_ACTION)
+    place.joinpath("property.yaml").write_text(f"name: property\nrules: [{PROPERTIES[property]}]\n")
+    offered = () if tools == "any" else ("--tools", tools)
+    kept = ("--write-test", "found.yaml", "--write-session", "found.jsonl", "--graph", "found.svg")
+    found = cli("prove", "policy.yaml", "--property", "property.yaml", *offered, *kept, "--json")
+    (line,) = found.lines
+    (judged,) = cli("eval", "--policy", "policy.yaml", "found.jsonl", "--json", "--fail-on", "never").lines
+    actions = [call["decision"] for call in line["session"]]
+
+    assert actions == ANSWERED[property, tools]
+    assert [each["action"] for each in judged.get("decisions", [])] == actions
+    assert property != "report in prod" or line["context"] == {"labels": {"env": "prod"}}
+    assert place.joinpath("found.svg").read_text().startswith("<svg")
+    if place.joinpath("found.yaml").exists():
+        assert cli("test", "found.yaml").code == 0
+    else:
+        assert "is not written: it " in found.err
+    assert place.joinpath("found.yaml").exists() is (property in ("pay, look", "report in prod"))
+
+
+def test_a_call_that_ends_late_is_shown_so_and_kept_so(cli: Cli, place: Path) -> None:
+    """Tests that were running while a file changed: a test cannot say it, a recorded session can."""
+    place.joinpath("policy.yaml").write_text("""\
+name: tested
+on_violation: deny
+nets:
+  - name: tested
+    places: [tested]
+    transitions:
+      - {name: test, outputs: [tested], deferred: true, tools: [test]}
+      - {name: change, inputs: [tested], tools: [write]}
+      - {name: change-untested, tools: [write]}
+      - {name: push, inputs: [tested], outputs: [tested], tools: [push]}
+""")
+    place.joinpath("property.yaml").write_text(
+        "name: property\nrules: [{type: forbidden_sequence, sequence: [write, push]}]\n"
+    )
+    kept = ("--write-test", "found.yaml", "--write-session", "found.jsonl")
+    found = cli("prove", "policy.yaml", "--property", "property.yaml", *kept)
+
+    assert "   1. test()\n        allow, completed after call 2\n" in found.out
+    assert "is not written: a call of it ends after the next has begun" in found.err
+    assert cli("eval", "--policy", "policy.yaml", "found.jsonl").code == 0
 
 
 def test_a_counterexample_becomes_a_recorded_session(cli: Cli, proved: Any) -> None:
@@ -104,6 +174,16 @@ def test_a_counterexample_becomes_a_recorded_session(cli: Cli, proved: Any) -> N
 
     assert cli("eval", "--policy", "payments.yaml", "found.jsonl").code == 0
     assert cli("eval", "--policy", "stricter.yaml", "found.jsonl").code == 1
+
+
+def test_a_counterexample_is_drawn_with_the_rule_it_breaks(proved: Any, place: Path) -> None:
+    """Its calls in order, the last marked; the rules of both policies as they stand."""
+    proved("--property", "stricter.yaml", "--graph", "found.mmd")
+    text = place.joinpath("found.mmd").read_text()
+
+    assert text.startswith("flowchart LR\n")
+    assert 's0c4["4. pay()<br/><small>allow running</small><br/><small>against two</small>"]:::tool' in text
+    assert "class s0c4 violated" in text
 
 
 def test_nothing_is_written_where_nothing_is_refuted(proved: Any, place: Path) -> None:
@@ -240,3 +320,82 @@ def test_a_long_search_says_so_and_ctrl_c_gives_what_is_known(place: Path) -> No
 
     assert process.returncode == 3
     assert json.loads(out)["verdict"] == "unknown"
+
+
+OLD = """\
+name: team
+on_violation: deny
+limits: {max_tool_calls: 30, max_cost_usd: 2}
+tool_rules:
+  - {id: no-drop, deny: [drop]}
+  - {id: large, deny: [{tool: pay, where: [{path: $.amount, gt: 500}]}]}
+rules:
+  - {id: approved, type: before, first: approve, then: pay}
+  - {id: three, type: count, tool: pay, max: 3}
+"""
+NEW = """\
+name: team
+on_violation: deny
+limits: {max_tool_calls: 30, max_cost_usd: 5}
+tool_rules: [{id: large, deny: [{tool: pay, where: [{path: $.amount, gt: 500}]}], action: request_approval}]
+rules:
+  - {id: approved, type: before, first: approve, then: pay}
+  - {id: two, type: count, tool: pay, max: 2}
+  - {id: no-mail, type: never_after, trigger: read_secret, forbidden: mail}
+"""
+
+
+def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Cli, place: Path) -> None:
+    """Which way, by which rule, and what each answers to the last call; all of it in 80 columns."""
+    place.joinpath("old.yaml").write_text(OLD)
+    place.joinpath("new.yaml").write_text(NEW)
+    found = cli("diff", "old.yaml", "new.yaml", "--prove", "--json")
+    shown = cli("diff", "old.yaml", "new.yaml", "--prove")
+
+    assert found.code == shown.code == 1
+    assert [
+        (line["change"], line["rules"], line["old"]["action"], line["new"]["action"]) for line in found.lines
+    ] == [
+        ("newly_allowed", ["no-drop"], "deny", "allow"),
+        ("other_action", ["large"], "deny", "request_approval"),
+        ("newly_allowed", ["max_cost_usd"], "cancel", "allow"),
+        ("newly_refused", ["two"], "allow", "deny"),
+        ("newly_refused", ["no-mail"], "allow", "deny"),
+    ]
+    assert [len(line["session"]) for line in found.lines] == [1, 2, 1, 4, 2]
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert "newly refused  `no-mail`\n   1. read_secret()\n" in shown.out
+    assert shown.out.endswith("5 differences\n")
+
+
+def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None:
+    """However they are written; what differs and is not known to is exit code 3."""
+    place.joinpath("old.yaml").write_text(PAYMENTS)
+    place.joinpath("same.yaml").write_text(f"{PAYMENTS}  - {{id: four, type: count, tool: pay, max: 4}}\n")
+    place.joinpath("budget.yaml").write_text(
+        f"{PAYMENTS}budgets: [{{name: month, max_cost_usd: 5, window: month}}]\n"
+    )
+    same = cli("diff", "old.yaml", "same.yaml", "--prove")
+    budget = cli("diff", "old.yaml", "budget.yaml", "--prove")
+
+    assert (same.code, same.out) == (0, "both answer alike in every session\n")
+    assert budget.code == 3
+    assert "unknown        whether it is newly refused: `budgets`" in budget.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--prove", "trace.jsonl"), "leave out the traces"),
+        (("--prove", "--format", "claude"), "leave out the traces"),
+        ((), "name recorded sessions"),
+    ],
+)
+def test_a_proof_of_what_changed_takes_no_traces(
+    proved: Any, cli: Cli, arguments: tuple[str, ...], words: str
+) -> None:
+    """And without it there is something to compare them by."""
+    answer = cli("diff", "payments.yaml", "stricter.yaml", *arguments)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err

@@ -4,7 +4,6 @@ ROOMS = (
     "demo",
     "fleet",
     "policies",
-    "prove",
     "records",
     "run",
     "runs",
@@ -13,6 +12,7 @@ ROOMS = (
     "stop",
     "suggest",
     "watch",
+    "prove",
     "agents",
     "approvals",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -43,6 +44,12 @@ _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
 @click.option("--adapter", metavar="NAME", help="The tools of this agent, by their portable names too.")
 @click.option("--write-test", type=click.Path(dir_okay=False), metavar="FILE", help="Write the session as a test.")
 @click.option("--write-session", type=click.Path(dir_okay=False), metavar="FILE", help="Write it as a recorded one.")
+@click.option(
+    "--graph",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Draw it with where the rules stand: .svg, or Mermaid.",
+)
 @context_option
 @output_option
 @json_option
@@ -56,6 +63,7 @@ def prove(
     adapter: str | None,
     write_test: str | None,
     write_session: str | None,
+    graph: str | None,
     context: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -73,7 +81,7 @@ def prove(
     stack = read_policies(policies)
     merged = merge_policies(stack)
     questions = list(_questions(properties, bases, same, reached))
-    if not questions and (write_test or write_session):
+    if not questions and (write_test or write_session or graph):
         raise click.UsageError("there is no session to write without a question; for example `--reach CALL`")
     offered = _offered(tools, adapter)
     about: RunContext | None = read_context(context) if context else None
@@ -85,7 +93,7 @@ def prove(
             _show(record, as_json=as_json)
     if not questions and not as_json:
         _sum_up([record for _, record in found])
-    _write(found, policies, write_test, write_session)
+    _write(found, merged, policies, adapter, (write_test, write_session, graph))
     return _exit_code([record.verdict for _, record in found], stopped=search.stopped)
 
 
@@ -164,16 +172,16 @@ def _sum_up(records: list[ProofRecord]) -> None:
 
 def _write(
     found: list[tuple[ProofQuestion | None, ProofRecord]],
+    merged: Policy,
     policies: Sequence[str],
-    write_test: str | None,
-    write_session: str | None,
+    adapter: str | None,
+    files: tuple[str | None, str | None, str | None],
 ) -> None:
-    """Write the first session that refutes."""
-    import os
+    """Write the first session that refutes: as a test, as a recorded session, as a picture."""
+    from ...evaluate.counterexamples import session_lines, why_no_test, written_test
 
-    from ...evaluate.proofs import session_line, test_file
-
-    if not write_test and not write_session:
+    write_test, write_session, graph = files
+    if not any(files):
         return
     refuted = next(((q, r) for q, r in found if q is not None and r.verdict == "refuted"), None)
     if refuted is None:
@@ -182,18 +190,71 @@ def _write(
     question, record = refuted
     assert question is not None
     if write_test:
-        names = [os.path.relpath(file, Path(write_test).parent) for file in policies]
-        with replaced(write_test) as file:
-            file.write(test_file(question, record.session, names).encode())
+        folder = Path(write_test).parent
+        text = written_test(record, [os.path.relpath(file, folder) for file in policies], adapter or "")
+        if why := why_no_test(record, text, folder):
+            note(f"`{write_test}` is not written: {why}; `--write-session FILE` keeps the session")
+        else:
+            with replaced(write_test) as file:
+                file.write(text.encode())
     if write_session:
         with replaced(write_session) as file:
-            file.write(session_line(question, record.session).encode())
+            file.write(session_lines(record, adapter or ""))
+    if graph:
+        with replaced(graph) as file:
+            file.write(_picture(question, record, merged, adapter, svg=graph.lower().endswith(".svg")).encode())
+
+
+def _picture(question: ProofQuestion, record: ProofRecord, merged: Policy, adapter: str | None, *, svg: bool) -> str:
+    """The rules of the policies, and of what they are compared with, as the session leaves them."""
+    import msgspec
+
+    from proctor.policies import Policy, RunContext, compile_policy, merge_policies
+    from proctor.policies.diagram import draw_mermaid
+
+    from ...drawing import draw_svg
+    from ...evaluate.counterexamples import drawn, session_of
+    from ...evaluate.fold import observed
+    from ...kit.printable import printable_lines
+
+    beside = question.argument
+    whole = merge_policies([merged, beside]) if isinstance(beside, Policy) else merged
+    compiled, agent = compile_policy(whole), adapter or ""
+    context = msgspec.convert(record.context, RunContext)
+    monitor = observed(compiled, session_of(record, agent).events, context)
+    draw = draw_svg if svg else draw_mermaid
+    return printable_lines(draw(whole, monitor, drawn(record, compiled, agent)))
 
 
 def _exit_code(found: list[str], *, stopped: bool) -> int:
     if "refuted" in found:
         return VIOLATED
     return UNPROVED if stopped or "unknown" in found else FINE
+
+
+def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool) -> int:
+    """`diff --prove`: each kind of difference as it is found; the exit code."""
+    from ...evaluate.proof_diff import difference_text, differences
+    from ...evaluate.proofs import WIDTH
+    from ..options import check_standard_input, read_context
+
+    check_standard_input(old, new)
+    before, after = read_policies([old]), read_policies([new])
+    about = read_context(context) if context else None
+    found: list[str] = []
+    with _Search() as search:
+        for each in differences(before, after, search.prover(None, about)):
+            found.append(each.verdict)
+            search.make_way()
+            if as_json:
+                say_json(each)
+            else:
+                out = console()
+                out.print(difference_text(each, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
+    if not as_json:
+        counted = found.count("refuted")
+        say(f"{counted} difference{'s' * (counted != 1)}" if found else "both answer alike in every session")
+    return _exit_code(found, stopped=search.stopped)
 
 
 class _Search:

@@ -161,18 +161,34 @@ class _Report:
 @click.command()
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
-@click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
+@click.argument("traces", nargs=-1, metavar="[TRACE...]")
+@click.option("--prove", "proved", is_flag=True, help="Compare them over every session; there are no traces then.")
 @format_option
 @context_option
 @output_option
 @json_option
 def diff(
-    old: str, new: str, traces: tuple[str, ...], format: str | None, context: tuple[str, ...], as_json: bool
+    old: str,
+    new: str,
+    traces: tuple[str, ...],
+    proved: bool,
+    format: str | None,
+    context: tuple[str, ...],
+    as_json: bool,
 ) -> int:
-    """Show which recorded calls the policy file NEW judges differently from OLD.
+    """Show which recorded calls the policy file NEW judges differently from OLD, or with --prove, which calls at all.
 
-    Exit code 1 when a session that passed under OLD fails under NEW.
+    Exit code 1 when a session that passed under OLD fails under NEW. With --prove: 0 where both answer alike in every
+    session, 1 where a session shows a difference, 3 where neither is known.
     """
+    if proved:
+        if traces or format:
+            raise click.UsageError("`--prove` is about every session: leave out the traces")
+        from .prove import diff_by_proof
+
+        return diff_by_proof(old, new, context, as_json=as_json)
+    if not traces:
+        raise click.UsageError("name recorded sessions, `TRACE...`, or ask about every session with `--prove`")
     import msgspec
 
     from ...evaluate import DiffTally, compare_sessions, diff_table
