@@ -62,7 +62,7 @@ def _document(results: Mapping[str, list[Row]]) -> None:
     for name, rows in results.items():
         page = rewritten(page, name, rows, circumstances())
     PAGE.write_text(page)
-    sizing = PAGE.parent / "deployment" / "sizing.md"
+    sizing = PAGE.parent / "operate" / "sizing.md"
     sizing.write_text(importlib.import_module("docs.page_facts").written(sizing))
     if set(results) == set(NAMES):
         importlib.import_module(".plots", __package__).draw(PAGE.parent)

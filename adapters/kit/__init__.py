@@ -3,7 +3,7 @@
 An adapter of a client that is a process starts it with `start_client`, reads it with `ByteLines` or speaks with it
 through an `RpcClient`, hands events to an `EventStream`, puts calls to the gate through a `GateLink`, and ends with
 `process_rungs`. One whose agent is code in this process makes it a `TaskProvider`.
-docs/how-to/writing-an-adapter.md builds one.
+docs/extend/adapter.md builds one.
 
 Importing the kit imports none of its rooms: a name is looked up when it is used.
 """

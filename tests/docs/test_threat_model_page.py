@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "threat-model.md").read_text()
+PAGE = (ROOT / "docs" / "concepts" / "security.md").read_text()
 TESTS = sorted(set(re.findall(r"`(tests/[\w/.]+)`", PAGE)))
 ATTACKS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "attacks").rglob("test_*.py"))
 

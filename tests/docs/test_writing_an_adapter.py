@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-an-adapter.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "extend" / "adapter.md").read_text()
 BLOCKS = re.findall(r'```python title="(\w+\.py)"\n(.*?)```', PAGE, re.DOTALL)
 
 

@@ -19,7 +19,7 @@ from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = needs_own_server
 
-PAGE = ROOT / "docs" / "deployment" / "backup.md"
+PAGE = ROOT / "docs" / "operate" / "backup.md"
 ASKS = parse_policies("{name: p, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
 
 

@@ -23,7 +23,7 @@ pytestmark = needs_own_server
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 VERSION = "UPDATE proctor.store SET version ="
-PAGE = ROOT / "docs" / "how-to" / "postgresql.md"
+PAGE = ROOT / "docs" / "operate" / "postgresql.md"
 HISTORY = (
     "UPDATE proctor.events SET data = '{}'",
     "DELETE FROM proctor.events",
