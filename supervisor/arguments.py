@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,6 +51,8 @@ def check_observers(approver: object, publishers: object) -> None:
     for publisher in publishers if isinstance(publishers, list | tuple) else [None]:
         if not callable(publisher):
             raise UsageError("`publishers` is a list of functions that are called with each event")
+        if any(map(inspect.iscoroutinefunction, (publisher, getattr(publisher, "__call__", None)))):  # noqa: B004
+            raise UsageError("a publisher is called, not awaited: give a plain function, not an `async def`")
 
 
 def check_order(prompt: object, context: object, metadata: object = None) -> None:

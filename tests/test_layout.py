@@ -233,10 +233,10 @@ def test_every_module_imports() -> None:
 
 FOREIGN = {"adapter", "_adapter", "provider", "_provider", "rung"}
 """What others wrote, as the supervisor calls it."""
-MEMBERS = {"capabilities", "compile", "prepare", "open", "events", "ladder", "act"}
+MEMBERS = {"name", "end_remains", "capabilities", "compile", "prepare", "open", "events", "ladder", "act"}
 FUNCTIONS = {"publisher", "_publisher", "approver", "_approver", "validate", "on_result"}
 IN_A_TASK = {
-    "supervisor/run/provider_session.py": {"prepare", "open", "events", "act"},
+    "supervisor/run/provider_session.py": {"prepare", "open", "events", "act", "name"},
 }
 """What runs in a task of its own (`Apart`), which catches everything at its root."""
 

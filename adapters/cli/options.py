@@ -166,6 +166,8 @@ def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise click.UsageError(f"`{option} {pair}` is not KEY=VALUE")
+        if key in found:
+            raise click.UsageError(f"`{option} {key}=...` is given twice; give it once")
         try:
             found[key] = msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeError):
@@ -206,9 +208,13 @@ def read_context(given: Sequence[str]) -> RunContext:
     from proctor.policies import RunContext
 
     fields: dict[str, Any] = {}
+    seen: set[str] = set()
     for pair in given:
         key, value = _fact(pair)
         group, dot, name = key.partition(".")
+        if key in seen:
+            raise click.UsageError(f"`--context {key}=...` is given twice; give it once")
+        seen.add(key)
         if not (isinstance(value, str) or (value is None and not dot) or group == "metadata"):
             raise click.UsageError(f"`--context {pair}`: `{key}` is text; only `metadata.NAME` may be another value")
         if dot and name and group in ("labels", "metadata"):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proctor.policies.values.foreign_code import error_text, isolated
 from proctor.supervisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON would have it; what has no such form becomes text."""
+    """The value as JSON would have it; what has no such form becomes text, whatever an object of others raises."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_as_data))
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
+        return msgspec.json.decode(isolated(msgspec.json.encode, value, enc_hook=_as_data))
+    except Exception:
+        return error_text(value).encode("utf-8", "backslashreplace").decode()
 
 
 def is_finite(value: Any) -> bool:
     """Whether every number in a value is one that JSON can say; records hold `null` for any other."""
     try:
-        return _all_finite(msgspec.to_builtins(value, enc_hook=_as_data))
-    except (TypeError, ValueError, RecursionError):
+        return _all_finite(isolated(msgspec.to_builtins, value, enc_hook=_as_data))
+    except Exception:
         return False
 
 
@@ -49,7 +50,7 @@ def _all_finite(value: Any) -> bool:
 def _as_data(value: Any) -> Any:
     """Pydantic's models by their own account, anything else as text."""
     dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else str(value)
+    return dump(mode="json") if callable(dump) else error_text(value)
 
 
 def login_name() -> str:

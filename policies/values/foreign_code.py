@@ -30,14 +30,24 @@ def isolated(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def as_error(raised: BaseException) -> Exception:
-    """What code of others raised, as an error of a run, whatever it was; of a group of one, that one."""
+    """What code of others raised, as an error of a run, whatever it was; of a group of one, that one.
+
+    One without a `repr` is replaced, too: a task group of trio's that it leaves would end the whole program.
+    """
     while isinstance(raised, BaseExceptionGroup) and len(raised.exceptions) == 1:
         raised = raised.exceptions[0]
-    if isinstance(raised, Exception):
+    if isinstance(raised, Exception) and _has_repr(raised):
         return raised
     error = RuntimeError(f"`{type(raised).__name__}` was raised: {error_text(raised)}".removesuffix(": "))
     error.__cause__ = raised
     return error
+
+
+def _has_repr(error: Exception) -> bool:
+    try:
+        return bool(isolated(repr, error))
+    except Exception:
+        return False
 
 
 def error_text(error: object, how: Callable[[object], str] = str) -> str:

@@ -27,8 +27,7 @@ from ..machine.message_bounds import BOUNDS, MessageBounds
 from ..ports.store import Store
 from ..ports.stored_types import ApprovalAnswer
 from ..redaction import Redactor
-from ..run.adapter_calls import capabilities_of
-from ..run.recovery import remains_of
+from ..run.adapter_calls import capabilities_of, name_of, remains_of
 from ..run.services import Clock, RightOfWay, Services, Timers
 from ..run.tasks import spawn
 from ..watch.feed import Publishers
@@ -276,7 +275,7 @@ class Supervisor:
             prompt,
             run_id=options.get("run_id"),
             session_id=options.get("session_id"),
-            provider=adapter.name,
+            provider=name_of(adapter),
             context=given.context,
             metadata=options.get("metadata"),
         )
@@ -367,7 +366,7 @@ class Supervisor:
                 why = "`policies=()`: everything is recorded, nothing is refused"
                 audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
             way = given.continuation
-            check_continuation(way, can_resume=capabilities_of(adapter).resume, provider=adapter.name)
+            check_continuation(way, can_resume=capabilities_of(adapter).resume, provider=name_of(adapter))
             plan = await self._plans.get(adapter, (*given.policies, *inherited(info)), given.hooks)
             order = Order(adapter=adapter, plan=plan, info=info, context=given.context, continuation=way)
             assert self._services is not None

@@ -23,10 +23,10 @@ from ..ports.adapter import Adapter, GateAnswer, Launch
 from ..ports.processes import process_mark
 from ..ports.stored_types import NOT_OVER, RunFilter, RunInfo
 from ..run.actor import RunActor
-from ..run.adapter_calls import capabilities_of
+from ..run.adapter_calls import capabilities_of, name_of, remains_of
 from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent
-from ..run.recovery import LEASE_S, end_lost_runs, remains_of, withdraw
+from ..run.recovery import LEASE_S, end_lost_runs, withdraw
 from .history import continued, read_history, read_transcript
 from .options import Continuation
 from .plan import Plan
@@ -104,7 +104,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
     missing_context(plan.policy, context).check()
     judge: Judge = plan.compiled.monitor(context)
     history = await read_history(services.store, info.session_id, judge)
-    taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=adapter.name)
+    taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=name_of(adapter))
     transcript = partial(read_transcript, services.store, info.session_id, history.past.last_seq)
     metadata = info.spec.get("metadata", {})
     launch = Launch(
@@ -162,7 +162,7 @@ def _context(order: Order, can_do: Capabilities) -> RunContext:
     fields = {
         "run_id": order.info.run_id,
         "session_id": order.info.session_id,
-        "provider": order.adapter.name,
+        "provider": name_of(order.adapter),
         "model": can_do.model or msgspec.UNSET,
         "workspace": can_do.workspace or msgspec.UNSET,
         "home": can_do.home or msgspec.UNSET,
@@ -182,7 +182,7 @@ def _identity(
     return RunIdentity(
         run_id=info.run_id,
         session_id=info.session_id,
-        provider=adapter.name,
+        provider=name_of(adapter),
         gates_all=can_do.gate == "all",
         turns_before=history.past.turns,
         events_before=history.past.last_seq,

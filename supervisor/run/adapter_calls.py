@@ -9,7 +9,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.values.foreign_code import isolated
 
 from ..errors import UsageError
-from ..ports.adapter import Adapter, LaunchOptions, Provider, Rung
+from ..ports.adapter import Adapter, LaunchOptions, Provider, Remains, Rung
 
 
 def capabilities_of(adapter: Adapter) -> Capabilities:
@@ -18,6 +18,20 @@ def capabilities_of(adapter: Adapter) -> Capabilities:
     if not isinstance(given, Capabilities):
         raise UsageError(f"the adapter's `capabilities` are a `{type(given).__name__}`, not `Capabilities`")
     return given
+
+
+def name_of(adapter: Adapter) -> str:
+    """What an adapter is called. Raises what it raises, as an Exception, and UsageError for what is not text."""
+    given: object = isolated(getattr, adapter, "name", None)
+    if not isinstance(given, str):
+        raise UsageError(f"the adapter's `name` is a `{type(given).__name__}`, not text")
+    return given
+
+
+def remains_of(adapter: Adapter) -> Remains | None:
+    """What ends the remains of an adapter's runs, where it can. Raises what it raises, as an Exception."""
+    found: Remains | None = isolated(getattr, adapter, "end_remains", None)
+    return found
 
 
 def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:

@@ -20,7 +20,7 @@ from ..machine import interface
 from ..machine.interface import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
-from ..ports.adapter import Adapter, Remains
+from ..ports.adapter import Remains
 from ..ports.processes import enter, leave, process_mark
 from ..ports.store import Store
 from ..ports.stored_types import ENDING, Owner, RunInfo
@@ -46,12 +46,6 @@ async def passing_owner(store: Store) -> AsyncIterator[Owner]:
         if owner.epoch:
             with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
                 await contained(lambda: store.release(owner.epoch))
-
-
-def remains_of(adapter: Adapter) -> Remains | None:
-    """What ends the remains of an adapter's runs, where it can."""
-    found: Remains | None = getattr(adapter, "end_remains", None)
-    return found
 
 
 async def end_lost_runs(

@@ -64,6 +64,30 @@ def test_what_cannot_be_meant_is_an_error(given: str, message: str) -> None:
     assert message in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("tenant=red", "tenant=blue"),
+        ("tenant=red", "tenant:=null"),
+        ("labels.env=a", "labels.env=a"),
+        ("metadata.n=1", "metadata.n:=1"),
+    ],
+)
+def test_a_fact_is_given_once(given: tuple[str, str]) -> None:
+    """The later one does not win without a word."""
+    with pytest.raises(click.UsageError, match="is given twice"):
+        read_context(given)
+
+
+def test_an_option_of_the_adapter_is_given_once(cli: Any, place: Any) -> None:
+    """`--set` twice of one option is an error, as `--model` beside `--set model=` is."""
+    run = ("run", "--adapter", "shell", "--set", "command_timeout_s=5", "--set", "command_timeout_s=500", "true")
+    ended = cli(*run)
+
+    assert ended.code == 2
+    assert "`--set command_timeout_s=...` is given twice" in ended.err
+
+
 def test_a_rule_that_compares_text_compares_what_was_typed(cli: Any, place: Any) -> None:
     """`1.10` is not `1.1`."""
     place.joinpath("when.yaml").write_text(

@@ -15,7 +15,7 @@ import pytest
 from proctor.adapters import ScriptedAdapter
 from proctor.adapters.agents.loop import FunctionAdapter, LoopGate
 from proctor.policies import parse_policies
-from proctor.policies.events import TERMINAL, MessageReceived, RunCancelled, ToolCallDenied, ToolCallFailed
+from proctor.policies.events import TERMINAL, MessageReceived, RunCancelled, ToolCallCompleted, ToolCallDenied, ToolCallFailed
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.values.foreign_code import error_text, isolated
@@ -41,7 +41,7 @@ class UnspeakableError(Exception):
 
 
 class SilentError(UnspeakableError):
-    """Its text cannot be shown; trio's own task groups need the `repr` of what leaves them."""
+    """Its text cannot be shown, but it has a `repr`."""
 
     __repr__ = object.__repr__
 
@@ -62,7 +62,11 @@ def unspeakable(*_: Any) -> Any:
     raise SilentError
 
 
-RAISING = [leave, interrupt, group, unspeakable]
+def mute(*_: Any) -> Any:
+    raise UnspeakableError
+
+
+RAISING = [leave, interrupt, group, unspeakable, mute]
 Raising = Callable[..., Any]
 
 
@@ -83,11 +87,11 @@ async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -
     return result
 
 
-@pytest.mark.parametrize("where", ["capabilities", "compile"])
+@pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_remains"])
 async def test_an_adapter_that_fails_before_the_start_is_an_error_of_the_caller(where: str, raising: Raising) -> None:
     """An Exception, whatever it raised; nothing is left of the start."""
-    kinds = {"capabilities": property(raising), "compile": raising}
-    adapter = type("Failing", (FakeAdapter,), {where: kinds[where]})()
+    member = raising if where == "compile" else property(raising)
+    adapter = type("Failing", (FakeAdapter,), {where: member})()
 
     async def start(supervisor: Supervisor) -> None:
         for _ in range(2):
@@ -289,6 +293,32 @@ async def test_an_agent_of_this_process_that_exits_ends_nothing_but_its_run(kind
         return [event for event in events if isinstance(event, ToolCallFailed)]
 
     assert len(await beside(run)) == (0 if kind == "loop" else 2)
+
+
+@pytest.mark.parametrize("of", ["loop", "scripted"])
+@pytest.mark.parametrize("member", ["__str__", "model_dump"])
+async def test_an_output_that_cannot_be_shown_is_recorded_as_that(of: str, member: str, raising: Raising) -> None:
+    """What a tool returns is the tool's code, too: the call completed, and nothing else ends."""
+    returned = type("Returned", (), {member: raising, "__repr__": raising})()
+
+    async def act(_: Any) -> Any:
+        return returned
+
+    async def loop(gate: LoopGate, prompt: str) -> Any:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(gate.call, "one", {}, act)
+            tasks.start_soon(gate.call, "two", {}, act)
+
+    script = {"steps": [{"parallel": [{"call": "one"}, {"call": "two"}]}]}
+    tools = {"one": lambda: returned, "two": lambda: returned}
+    adapter: Any = FunctionAdapter(loop) if of == "loop" else ScriptedAdapter(script, tools=tools)
+
+    async def run(supervisor: Supervisor) -> Any:
+        return await (await supervisor.start(adapter, "go", policies=[OPEN])).wait()
+
+    result = await beside(run)
+    outputs = [event.tool_output for event in result.events if isinstance(event, ToolCallCompleted)]
+    assert outputs == ["a `Returned` that cannot be shown"] * 2
 
 
 PROGRAM = """

@@ -12,7 +12,7 @@ import anyio
 
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
-from proctor.supervisor.errors import ProviderUnavailableError, install_of
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
 from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 
 from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
@@ -54,7 +54,10 @@ class ClaudeAdapter:
     ) -> None:
         own = _as_mapping(options)
         given = {"model": model, "tools": None if tools is None else list(tools), "cwd": cwd}
-        own.update({name: value for name, value in given.items() if value is not None})
+        named = {name: value for name, value in given.items() if value is not None}
+        if twice := sorted(named.keys() & own.keys()):
+            raise UsageError(f"`{twice[0]}` is given twice: by itself and in `options`; give it once")
+        own.update(named)
         if env is not None:
             own["env"] = {**own.get("env", {}), **env}
         self._own = with_defaults(own)

@@ -10,7 +10,7 @@ import pytest
 from proctor.adapters.agents.claude import ClaudeAdapter
 from proctor.adapters.agents.claude.launch import MAX_OUTPUT
 from proctor.policies import merge_policies, parse_policies
-from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import LaunchOptions
 
 
@@ -135,3 +135,13 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
 
     with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[claude\]'"):
         await ClaudeAdapter().prepare()
+
+
+@pytest.mark.parametrize("twice", [{"model": "m"}, {"tools": ["Read"]}, {"cwd": "."}])
+def test_an_option_that_is_given_in_both_places_is_an_error(twice: dict[str, Any]) -> None:
+    """Neither place wins without a word, in whichever form the options come."""
+    from claude_agent_sdk import ClaudeAgentOptions
+
+    for options in (twice, ClaudeAgentOptions(**twice)):
+        with pytest.raises(UsageError, match=f"`{next(iter(twice))}` is given twice"):
+            ClaudeAdapter(options, **twice)
