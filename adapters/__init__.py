@@ -59,7 +59,7 @@ __getattr__, __dir__ = lazily(
 
 ROOMS = (
     "cli",
-    "claude_hook",
+    "hooks",
     "fleet",
     "matrix",
     "mcp_proxy",

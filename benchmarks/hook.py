@@ -17,9 +17,9 @@ from pathlib import Path
 
 import psutil
 
-from proctor.adapters.claude_hook.knock import RESIDENT
-from proctor.adapters.claude_hook.session_record import store_id
-from proctor.adapters.claude_hook.settings import command
+from proctor.adapters.hooks.daemon_client import DAEMON
+from proctor.adapters.hooks.record import store_id
+from proctor.adapters.hooks.settings import command
 from proctor.policies import RunContext
 
 from .rows import Row, Size
@@ -101,7 +101,7 @@ def _judging(place: str) -> float:
     """Seconds of processor time of the process that judges there."""
     spent = 0.0
     for process in psutil.process_iter(["cmdline", "cpu_times"]):
-        if RESIDENT in (words := process.info["cmdline"] or ()) and place in words:
+        if DAEMON in (words := process.info["cmdline"] or ()) and place in words:
             spent += process.info["cpu_times"].user + process.info["cpu_times"].system
     return spent
 
@@ -112,5 +112,5 @@ def _ended(store: Path) -> Iterator[None]:
         yield
     finally:
         for process in psutil.process_iter(["cmdline"]):
-            if RESIDENT in (words := process.info["cmdline"] or ()) and os.fspath(store) in words:
+            if DAEMON in (words := process.info["cmdline"] or ()) and os.fspath(store) in words:
                 process.kill()

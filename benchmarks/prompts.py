@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proctor.adapters.claude_hook.opening import Opening
+from proctor.adapters.hooks.opening import Opening
 from proctor.adapters.traces import TraceSession, read_sessions
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.events.run_context import tool

@@ -13,22 +13,22 @@ from typing import Any
 
 import psutil
 
-from proctor.adapters.claude_hook.knock import RESIDENT
-from proctor.adapters.claude_hook.session_record import store_id
-from proctor.adapters.claude_hook.settings import command
+from proctor.adapters.hooks.daemon_client import DAEMON
+from proctor.adapters.hooks.record import store_id
+from proctor.adapters.hooks.settings import command
 from proctor.policies import RunContext
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
-def residents(store: Path) -> list[int]:
+def daemons(store: Path) -> list[int]:
     """The processes that judge hooks by this store."""
     found = ((process.pid, process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
-    return [pid for pid, words in found if RESIDENT in words and str(store) in words]
+    return [pid for pid, words in found if DAEMON in words and str(store) in words]
 
 
-def end_residents(store: Path) -> None:
+def end_daemons(store: Path) -> None:
     """End the processes that judge hooks by this store."""
-    for pid in residents(store):
+    for pid in daemons(store):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -71,6 +71,6 @@ class HookProcesses:
         found: dict[str, Any] = json.loads(ended.stdout)
         return found
 
-    def residents(self) -> list[int]:
+    def daemons(self) -> list[int]:
         """The processes that judge here."""
-        return residents(self.store)
+        return daemons(self.store)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_processes import HookProcesses, end_residents
+from hook_processes import HookProcesses, end_daemons
 
-from proctor.adapters.claude_hook.session_record import store_id
+from proctor.adapters.hooks.record import store_id
 
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
 MARK = "open({mark!r}, 'a').write(__name__ + '\\n')\n"
@@ -35,13 +35,13 @@ def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
     """A hook under a policy that forbids nothing."""
     hooked = HookProcesses(tmp_path)
     yield hooked
-    end_residents(hooked.store)
+    end_daemons(hooked.store)
 
 
 @pytest.fixture
 def poisoned(hooked: Any, tmp_path: Path) -> Any:
     """The hook in a folder that has a module of its own for every one that either of its processes imports."""
-    names = modules("import proctor.adapters.claude_hook.__main__")
+    names = modules("import proctor.adapters.hooks.__main__")
     names |= modules("import os, signal, socket, stat, struct, time, json, subprocess", "-I", "-S")
     folder, mark = tmp_path / "repository", tmp_path / "mark"
     folder.mkdir()
@@ -88,7 +88,7 @@ def test_the_process_that_judges_starts_without_the_environment(poisoned: Any, n
     """Only where home is is handed on to it."""
     poisoned.env = {name: str(poisoned.cwd)}
     verdict(poisoned)
-    [pid] = poisoned.residents()
+    [pid] = poisoned.daemons()
 
     assert f"{name}=".encode() not in Path(f"/proc/{pid}/environ").read_bytes()
 

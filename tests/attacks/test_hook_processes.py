@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_processes import HookProcesses, end_residents
+from hook_processes import HookProcesses, end_daemons
 
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 
@@ -24,7 +24,7 @@ def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
     hooked = HookProcesses(tmp_path)
     hooked.policy.write_text(THREE)
     yield hooked
-    end_residents(hooked.store)
+    end_daemons(hooked.store)
 
 
 def call(id: str, **fields: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def test_a_process_that_judges_and_is_killed_forgets_nothing(hooked: HookProcess
     passed = []
     for n in range(5):
         passed.append(allowed(hooked, call(f"t{n}")))
-        end_residents(hooked.store)
+        end_daemons(hooked.store)
 
     assert passed == [True, True, True, False, False]
 
@@ -69,7 +69,7 @@ def test_a_process_that_is_killed_while_it_judges_lets_no_more_through(hooked: H
         asking = [pool.submit(allowed, hooked, one) for one in sent]
         for each in asking:
             each.result()
-            end_residents(hooked.store)
+            end_daemons(hooked.store)
         passed = [each.result() for each in asking]
 
     assert sum(passed) <= 3
@@ -122,7 +122,7 @@ def test_a_socket_that_was_tampered_with_lets_no_more_through(
     """Another process judges by the same record, or nobody does."""
     first = allowed(hooked, call("t0"))
     if killed:
-        end_residents(hooked.store)
+        end_daemons(hooked.store)
     spoil(hooked.place)
     passed = [allowed(hooked, call(f"t{n}")) for n in range(1, 5)]
 
@@ -133,7 +133,7 @@ def test_a_socket_that_was_tampered_with_lets_no_more_through(
 def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProcesses) -> None:
     """It is stopped; the hook's own alarm ends it, and the line's exit code refuses."""
     assert allowed(hooked, call("t0"))
-    for pid in hooked.residents():
+    for pid in hooked.daemons():
         os.kill(pid, signal.SIGSTOP)
     line = " ".join(["timeout", "-s", "ALRM", "1", *hooked.command, "||", "exit 2"])
     ended = subprocess.run(["sh", "-c", line], input=json.dumps(call("t1")).encode(), capture_output=True)
@@ -191,7 +191,7 @@ def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcess
     cancelled = allowed(hooked, call("t1", prompt_id="p1", tool_name="Write"))
     hooked.run({**prompt, "prompt_id": "p2"})
     late = [allowed(hooked, call("t2", prompt_id="p1", agent_id="sub")), allowed(hooked, call("t3", prompt_id="p2"))]
-    end_residents(hooked.store)
+    end_daemons(hooked.store)
     later = [allowed(hooked, call("t4", prompt_id="p1")), allowed(hooked, call("t5", prompt_id="p2"))]
     [started] = (
         sqlite3.connect(hooked.store)

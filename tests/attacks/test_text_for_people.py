@@ -17,7 +17,7 @@ HOSTILE = f"a\x1b[2Jb\x9b31mc\u202ed\u2066e {SECRET}"
 
 PLACES = {
     "adapters/agents/amp/delegate.py": "what it answers goes to the agent, which starts it",
-    "adapters/claude_hook/knock.py": "what it answers goes to the client, as JSON in ASCII",
+    "adapters/hooks/daemon_client.py": "what it answers goes to the client, as JSON in ASCII",
     "adapters/cli/__init__.py": "a text of its own",
     "adapters/cli/exits.py": "`printable_lines`",
     "adapters/cli/options.py": "`printable_lines`; a document unchanged in a file",

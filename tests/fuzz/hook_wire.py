@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from proctor.adapters.claude_hook import knock
-from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
-from proctor.adapters.claude_hook.messages.answers import output_of
-from proctor.adapters.claude_hook.session_record import store_id
+from proctor.adapters.hooks import daemon_client
+from proctor.adapters.hooks.clients import claude
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.record import store_id
 
 from .ledger import Share
 
@@ -101,13 +101,13 @@ class Client:
         self.counts: Counter[str] = Counter()
 
     def try_bytes(self, data: bytes) -> Iterator[str]:
-        """Ask about these bytes as `knock` and `resident` do; gives what must not be."""
+        """Ask about these bytes as `daemon_client` and `daemon` do; gives what must not be."""
         if self._rng.random() < 0.1:  # the process that judges was ended
             self._judge.close()
             self._judge = HookJudge(self._line)
         self.counts["hooks"] += 1
         try:
-            answer = output_of(*self._judge.answered(data))
+            answer = claude.output(*self._judge.answered(data))
         except Exception as error:
             self.counts["refused unread"] += 1
             yield from self._refused(data, str(error))
@@ -117,7 +117,7 @@ class Client:
     def _refused(self, data: bytes, why: str) -> Iterator[str]:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            code = knock.refuse(data, why)
+            code = daemon_client.refuse(data, why)
         if code == 2:
             return
         refusal = json.loads(out.getvalue())

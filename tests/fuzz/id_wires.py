@@ -14,9 +14,9 @@ import msgspec
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
-from proctor.adapters.claude_hook.messages.answers import output_of
-from proctor.adapters.claude_hook.session_record import store_id
+from proctor.adapters.hooks.clients import claude
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.record import store_id
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.downstream import Serve
 from proctor.adapters.stores import SQLiteStore
@@ -39,7 +39,7 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
 
         def allows(event: str, **fields: Any) -> bool:
             data = {"session_id": "s", "prompt_id": "p", "hook_event_name": event, **fields}
-            return "hookSpecificOutput" not in output_of(*judge.answered(json.dumps(data).encode()))
+            return "hookSpecificOutput" not in claude.output(*judge.answered(json.dumps(data).encode()))
 
         for response in script:
             fields = [{"tool_use_id": c.id, "tool_name": c.tool, "tool_input": {"n": c.n}} for c in response]

@@ -25,7 +25,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "rules": ("policies/rules/*.py",),
     "guardian": ("adapters/kit/processes/guardian.py",),
-    "hook": ("adapters/claude_hook/knock.py", "adapters/claude_hook/resident.py", "adapters/claude_hook/__main__.py"),
+    "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py", "adapters/hooks/__main__.py"),
     "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
 }
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
@@ -33,8 +33,8 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
 OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "guardian": ("tests/adapters/kit/test_processes.py", "tests/attacks/test_process_trees.py"),
     "hook": (
-        *("tests/adapters/claude_hook/test_deciding.py", "tests/adapters/claude_hook/test_hostile.py"),
-        *("tests/adapters/claude_hook/test_client_that_died.py", "tests/attacks/test_hook_processes.py"),
+        *("tests/adapters/hooks/test_deciding.py", "tests/adapters/hooks/test_hostile.py"),
+        *("tests/adapters/hooks/test_client_that_died.py", "tests/attacks/test_hook_processes.py"),
     ),
     "fleet": ("tests/adapters/fleet/test_worker.py", "tests/adapters/fleet/test_workers_that_die.py"),
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from ...agents.acp.probe import ProbeReport
-    from ...claude_hook.judge import Unmatched
+    from ...hooks.judge import Unmatched
     from ...matrix import Row
     from ...mcp_proxy.downstream import Downstream
     from ...mcp_proxy.upstream import Upstream
@@ -168,9 +168,9 @@ def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str 
 def _explain_last(store: str | None, *, as_json: bool) -> None:
     import msgspec
 
-    from ...claude_hook.hook import ANSWER_NOTE
-    from ...claude_hook.opening import LastAnswer
-    from ...claude_hook.session_record import latest_note
+    from ...hooks.hook import ANSWER_NOTE
+    from ...hooks.opening import LastAnswer
+    from ...hooks.record import latest_note
     from ...kit.printable import encoded
 
     data = latest_note(_hook_store(store), ANSWER_NOTE)
@@ -242,7 +242,7 @@ def settings(
     """Print the hooks as they stand in the client's settings; with --json on one line."""
     import msgspec
 
-    from ...claude_hook.settings import managed, unmanaged
+    from ...hooks.settings import managed, unmanaged
     from ...kit.printable import printable_json
 
     found = _wanted(policies, store, context, unmatched)
@@ -259,7 +259,7 @@ def settings(
 @json_option
 def remove(user: bool, as_json: bool) -> None:
     """Take the hooks out of the client's settings; everything else in them stays."""
-    from ...claude_hook.settings import removed, settings_path
+    from ...hooks.settings import removed, settings_path
 
     path = settings_path(user=user, folder=Path.cwd())
     changed = removed(path)
@@ -278,7 +278,7 @@ def put_hooks(
     unmatched: Unmatched = "ask",
 ) -> tuple[Path, bool]:
     """Write the hooks into the client's settings: where these are, and whether that changed them."""
-    from ...claude_hook.settings import installed, settings_path
+    from ...hooks.settings import installed, settings_path
 
     path = settings_path(user=user, folder=Path.cwd())
     return path, installed(path, _wanted(policies, store, context, unmatched))
@@ -296,8 +296,8 @@ def _wanted(
     from proctor.policies import Capabilities, merge_policies, preflight
     from proctor.supervisor.errors import UsageError
 
-    from ...claude_hook.session_record import store_id
-    from ...claude_hook.settings import hooks
+    from ...hooks.record import store_id
+    from ...hooks.settings import hooks
     from ..options import read_context, read_policies
 
     if "-" in policies:

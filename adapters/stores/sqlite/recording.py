@@ -233,6 +233,7 @@ SQLITE = Dialect(
     claim="budget, key, counts, window, max",
     until_value="until",
     in_log="CROSS JOIN",  # the log is what is walked through, whatever else there is an index for
+    beside="DELETE FROM hook_notes WHERE session_id = (SELECT session_id FROM sessions WHERE key = ?)",
 )
 
 

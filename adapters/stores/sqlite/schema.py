@@ -302,6 +302,16 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
         ),
     ),
     ("no notes beside a session's record", ("DROP TABLE notes",)),
+    (
+        "what hooks keep beside a session's record",
+        (
+            """CREATE TABLE hook_notes (
+                session_id TEXT NOT NULL,
+                name TEXT NOT NULL,
+                data BLOB NOT NULL,
+                PRIMARY KEY (session_id, name)) WITHOUT ROWID""",
+        ),
+    ),
 )
 
 

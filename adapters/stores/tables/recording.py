@@ -535,7 +535,8 @@ def prune(recorder: Transaction, event: RecordPruned, up_to: int) -> RecordPrune
     )
     [stored] = recorder.append(Batch([left], {event.session_id: last_seq + 1}), look_up=False)
     recorder.write("DELETE FROM events WHERE session_key = ? AND seq <= ?", (key, last_seq), in_order=True)
-    for sql in _REMOVED:
+    beside = recorder.dialect.beside
+    for sql in (*_REMOVED, beside) if beside else _REMOVED:
         recorder.write(sql, (key,), in_order=True, runs=[run_id for run_id, *_ in runs])
     assert isinstance(stored, RecordPruned)
     return stored

@@ -219,6 +219,8 @@ class Dialect(NamedTuple):
     """How the events of all sessions, in their order, are joined to their sessions."""
     lock: str = ""
     """At the end of what asks for rows that are then changed."""
+    beside: str = ""
+    """Removes what this database alone keeps beside a session, by its key."""
 
 
 class Tables(Protocol):

@@ -15,10 +15,10 @@ from typing import Any
 import anyio
 import pytest
 from claude_bench import real_client
-from hook_processes import end_residents
+from hook_processes import end_daemons
 
-from proctor.adapters.claude_hook.session_record import store_id
-from proctor.adapters.claude_hook.settings import hooks, installed, managed
+from proctor.adapters.hooks.record import store_id
+from proctor.adapters.hooks.settings import hooks, installed, managed
 from proctor.policies import RunContext
 
 pytestmark = pytest.mark.claude
@@ -77,7 +77,7 @@ def armed(claude: Any, tmp_path: Path) -> Iterator[Armed]:
     """Our hooks in the person's settings."""
     armed = Armed(claude, tmp_path)
     yield armed
-    end_residents(armed.store)
+    end_daemons(armed.store)
 
 
 @pytest.mark.parametrize("change", ['{"disableAllHooks": true}', '{"hooks": {}}', '{"env": {"LD_PRELOAD": "/x.so"}}'])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.settings import settings_path
+from proctor.adapters.hooks.settings import settings_path
 
 pytestmark = [
     pytest.mark.claude,

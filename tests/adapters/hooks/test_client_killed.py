@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hook_processes import end_residents, residents
+from hook_processes import daemons, end_daemons
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event
@@ -89,8 +89,8 @@ def test_its_run_is_ended_by_the_process_that_judges(working: Any) -> None:
 def test_without_the_process_that_judges_its_run_is_lost_and_reaped(working: Any) -> None:
     """Whoever looks at the store sees it, and ends it."""
     client = started(working)
-    end_residents(working.store)
-    while_there = until(working.store, lambda run: not residents(working.store)).status
+    end_daemons(working.store)
+    while_there = until(working.store, lambda run: not daemons(working.store)).status
     killed(client)
     run = until(working.store, lambda run: run.status == "lost")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.session_record import store_id
-from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
 from proctor.adapters.cli import main
+from proctor.adapters.hooks.record import store_id
+from proctor.adapters.hooks.settings import hooks, installed, settings_path
 from proctor.policies import RunContext
 
 POLICY = """
@@ -248,10 +248,10 @@ class TestClient:
 
 def govern(claude: Any, policy: str, unmatched: Any, **permissions: Any) -> None:
     """Put the hooks into the settings of the client's folder."""
-    from hook_processes import end_residents
+    from hook_processes import end_daemons
 
     file, store = claude.cwd.parent / "policy.yaml", claude.cwd.parent / "store.db"
-    end_residents(store)
+    end_daemons(store)
     file.write_text(policy)
     path = settings_path(user=False, folder=claude.cwd)
     wanted = hooks([file], store, store_id(store), RunContext(), claude.env["HOME"], unmatched)

@@ -1,6 +1,6 @@
-"""One hook as the client starts it: `python -I -S knock.py FOLDER ARGUMENTS... < input`.
+"""One hook as the client starts it: `python -I -S daemon_client.py FOLDER ARGUMENTS... < input`.
 
-It hands its input to the process that judges (`resident`), through a socket in FOLDER, and prints what that answers.
+It hands its input to the process that judges (`daemon`), through a socket in FOLDER, and prints what that answers.
 Input that is a socket is handed over unread, for then the kernel tells that process who made it: the client.
 The process is started where there is none. This file is run by its path, in Python's isolated mode without
 site-packages: it imports little, nothing of the working folder, and nothing of this package.
@@ -24,7 +24,7 @@ ALARM_S = 25
 START_S = 20.0
 """Seconds the process that judges has to come up."""
 ATTEMPTS = 5
-RESIDENT = "proctor.adapters.claude_hook"
+DAEMON = "proctor.adapters.hooks"
 SOCKET = "socket"
 REFUSED = "This could not be checked against the policy, so it is refused."
 HOME = "HOME"
@@ -112,14 +112,14 @@ def connected(arguments: list[str]) -> socket.socket:
     started = None
     deadline = time.monotonic() + START_S
     while True:
-        door = socket.socket(socket.AF_UNIX)
+        connection = socket.socket(socket.AF_UNIX)
         try:
-            door.connect(SOCKET)
+            connection.connect(SOCKET)
         except (FileNotFoundError, ConnectionRefusedError):
-            door.close()
+            connection.close()
         else:
-            check_peer(door)
-            return door
+            check_peer(connection)
+            return connection
         if started is None or (started.poll() is not None and started.returncode == 0):
             started = start(arguments)  # one that ended well found another there, which may have ended since
         elif started.poll() is not None or time.monotonic() > deadline:
@@ -127,10 +127,10 @@ def connected(arguments: list[str]) -> socket.socket:
         time.sleep(0.005)
 
 
-def check_peer(door: socket.socket) -> None:
+def check_peer(connection: socket.socket) -> None:
     """Raises UnansweredError when another user listens, where the system tells."""
     if hasattr(socket, "SO_PEERCRED"):
-        _, user, _ = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if user != os.geteuid():
             raise UnansweredError("another user's process listens where the one that judges should")
 
@@ -140,22 +140,22 @@ def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type wou
     import subprocess
 
     environment = {HOME: os.environ[HOME]} if HOME in os.environ else {}
-    command = [sys.executable, "-I", "-m", RESIDENT, *arguments]
+    command = [sys.executable, "-I", "-m", DAEMON, *arguments]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, start_new_session=True)
 
 
-def exchanged(door: socket.socket, data: bytes | None) -> bytes:
+def exchanged(connection: socket.socket, data: bytes | None) -> bytes:
     """Send the hook, read the answer."""
     parts = []
-    with door:
+    with connection:
         try:
             if data is None:
-                socket.send_fds(door, [b"<"], [0])
+                socket.send_fds(connection, [b"<"], [0])
             else:
-                door.sendall(data)
-            door.shutdown(socket.SHUT_WR)
-            while part := door.recv(65536):
+                connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(65536):
                 parts.append(part)
         except OSError as error:
             raise GoneError(f"the process that judges went away: {error}") from error

@@ -21,7 +21,7 @@ from proctor.supervisor.ports.processes import as_owner, is_gone, machine
 from proctor.supervisor.ports.stored_types import CLIENT, Owner
 
 from ..kit.process_tree import SHELLS, adopts
-from .session_record import HookRecord
+from .record import HookRecord
 
 _NOTE = "client"
 _UNKNOWN = "which process started this hook is not known, so it is refused"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.hook_judge import HookJudge
-from proctor.adapters.claude_hook.settings import KNOCK, TIMEOUT_S
+from proctor.adapters.hooks.hook_judge import HookJudge
+from proctor.adapters.hooks.settings import DAEMON_CLIENT, TIMEOUT_S
 from proctor.policies import EventError
 
 
@@ -253,8 +253,8 @@ def test_a_hook_process_refuses_in_public_words(hooked: Any) -> None:
 
 def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
     """The client would let the call run; the alarm is set before anything is read or asked."""
-    code = f"import sys; sys.path.insert(0, {str(KNOCK.parent)!r}); import knock, signal;"
-    code += "knock.refuse = lambda *_: print(signal.alarm(0)); knock.main([])"
+    code = f"import sys; sys.path.insert(0, {str(DAEMON_CLIENT.parent)!r}); import daemon_client, signal;"
+    code += "daemon_client.refuse = lambda *_: print(signal.alarm(0)); daemon_client.main([])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="")
 
     assert 0 < int(ended.stdout) < TIMEOUT_S

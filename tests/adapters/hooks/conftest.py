@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from hook_processes import HookProcesses, end_residents
+from hook_processes import HookProcesses, end_daemons
 
-from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
-from proctor.adapters.claude_hook.judge import Unmatched
-from proctor.adapters.claude_hook.messages import usage
-from proctor.adapters.claude_hook.messages.answers import HookAnswer
-from proctor.adapters.claude_hook.session_record import store_id
-from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
+from proctor.adapters.hooks.clients import claude_log as usage
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.judge import Unmatched
+from proctor.adapters.hooks.messages import HookAnswer
+from proctor.adapters.hooks.record import store_id
+from proctor.adapters.hooks.settings import hooks, installed, settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.supervisor import Owner
@@ -109,7 +109,7 @@ def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
     """A hook under a policy that forbids nothing."""
     hooked = HookProcesses(tmp_path)
     yield hooked
-    end_residents(hooked.store)
+    end_daemons(hooked.store)
 
 
 @pytest.fixture(autouse=True)
@@ -141,4 +141,4 @@ def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
 
     claude.govern, claude.store = govern, store
     yield claude
-    end_residents(store)
+    end_daemons(store)

@@ -10,10 +10,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from proctor.policies import CompiledPolicy, Policy, RunContext, compile_policy, load_policies, merge_policies
+from proctor.policies.events.run_context import Tool
 from proctor.policies.policy import members_of
 from proctor.supervisor.launch.plan import written
-
-from ..kit.client_tools import CLAUDE_TOOLS as TOOLS
 
 FileStates: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Of each file its path, inode, size and time of change."""
@@ -32,11 +31,12 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class RuleFiles:
-    """The files and the context that a hook's command line names."""
+    """The files and the context that a hook's command line names; `tools` are the client's."""
 
-    def __init__(self, files: Sequence[str], context: RunContext) -> None:
+    def __init__(self, files: Sequence[str], context: RunContext, tools: Sequence[Tool]) -> None:
         self._files = files
         self._context = context
+        self._tools = tools
         self._read: tuple[FileStates, Rules] | None = None
 
     def current(self) -> Rules:
@@ -44,17 +44,17 @@ class RuleFiles:
         state = tuple(_states(self._files))
         if self._read is None or self._read[0] != state:
             self._read = None
-            self._read = state, _rules(self._files, self._context)
+            self._read = state, _rules(self._files, self._context, self._tools)
         return self._read[1]
 
 
-def _rules(files: Sequence[str], context: RunContext) -> Rules:
+def _rules(files: Sequence[str], context: RunContext, tools: Sequence[Tool]) -> Rules:
     policy = merge_policies([policy for file in files for policy in load_policies(file)])
     members = members_of(policy)
     limits = frozenset(name for member in members for name, _ in member.limits.given())
     limits |= {budget.limit for member in members for budget in member.budgets}
     metadata: dict[str, Any] = {"policy": policy.name, "policies": written(members)}
-    return Rules(policy, compile_policy(policy, tools=TOOLS), context, limits, metadata)
+    return Rules(policy, compile_policy(policy, tools=tuple(tools)), context, limits, metadata)
 
 
 def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:

@@ -18,19 +18,19 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.environment import home_of
 from ..kit.values import whole_file
+from .clients.claude import EVENTS
 from .judge import Unmatched
-from .messages.input import EVENTS
 
 TIMEOUT_S = 120
 """The client lets a call run when its hook takes longer; a hook ends itself long before."""
-KNOCK = Path(__file__).with_name("knock.py")
+DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
 _REFUSING = ("PreToolUse", "UserPromptSubmit", "ConfigChange")
 _NEVER_SET = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
 """Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
 _GUARDS: dict[str, Any] = {"disableAllHooks": False, "disableSkillShellExecution": True}
 """A skill's or a slash command's own shell commands ask no hook."""
-_OURS = ("/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
-"""What a line of ours has in it; the latter is how it was written once."""
+_OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
+"""What a line of ours has in it; the latter are how it was written once."""
 
 
 def command(
@@ -61,7 +61,7 @@ def command(
         options += ["--context", text]
     digest = hashlib.sha256("\0".join([sys.executable, *options]).encode()).hexdigest()[:12]
     folder = f"{os.fspath(store.absolute())}-hook-{digest}"
-    return shlex.join([sys.executable, "-I", "-S", os.fspath(KNOCK), folder, *options])
+    return shlex.join([sys.executable, "-I", "-S", os.fspath(DAEMON_CLIENT), folder, *options])
 
 
 def hooks(

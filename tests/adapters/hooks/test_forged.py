@@ -14,9 +14,9 @@ from typing import Any
 
 import hook_processes
 import pytest
-from hook_processes import end_residents
+from hook_processes import end_daemons
 
-from proctor.adapters.claude_hook.settings import settings_path
+from proctor.adapters.hooks.settings import settings_path
 
 pytestmark = [
     pytest.mark.claude,
@@ -46,8 +46,8 @@ KILLER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from hook_processes import end_residents
-end_residents(Path({store!r}))
+from hook_processes import end_daemons
+end_daemons(Path({store!r}))
 """
 RUNNER = """
 import os, sys
@@ -120,7 +120,7 @@ def test_a_later_client_goes_on_with_the_session(governed: Any) -> None:
     governed.govern("{name: p, limits: {max_tool_calls: {max: 2, scope: session, action: deny}}}")
     api.say(api.reply(api.bash("echo one")), api.reply(api.text("done")))
     session = governed.run()["session_id"]
-    end_residents(governed.store)
+    end_daemons(governed.store)
     api.say(api.reply(api.bash("echo two"), api.bash("echo three")), api.reply(api.text("done")))
     governed.run("--resume", session)
     results = list(governed.tool_results().values())

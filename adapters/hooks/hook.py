@@ -28,15 +28,12 @@ from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
 from ..kit.launch_options import USAGE
-from .messages import usage
-from .messages.answers import HookAnswer
-from .messages.input import CAN_STOP, GATING, HookInput
-from .messages.usage import UsageLog
+from .clients import claude_log as usage
+from .messages import CAN_STOP, HookAnswer, HookClient, HookInput, Kind
 from .opening import LastAnswer, Opening
+from .record import HookRecord
 from .session import HookedSession, Outcome
-from .session_record import HookRecord
 
-BY = "claude-code"
 USAGE_NOTE = "usage"
 ANSWER_NOTE = "answer"
 """What was answered last in a session; see `LastAnswer`."""
@@ -48,6 +45,7 @@ class Hook:
     """One hook of one session, answered once.
 
     Args:
+        client: whose hook it is.
         given: what the client sent.
         session: the session so far.
         record: where what follows is written.
@@ -57,12 +55,14 @@ class Hook:
 
     def __init__(
         self,
+        client: HookClient,
         given: HookInput,
         session: HookedSession,
         record: HookRecord,
         at: datetime,
         opening: Opening | None = None,
     ) -> None:
+        self._client = client
         self._input = given
         self._session = session
         self._record = record
@@ -74,9 +74,9 @@ class Hook:
 
     def answer(self) -> HookAnswer:
         """Record what follows from the hook, and give the answer to the client."""
-        handler = _HANDLERS.get(self._input.hook_event_name)
-        if handler is None:
+        if self._input.kind is None:
             return HookAnswer()
+        handler = _HANDLERS[self._input.kind]
         if self._goes_on:
             self._count_usage()
         if self._goes_on:
@@ -84,7 +84,7 @@ class Hook:
         verdict, reason = handler(self)
         cancelled = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
         refused = any(isinstance(c, interface.AnswerGate) and c.answer.stop for c in self._wanted)
-        stop = self._input.hook_event_name in CAN_STOP and (cancelled or refused or self._blocked)
+        stop = self._input.kind in CAN_STOP and (cancelled or refused or self._blocked)
         return HookAnswer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
 
     @property
@@ -234,7 +234,7 @@ class Hook:
 
     def _settings_changed(self) -> Verdict:
         """A repository's settings, or the agent, could take the hooks out."""
-        return _ALLOWED if self._input.source == "policy_settings" else ("deny", SETTINGS_CHANGED)
+        return _ALLOWED if self._input.own_settings else ("deny", SETTINGS_CHANGED)
 
     def _waiting(self, call_id: str) -> ApprovalRequest | None:
         """What the person is being asked about this call, if anything."""
@@ -243,7 +243,7 @@ class Hook:
         return next((r for r in self._session.machine.requests if r.call.id == call_id), None)
 
     def _answered(self, request: ApprovalRequest, *, granted: bool, tool_input: dict[str, Any] | None = None) -> None:
-        answer, approval_id = ApprovalAnswer(granted=granted, by=BY), request.approval_id
+        answer, approval_id = ApprovalAnswer(granted=granted, by=self._client.by), request.approval_id
         answered = interface.ApprovalAnswered(
             now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input
         )
@@ -265,13 +265,15 @@ class Hook:
         Raises EventError for a call that a limit on usage is to judge, when the log cannot be read.
         """
         given, session = self._input, self._session
+        if self._client.usage is None:
+            return
         state = self._record.note(USAGE_NOTE)
-        log = UsageLog(given.transcript_path, state, session.run_at or self._at)
-        limited = given.hook_event_name == GATING and bool(session.rules.limits & USAGE)
+        log = self._client.usage(given.transcript_path, state, session.run_at or self._at)
+        limited = given.kind == "call" and bool(session.rules.limits & USAGE)
         awaited: dict[str, Any] = {}
         if limited:
             awaited = {"call_id": given.tool_use_id, "wait_s": usage.WAIT_S}
-        elif given.hook_event_name == "Stop":
+        elif given.kind == "stop":
             awaited = {"message": given.last_assistant_message or "", "wait_s": usage.WAIT_AT_THE_END_S}
         try:
             news = log.news(may_be_missing=not session.called, **awaited)
@@ -287,7 +289,7 @@ class Hook:
 
     def _notes(self) -> Iterator[str]:
         """What the person should know: what warns or refuses and, at the end, whatever was found."""
-        at_the_end = self._input.hook_event_name == "Stop"
+        at_the_end = self._input.kind == "stop"
         for event in self._recorded:
             if isinstance(event, PolicyViolated) and (at_the_end or event.action != "request_approval"):
                 yield f"policy `{event.policy}`, rule `{event.rule}`: {event.message}"
@@ -309,13 +311,13 @@ def _question(decision: Decision | None, call: ToolCall) -> str:
 Verdict = tuple[Any, str]
 """`allow`, `ask` or `deny`, and the public reason."""
 _ALLOWED: Verdict = ("allow", "")
-_HANDLERS: dict[str, Callable[[Hook], Verdict]] = {
-    "UserPromptSubmit": Hook._prompted,
-    "PreToolUse": Hook._proposed,
-    "PostToolUse": Hook._completed,
-    "PostToolUseFailure": Hook._failed,
-    "PostToolBatch": Hook._batch,
-    "Stop": Hook._stopped,
-    "SessionEnd": Hook._session_over,
-    "ConfigChange": Hook._settings_changed,
+_HANDLERS: dict[Kind, Callable[[Hook], Verdict]] = {
+    "prompt": Hook._prompted,
+    "call": Hook._proposed,
+    "completed": Hook._completed,
+    "failed": Hook._failed,
+    "batch": Hook._batch,
+    "stop": Hook._stopped,
+    "session_end": Hook._session_over,
+    "settings": Hook._settings_changed,
 }

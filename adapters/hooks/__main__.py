@@ -1,4 +1,4 @@
-"""The process that judges, as `knock` starts it: `python -I -m proctor.adapters.claude_hook FOLDER OPTIONS...`."""
+"""The process that judges, as `daemon_client` starts it: `python -I -m proctor.adapters.hooks FOLDER OPTIONS...`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from proctor.supervisor.errors import UsageError
 
+from .daemon import serve
 from .hook_judge import HookJudge, HookLine, read_context, read_unmatched
-from .resident import serve
 
 
 def main(arguments: list[str]) -> None:
@@ -30,7 +30,7 @@ def options(arguments: list[str]) -> dict[str, list[str]]:
     """What the command line says, as `settings.command` writes it. Raises UsageError."""
     given: dict[str, list[str]] = {
         **{"--policy": [], "--store": [], "--store-id": []},
-        **{"--context": ["{}"], "--home": [""], "--unmatched": [""]},  # `knock` has seen to the home
+        **{"--context": ["{}"], "--home": [""], "--unmatched": [""]},  # `daemon_client` has seen to the home
     }
     if len(arguments) % 2 or not given.keys() >= set(arguments[::2]):
         raise UsageError("the hook's command line is not as `proctor hook install` writes it; install it again")

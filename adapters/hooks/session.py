@@ -25,20 +25,17 @@ from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.environment import home_of
 from .judge import AskingJudge, Unmatched
+from .record import HookRecord
 from .rules import Rules
-from .session_record import HookRecord
 
 Outcome: TypeAlias = tuple[list[Event], list[interface.Command]]
 """What the machine recorded, and what it wants done."""
-PROVIDER = "claude"
-ASKS = "claude"
-"""In a run's spec: who asks its person, so that nobody else's answer counts."""
 _NEVER_S = 10.0 * 365 * 24 * 3600
 """The client's question to its person does not expire."""
 
 
 class HookedSession:
-    """A session as its record has it, the client's id and the record's for it.
+    """A session as its record has it; `provider` is the client's name, followed by its id of it and the record's.
 
     `judge` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
     `called`: there was a call in this session.
@@ -46,6 +43,7 @@ class HookedSession:
 
     def __init__(
         self,
+        provider: str,
         client_id: str,
         session_id: str,
         rules: Rules,
@@ -54,10 +52,11 @@ class HookedSession:
         unmatched: Unmatched = "ask",
     ) -> None:
         past = list(past)
+        self.provider = provider
         self.client_id = client_id
         self.session_id = session_id
         self.rules = rules
-        place = {"provider": PROVIDER, "session_id": session_id, **_place(past, folder, rules.context)}
+        place = {"provider": provider, "session_id": session_id, **_place(past, folder, rules.context)}
         self.context = msgspec.structs.replace(rules.context, **place)
         self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context), unmatched)
         self.runs = 0
@@ -113,8 +112,9 @@ class HookedSession:
         """A run begins where the one before has ended; gives what `tell` does."""
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
-        spec = {"asks": ASKS, **({"prompt": prompt} if prompt else {})}
-        record.begin_run(identity.run_id, PROVIDER, at, self._redactor.redact(spec, self.session_id))
+        # `asks`: the client asks its person, so that nobody else's answer counts
+        spec = {"asks": self.provider, **({"prompt": prompt} if prompt else {})}
+        record.begin_run(identity.run_id, self.provider, at, self._redactor.redact(spec, self.session_id))
         run_metadata = {**metadata, **self.rules.metadata, "context": msgspec.to_builtins(self.context)}
         self.machine = RunMachine(identity, self._judge, earlier_grants=self._past.grants, **self._settings())
         self._stored = 0
@@ -190,7 +190,7 @@ class HookedSession:
         return RunIdentity(
             run_id=f"{self.session_id}-{self.runs}",
             session_id=self.session_id,
-            provider=PROVIDER,
+            provider=self.provider,
             gates_all=True,
             turns_before=turns_before,
             events_before=events_before,

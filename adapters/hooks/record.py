@@ -56,7 +56,7 @@ def latest_note(path: Path, name: str) -> bytes | None:
     connection = _connection(path)
     try:
         row = connection.execute(
-            "SELECT data FROM notes WHERE name = ? ORDER BY json_extract(data, '$.at') DESC LIMIT 1", (name,)
+            "SELECT data FROM hook_notes WHERE name = ? ORDER BY json_extract(data, '$.at') DESC LIMIT 1", (name,)
         ).fetchone()
     except sqlite3.Error as error:
         raise store_error(error, path) from error
@@ -153,7 +153,7 @@ class HookRecord:
 
     def notes_of_all(self, name: str) -> list[tuple[str, bytes]]:
         """What is kept under this name beside each session's record."""
-        rows = self._connection.execute("SELECT session_id, data FROM notes WHERE name = ?", (name,))
+        rows = self._connection.execute("SELECT session_id, data FROM hook_notes WHERE name = ?", (name,))
         return [(str(session_id), bytes(data)) for session_id, data in rows]
 
     def keep(self, name: str, data: bytes) -> None:
@@ -230,10 +230,10 @@ def _connection(path: Path) -> Connection:
 
 
 def _note(connection: Connection, session_id: str, name: str) -> bytes | None:
-    sql = "SELECT data FROM notes WHERE session_id = ? AND name = ?"
+    sql = "SELECT data FROM hook_notes WHERE session_id = ? AND name = ?"
     row = connection.execute(sql, (session_id, name)).fetchone()
     return row and bytes(row[0])
 
 
 def _keep(connection: Connection, session_id: str, name: str, data: bytes) -> None:
-    connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (session_id, name, data))
+    connection.execute("INSERT OR REPLACE INTO hook_notes VALUES (?, ?, ?)", (session_id, name, data))

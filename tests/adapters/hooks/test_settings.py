@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.messages.input import EVENTS
-from proctor.adapters.claude_hook.settings import hooks, installed, removed
 from proctor.adapters.cli import main
+from proctor.adapters.hooks.clients.claude import EVENTS
+from proctor.adapters.hooks.settings import hooks, installed, removed
 from proctor.policies import RunContext
 from proctor.supervisor import UsageError
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from proctor.adapters.claude_hook import hook_judge, resident
+from proctor.adapters.hooks import daemon, hook_judge
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
@@ -261,11 +261,11 @@ async def test_the_process_that_judges_stays_while_a_client_has_a_run(
 ) -> None:
     """However long nobody asks: it is who ends that run."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(resident, "IDLE_S", -1.0)
+    monkeypatch.setattr(daemon, "IDLE_S", -1.0)
 
     class Judge:
         def __init__(self) -> None:
             self.watches = watches
 
-    with resident._listening() as listener:
-        assert resident._Resident(listener, cast(Any, Judge()))._needed() is watches
+    with daemon._listening() as listener:
+        assert daemon._Daemon(listener, cast(Any, Judge()))._needed() is watches

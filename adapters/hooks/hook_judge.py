@@ -14,15 +14,15 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import Owner
 
-from .client import Origin, check_origin
+from .clients import CLIENTS
 from .hook import Hook
 from .judge import Unmatched
-from .messages.answers import HookAnswer
-from .messages.input import SESSION_END, HookInput, read_input
+from .messages import HookAnswer, HookClient, HookInput
 from .opening import Opening
+from .origin import Origin, check_origin
+from .record import LEASE_S, HookRecord, HookStore
 from .rules import RuleFiles
 from .session import HookedSession
-from .session_record import LEASE_S, HookRecord, HookStore
 
 KEPT_S = 900.0
 """A session that says nothing for so many seconds is read from its record when it goes on."""
@@ -60,12 +60,13 @@ class HookLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Watched:
-    """The client of a session whose run goes on, and when its lease was renewed."""
+    """The client of a session whose run goes on, its process, and when its lease was renewed."""
 
-    __slots__ = ("client", "renewed")
+    __slots__ = ("client", "process", "renewed")
 
-    def __init__(self, client: Owner, renewed: float) -> None:
+    def __init__(self, client: HookClient, process: Owner, renewed: float) -> None:
         self.client = client
+        self.process = process
         self.renewed = renewed
 
 
@@ -78,7 +79,7 @@ class HookJudge:
 
     def __init__(self, line: HookLine, clock: Callable[[], float] = time.monotonic) -> None:
         self._line = line
-        self._rules = RuleFiles(line.policies, line.context)
+        self._rules = {name: RuleFiles(line.policies, line.context, one.tools) for name, one in CLIENTS.items()}
         self._store = HookStore(line.store, line.store_id)
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
@@ -87,27 +88,30 @@ class HookJudge:
         self._opening = line.unmatched and Opening(line.unmatched, paths)
 
     def answered(
-        self, data: bytes, client: Owner | None = None, origin: Origin | None = None
-    ) -> tuple[HookAnswer, str]:
-        """Judge one hook of a client, where that is known, and record it; gives the answer and the hook's name.
+        self, data: bytes, owner: Owner | None = None, origin: Origin | None = None, agent: str = "claude"
+    ) -> tuple[HookAnswer, HookInput]:
+        """Judge one hook of an agent's client, and record it; gives the answer, and what the hook said.
+
+        `owner` is the client's process, where that is known.
 
         With an origin, the hook is judged only if it comes from the session's own client (see `check_origin`).
 
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
         """
-        given = read_input(data)
+        client = CLIENTS[agent]
+        given = client.read(data)
         kept = self._sessions.pop(given.session_id, None)
         at = datetime.now(UTC)
-        with self._store.record(given.session_id, origin.client if origin is not None else client) as whole:
+        with self._store.record(given.session_id, origin.client if origin is not None else owner) as whole:
             if origin is not None:
-                check_origin(origin, whole, over=given.hook_event_name == SESSION_END)
+                check_origin(origin, whole, over=given.kind == "session_end")
             record = whole.of(self._line.name)
-            session = self._session(given.session_id, record, kept and kept[0], given.cwd)
+            session = self._session(client, given.session_id, record, kept and kept[0], given.cwd)
             session.go_on(record, at)
-            answer = Hook(given, session, record, at, self._opening).answer()
+            answer = Hook(client, given, session, record, at, self._opening).answer()
         self._keep(given, session)
-        self._watch(given.session_id, record.owner if session.goes_on else None)
-        return answer, given.hook_event_name
+        self._watch(client, given.session_id, record.owner if session.goes_on else None)
+        return answer, given
 
     @property
     def watches(self) -> bool:
@@ -117,34 +121,37 @@ class HookJudge:
     def look(self) -> None:
         """End the runs of clients that have died, and renew the leases of the others. Raises StoreError."""
         for session_id, watched in list(self._clients.items()):
-            if is_gone(watched.client):
+            if is_gone(watched.process):
                 self._end(session_id)
             elif self._clock() - watched.renewed > LEASE_S / 3:
                 with self._store.record(session_id) as record:
-                    record.renew(watched.client.epoch)
+                    record.renew(watched.process.epoch)
                 watched.renewed = self._clock()
 
-    def _watch(self, session_id: str, owner: Owner | None) -> None:
+    def _watch(self, client: HookClient, session_id: str, owner: Owner | None) -> None:
         """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
         watched = self._clients.get(session_id)
         if owner is None or not owner.is_client:
             self._clients.pop(session_id, None)
-        elif watched is None or watched.client.epoch != owner.epoch:
-            self._clients[session_id] = _Watched(owner, self._clock())
+        elif watched is None or watched.process.epoch != owner.epoch:
+            self._clients[session_id] = _Watched(client, owner, self._clock())
 
     def _end(self, session_id: str) -> None:
         kept = self._sessions.pop(session_id, None)
         with self._store.record(session_id) as whole:
             record = whole.of(self._line.name)
-            self._session(session_id, record, kept and kept[0], "").go_on(record, datetime.now(UTC))
+            session = self._session(self._clients[session_id].client, session_id, record, kept and kept[0], "")
+            session.go_on(record, datetime.now(UTC))
         del self._clients[session_id]
 
     def close(self) -> None:
         """Let the store go."""
         self._store.close()
 
-    def _session(self, client_id: str, record: HookRecord, kept: HookedSession | None, folder: str) -> HookedSession:
-        rules = self._rules.current()
+    def _session(
+        self, client: HookClient, client_id: str, record: HookRecord, kept: HookedSession | None, folder: str
+    ) -> HookedSession:
+        rules = self._rules[client.name].current()
         seq = record.seq
         if kept is not None and seq < kept.machine.seq:
             raise StoreError(
@@ -152,12 +159,12 @@ class HookJudge:
             )
         if kept is None or kept.rules is not rules or seq != kept.machine.seq:
             unmatched = self._line.unmatched or "ask"
-            return HookedSession(client_id, record.session_id, rules, record.past(), folder, unmatched)
+            return HookedSession(client.name, client_id, record.session_id, rules, record.past(), folder, unmatched)
         return kept
 
     def _keep(self, given: HookInput, session: HookedSession) -> None:
         now = self._clock()
         for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S]:
             del self._sessions[id]
-        if given.hook_event_name != SESSION_END:
+        if given.kind != "session_end":
             self._sessions[given.session_id] = session, now

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from proctor.adapters.claude_hook.messages.answers import HookAnswer
+from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import load_policies
 from proctor.supervisor import ApprovalAnswer, ApprovalRequest, run_once

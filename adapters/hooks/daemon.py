@@ -15,10 +15,10 @@ from pathlib import Path
 
 from proctor.policies.errors import EventError
 
-from .client import Origin, is_socket, origin_of
+from .clients import CLIENTS
+from .daemon_client import SOCKET
 from .hook_judge import HookJudge
-from .knock import SOCKET
-from .messages.answers import output_of
+from .origin import Origin, is_socket, origin_of
 
 IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""
@@ -43,7 +43,7 @@ def serve(folder: Path, judge: HookJudge) -> None:
             return
         listener = _listening()
         try:
-            _Resident(listener, judge).run()
+            _Daemon(listener, judge).run()
         finally:
             judge.close()
             with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def _listening() -> socket.socket:
     return listener
 
 
-class _Resident:
+class _Daemon:
     def __init__(self, listener: socket.socket, judge: HookJudge) -> None:
         self._listener = listener
         self._judge = judge
@@ -75,10 +75,10 @@ class _Resident:
         while self._needed():
             self._look()
             try:
-                door, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except TimeoutError:
                 continue
-            threading.Thread(target=self._attend, args=(door,), daemon=True).start()
+            threading.Thread(target=self._attend, args=(connection,), daemon=True).start()
         self._judging.acquire()  # what is being judged is answered; nothing is after it
 
     def _needed(self) -> bool:
@@ -97,48 +97,48 @@ class _Resident:
             self._looked_at = time.monotonic()
             self._judging.release()
 
-    def _attend(self, door: socket.socket) -> None:
-        with door, contextlib.suppress(OSError):
-            hook = _peer(door)
+    def _attend(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            hook = _peer(connection)
             if hook is None or self._code != _code():
                 return
-            door.settimeout(READ_S)
-            data, given = _sent(door)
+            connection.settimeout(READ_S)
+            data, given = _sent(connection)
             with given or contextlib.nullcontext():
                 try:
                     origin = origin_of(hook, given)
                     data = data if given is None else _all_of(given)
                 except (EventError, OSError) as error:
-                    door.sendall(_refused(error, data))
+                    connection.sendall(_refused(error, data))
                     return
             with self._judging:
                 self._asked_at = time.monotonic()
                 answer = self._answer(data, origin)
-            door.sendall(answer)
+            connection.sendall(answer)
 
     def _answer(self, data: bytes, origin: Origin) -> bytes:
         """`=` and what the client is told, or `!` and why nothing could be judged."""
         try:
-            output = output_of(*self._judge.answered(data, origin=origin))
+            output = CLIENTS["claude"].output(*self._judge.answered(data, origin=origin))
         except Exception as error:
             return _refused(error, data)
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
 
 
-def _sent(door: socket.socket) -> tuple[bytes, socket.socket | None]:
+def _sent(connection: socket.socket) -> tuple[bytes, socket.socket | None]:
     """What the hook has read of its input, or that input itself, where it is a socket."""
-    data, descriptors, _, _ = socket.recv_fds(door, 1 << 20, 1)
+    data, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 1)
     if descriptors:
         if not is_socket(descriptors[0]):
             os.close(descriptors[0])
             raise OSError("the hook's input is no socket")
         return b"", socket.socket(fileno=descriptors[0])
-    return data + _all_of(door) if data else b"", None
+    return data + _all_of(connection) if data else b"", None
 
 
-def _all_of(door: socket.socket) -> bytes:
-    door.settimeout(READ_S)
-    return b"".join(iter(lambda: door.recv(1 << 20), b""))
+def _all_of(connection: socket.socket) -> bytes:
+    connection.settimeout(READ_S)
+    return b"".join(iter(lambda: connection.recv(1 << 20), b""))
 
 
 def _refused(error: Exception, data: bytes) -> bytes:
@@ -151,13 +151,13 @@ def _refused(error: Exception, data: bytes) -> bytes:
     return f"!{why}\0{json.dumps(named)}".encode("utf-8", "backslashreplace")
 
 
-def _peer(door: socket.socket) -> int | None:
+def _peer(connection: socket.socket) -> int | None:
     """The pid of the hook, 0 where it is not known; None for another user's."""
     if hasattr(socket, "SO_PEERCRED"):
-        pid, user, _ = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return int(pid) if user == os.geteuid() else None
     if sys.platform == "darwin":  # the folder keeps others out
-        return int(struct.unpack("i", door.getsockopt(*_LOCAL_PEERPID, 4))[0])
+        return int(struct.unpack("i", connection.getsockopt(*_LOCAL_PEERPID, 4))[0])
     return 0
 
 

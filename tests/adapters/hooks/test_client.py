@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.settings import KNOCK, hooks, settings_path
+from proctor.adapters.hooks.settings import DAEMON_CLIENT, hooks, settings_path
 from proctor.policies import RunContext
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.testing.adapter_fixture import Evidence
@@ -247,6 +247,6 @@ def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_pat
 
     assert line.endswith(" || exit 2")
     words = shlex.split(line.removesuffix(" || exit 2"))
-    assert words[:4] == [sys.executable, "-I", "-S", str(KNOCK)]
+    assert words[:4] == [sys.executable, "-I", "-S", str(DAEMON_CLIENT)]
     assert words[5:7] == ["--policy", str(tmp_path / "a policy's.yaml")]
     assert json.loads(words[-1]) == {"tenant": "a b"}

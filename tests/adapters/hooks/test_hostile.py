@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.session_record import store_id
+from proctor.adapters.hooks.record import store_id
 
 REFUSED = "This could not be checked against the policy, so it is refused."
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
@@ -136,7 +136,7 @@ def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, brok
 AS_NOBODY = """
 import json, os, sys
 from pathlib import Path
-from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 policy, store, known_as, call = sys.argv[1:]
 judge = HookJudge(HookLine(name="one", policies=(policy,), store=Path(store), store_id=known_as))
 judge.answered(json.dumps({"session_id": "s", "hook_event_name": "Stop"}).encode())

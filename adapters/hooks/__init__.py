@@ -1,0 +1,22 @@
+"""Interactive agents under policies, through the hooks of their settings.
+
+A client starts a small program for each hook (`daemon_client`), which asks the one process that judges (`daemon`).
+"""
+
+ROOMS = (
+    "__main__",
+    "settings",
+    "daemon",
+    "hook_judge",
+    "daemon_client",
+    "origin",
+    "hook",
+    "opening",
+    "session",
+    "judge",
+    "rules",
+    "clients",
+    "messages",
+    "record",
+)
+"""Top first: each imports only those below it."""
