@@ -24,7 +24,7 @@ ROOMS = (
     "commands",
     "board_view",
     "live",
-    "board",
+    "keys",
     "persons",
     "exits",
     "output",

@@ -14,12 +14,13 @@ from rich.cells import cell_len, chop_cells
 from rich.live import Live
 from rich.text import Text
 
-from proctor.supervisor import ApprovalAnswer, KillSwitch, ProctorError, RunInfo, StoredApproval, answer
+from proctor.supervisor import ApprovalAnswer, ProctorError
+from proctor.supervisor.control.kill_switch import RunScope
 from proctor.supervisor.errors import UsageError
 
 from ..kit.printable import amount, counted, dollars, encoded, printable, took
-from ..operations.service import Folds
-from .board import NOTHING, key_by_key, pressed, read_board
+from ..operations.views import ApprovalView, Board, BoardRun
+from .keys import key_by_key, pressed
 from .output import console, in_words, who_asks
 from .persons import check_outside_runs
 
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from proctor.policies.monitor.limit_checker import LimitUse
-    from proctor.supervisor.ports.store import Store
 
-    from .board import Board
+    from ..operations.service import OperatorService
 
 
 _BAR = 10
@@ -45,9 +45,8 @@ def heading(board: Board) -> str:
     return f"{count} going on, {len(board.approvals)} waiting for a person"
 
 
-def approval_lines(approval: StoredApproval) -> Iterator[Text]:
+def approval_lines(request: ApprovalView) -> Iterator[Text]:
     """A call that waits."""
-    request = approval.request
     yield Text(f"waits    {request.approval_id}", "yellow")
     shown = encoded(request.call.input)
     yield Text(
@@ -55,15 +54,16 @@ def approval_lines(approval: StoredApproval) -> Iterator[Text]:
     )
 
 
-def run_lines(run: RunInfo, limits: tuple[LimitUse, ...]) -> Iterator[Text]:
+def run_lines(run: BoardRun) -> Iterator[Text]:
     """A run that goes on, with a bar for each of its limits."""
-    yield Text(f"{run.status:<8} {run.run_id}", "red" if run.status == "lost" else "green")
+    style = "red" if run.status == "lost" else "yellow" if run.waiting else "green"
+    yield Text(f"{'waiting' if run.waiting else run.status:<8} {run.run_id}", style)
     yield Text(f"         {'  '.join(about(run))}")
-    for use in limits:
+    for use in run.limits:
         yield Text(f"         {bar(use)}", "red" if use.exceeded else "")
 
 
-def about(run: RunInfo) -> Iterator[str]:
+def about(run: BoardRun) -> Iterator[str]:
     """Whose it is, how long it takes, what it did and used."""
     yield printable(run.provider) or "no agent yet"
     if run.tenant:
@@ -85,9 +85,8 @@ def bar(use: LimitUse) -> str:
     return f"[{'#' * round(part * _BAR):<{_BAR}}] {use.limit}: {use.used:g} of {use.max:g}"
 
 
-def approval_details(approval: StoredApproval) -> Iterator[str]:
+def approval_details(request: ApprovalView) -> Iterator[str]:
     """The whole call, and why a person is asked."""
-    request = approval.request
     yield request.approval_id
     yield f"call     {printable(request.call.name)}"
     for name, value in request.call.input.items():
@@ -101,12 +100,12 @@ def approval_details(approval: StoredApproval) -> Iterator[str]:
         yield f"expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def run_details(run: RunInfo, limits: tuple[LimitUse, ...]) -> Iterator[str]:
+def run_details(run: BoardRun) -> Iterator[str]:
     """A run, its limits, and what there is to type for more."""
     yield f"{run.status} {run.run_id}"
     yield f"session  {run.session_id}"
-    if run.spec.get("prompt"):
-        yield f"prompt   {encoded(run.spec['prompt'])}"
+    if run.prompt:
+        yield f"prompt   {encoded(run.prompt)}"
     if run.labels:
         yield f"labels   {', '.join(printable(f'{name}={value}') for name, value in run.labels.items())}"
     if run.started_at is not None:
@@ -114,7 +113,7 @@ def run_details(run: RunInfo, limits: tuple[LimitUse, ...]) -> Iterator[str]:
     if run.owner is not None:
         yield f"owner    {printable(str(run.owner))}"
     yield f"so far   {', '.join(about(run))}"
-    yield from (f"         {bar(use)}" for use in limits)
+    yield from (f"         {bar(use)}" for use in run.limits)
     yield ""
     yield f"proctor tail --follow --run {run.run_id}"
     yield f"proctor explain {run.run_id}"
@@ -139,7 +138,7 @@ class Screen:
     """What the person sees of the board, and what they are about to do."""
 
     def __init__(self) -> None:
-        self.board: Board = NOTHING
+        self.board = Board()
         self.selected = ""
         self.view: Literal["board", "details", "keys"] = "board"
         self.question: Question | None = None
@@ -158,12 +157,12 @@ class Screen:
                 self._leave(f"{self.selected} is closed")
             self.selected = names[min(place, len(names) - 1)] if names else ""
 
-    def row(self) -> StoredApproval | RunInfo | None:
+    def row(self) -> ApprovalView | BoardRun | None:
         """The selected row."""
         for approval in self.board.approvals:
-            if approval.request.approval_id == self.selected:
+            if approval.approval_id == self.selected:
                 return approval
-        return next((run for run, _ in self.board.runs if run.run_id == self.selected), None)
+        return next((run for run in self.board.runs if run.run_id == self.selected), None)
 
     def press(self, key: str) -> Question | None:
         """Take a key; gives the question that it has answered, which is now to be done."""
@@ -213,13 +212,12 @@ class Screen:
             self._open()
         elif key == "x":
             self._open()
-            self.question = Question("end", row.run_id if isinstance(row, RunInfo) else row.request.run_id)
-        elif key in ("a", "d") and isinstance(row, RunInfo):
+            self.question = Question("end", row.run_id)
+        elif key in ("a", "d") and isinstance(row, BoardRun):
             self.notice = "this is a run; `a` and `d` answer a call that waits"
-        elif key in ("a", "d") and isinstance(row, StoredApproval):
+        elif key in ("a", "d") and isinstance(row, ApprovalView):
             self._open()
-            request = row.request
-            self.question = Question("approve" if key == "a" else "deny", request.approval_id, request.input_digest)
+            self.question = Question("approve" if key == "a" else "deny", row.approval_id, row.input_digest)
 
     def _open(self) -> None:
         if self.view != "details":
@@ -239,8 +237,7 @@ class Screen:
             self.selected = names[min(max(place + by, 0), len(names) - 1)]
 
     def _names(self) -> list[str]:
-        approvals = [approval.request.approval_id for approval in self.board.approvals]
-        return approvals + [run.run_id for run, _ in self.board.runs]
+        return [one.approval_id for one in self.board.approvals] + [run.run_id for run in self.board.runs]
 
 
 _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
@@ -322,10 +319,10 @@ def _page(screen: Screen) -> Iterator[str]:
         yield from (f"{key:<13} {does}" for key, does in KEYS.items())
         return
     row = screen.row()
-    if isinstance(row, StoredApproval):
+    if isinstance(row, ApprovalView):
         yield from approval_details(row)
     elif row is not None:
-        yield from run_details(row, next(limits for run, limits in screen.board.runs if run is row))
+        yield from run_details(row)
 
 
 def _foot(screen: Screen, width: int) -> Iterator[Text]:
@@ -352,9 +349,9 @@ def _head(board: Board, wanted: str) -> Iterator[Text]:
 
 def _rows(board: Board) -> Iterator[tuple[str, list[Text]]]:
     for approval in board.approvals:
-        yield approval.request.approval_id, list(approval_lines(approval))
-    for run, limits in board.runs:
-        yield run.run_id, list(run_lines(run, limits))
+        yield approval.approval_id, list(approval_lines(approval))
+    for run in board.runs:
+        yield run.run_id, list(run_lines(run))
 
 
 _LOOK_AGAIN_S = 1.0
@@ -374,14 +371,14 @@ class Person(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-async def live_board(store: Store, person: Person) -> None:
+async def live_board(service: OperatorService, person: Person) -> None:
     """Show the board as it changes, and do what keys ask for, until `q`. Without keys (where standard input is no
     terminal) it only shows.
     """
     with_keys = sys.stdin.isatty()
     unbuffered = key_by_key(sys.stdin.fileno()) if with_keys else nullcontext()
     with unbuffered, Live(console=console(), auto_refresh=False, screen=True) as shown:
-        board = _LiveBoard(store, person, shown)
+        board = _LiveBoard(service, person, shown)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(board.look)
             if with_keys:
@@ -398,12 +395,11 @@ async def live_board(store: Store, person: Person) -> None:
 
 
 class _LiveBoard:
-    def __init__(self, store: Store, person: Person, shown: Live) -> None:
+    def __init__(self, service: OperatorService, person: Person, shown: Live) -> None:
         self.screen = Screen()
-        self._store = store
+        self._service = service
         self._person = person
         self._shown = shown
-        self._folds = Folds(store)
 
     def draw(self) -> None:
         """The screen as it is now."""
@@ -413,7 +409,7 @@ class _LiveBoard:
     async def read(self) -> None:
         """Show what the store has now."""
         wanted = self.screen.wanted
-        board = await read_board(self._store, self._folds, wanted)
+        board = await self._service.board(wanted)
         if wanted == self.screen.wanted:  # otherwise other words were typed meanwhile
             self.screen.show(board)
             self.draw()
@@ -424,7 +420,7 @@ class _LiveBoard:
         while True:
             await self.read()
             await anyio.sleep(_PAUSE_S)
-            token = await self._store.wait(token, _LOOK_AGAIN_S)
+            token = await self._service.store.wait(token, _LOOK_AGAIN_S)
 
     async def do(self, question: Question) -> None:
         """Answer a call or end a run, and say what came of it."""
@@ -450,16 +446,15 @@ class _LiveBoard:
             tell_model=None if granted else question.words or None,
             input_digest=question.digest,
         )
-        approval = await answer(self._store, question.target, given)
-        done = "approved" if granted else "denied"
-        return f"{done}: {question.target}" + ("" if approval.recorded else "; the run has not taken it up yet")
+        answered = await self._service.answer(question.target, given)
+        late = "" if answered.taken_up else "; the run has not taken it up yet"
+        return f"{answered.answer}: {question.target}{late}"
 
     async def _end(self, question: Question) -> str:
-        from ..kit.process_tree import end_remains
-
         self._check("kill")
-        switch = KillSwitch(self._store, remains=end_remains)
-        outcomes = await switch.kill(by=self._person.name, reason=question.words or _REASON, run_id=question.target)
+        reason = question.words or _REASON
+        stopped = await self._service.stop(RunScope(question.target), by=self._person.name, reason=reason)
+        outcomes = stopped.outcomes
         if not outcomes:
             return f"{question.target} is over already"
         return ", ".join(f"{one.run_id}: {one.status if one.ended else 'has not ended yet'}" for one in outcomes)

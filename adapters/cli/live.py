@@ -8,25 +8,91 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.policies.events import ToolEvent
+from proctor.policies.events import RunStarted, ToolCallRequested, ToolEvent
 from proctor.supervisor.store.codec import event_of
 from proctor.supervisor.store.run_index import closing
 
 from ..kit.printable import dollars, printable, printable_json
+from ..operations.timeline import TimelineItems, is_told
 from .output import console, say_hanging, say_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from datetime import datetime
     from typing import Any
+
+    from rich.text import Text
 
     from proctor.policies import Event, Violation
     from proctor.supervisor import PolicyReport, RunResult
     from proctor.supervisor.ports.store import Store
     from proctor.supervisor.ports.stored_types import RunInfo
 
+    from ..operations.views import TimelineItem
+
 
 _HEAD = 20
 """What a line begins with takes so many columns: when, and what in a word."""
+
+
+_STYLES = {"plain": "bold", "soft": "dim", "good": "bold green", "care": "bold yellow", "bad": "bold red"}
+"""The style of each tone."""
+
+
+def is_line(event: Event) -> bool:
+    """Whether an event has a line on a terminal: a call's request has none, what is decided on it has."""
+    return is_told(event) and not isinstance(event, ToolCallRequested)
+
+
+class EventLines:
+    """Turns events into lines. A line begins with the seconds since the first event; `numbered`: with the event's
+    number; `clock`: with the time of day. `ran`: see `TimelineItems`.
+    """
+
+    def __init__(self, *, numbered: bool = False, clock: bool = False, ran: int | None = None) -> None:
+        self._numbered = numbered
+        self._clock = clock
+        self._items = TimelineItems(ran=ran)
+        self._began: datetime | None = None
+
+    def of(self, event: Event) -> Text | None:
+        """The line of one event, without its end."""
+        from rich.text import Text
+
+        item = self._items.of(event)
+        if item is None or not is_line(event):
+            return None
+        label = f"  {item.label}" if item.kind == "result" else item.label
+        text = Text()
+        text.append(f"{self._head(item):>8}  ", style="dim")
+        text.append(f"{label:<9} ", style=_STYLES[item.tone])
+        text.append(printable(_line_text(item)))
+        return text
+
+    def _head(self, item: TimelineItem) -> str:
+        if self._numbered:
+            return str(item.seq)
+        at = item.at
+        if at is None:
+            return ""
+        if self._clock:
+            return f"{at.astimezone():%H:%M:%S}"
+        self._began = self._began or at
+        return f"{(at - self._began).total_seconds():.1f}s"
+
+
+def _line_text(item: TimelineItem) -> str:
+    """The text of an item; of what waits, how it is answered and why it is asked."""
+    text = item.text
+    if item.event == "tool_approval_requested" and item.approval_id:
+        text = f"{text}: proctor approve {_short(item.approval_id)}"
+    return "; ".join((text, *item.why))
+
+
+def _short(approval_id: str) -> str:
+    """An approval's id as it is typed: the beginning of the run's, with its number."""
+    run, dot, number = approval_id.rpartition(".")
+    return f"{run[:12]}.{number}" if dot else approval_id[:12]
 
 
 class Live:
@@ -45,8 +111,6 @@ class Live:
         named: bool = False,
         ran: int | None = None,
     ) -> None:
-        from ..operations.timeline import EventLines
-
         self._as_json = as_json
         self._lines = EventLines(numbered=numbered, clock=clock, ran=ran)
         self._console = console()
@@ -64,7 +128,7 @@ class Live:
 
     def shows(self, event: Event) -> bool:
         """Whether an event is among those that are shown."""
-        return self._as_json or self._lines.tells(event)
+        return self._as_json or is_line(event)
 
     def _show(self, event: Event) -> None:
         if self._as_json:
@@ -80,9 +144,7 @@ class Live:
         sys.stdout.flush()
 
     def _name(self, event: Event) -> None:
-        from ..operations.timeline import names_its_run
-
-        if self._named and event.run_id != self._run and not names_its_run(event):
+        if self._named and event.run_id != self._run and not isinstance(event, RunStarted):
             self.print(printable(event.run_id) or "of no run", "bold")
         self._run = event.run_id
 

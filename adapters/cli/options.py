@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from proctor.policies import CompiledPolicy, Policy, RunContext
     from proctor.supervisor.ports.store import Store
 
+    from ..operations.service import OperatorService
+
 
 T = TypeVar("T")
 
@@ -394,6 +396,15 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
     finally:
         with anyio.CancelScope(shield=True):
             await store.aclose()
+
+
+@asynccontextmanager
+async def operating(given: str | None, *, must_exist: bool = True) -> AsyncIterator[OperatorService]:
+    """The service on the store; raises as `opened` does."""
+    from ..operations.service import OperatorService
+
+    async with opened(given, must_exist=must_exist) as store:
+        yield OperatorService(store)
 
 
 def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from proctor.supervisor import Block
     from proctor.supervisor.ports.stored_types import ApprovalRequest
+
+    from ..operations.views import BlockView
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -139,13 +140,7 @@ def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
         yield printable(f"{request.policy_name} ({request.violation_kind})"), printable(request.reason or "")
 
 
-def block_data(block: Block) -> dict[str, Any]:
-    """A block as JSON has it."""
-    at = block.at and block.at.isoformat()
-    return {"scope": block.scope, "value": block.value, "by": block.by, "reason": block.reason, "at": at}
-
-
-def in_words(block: Block) -> str:
+def in_words(block: BlockView) -> str:
     """A block on a line."""
     whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
     why = f": {block.reason}" if block.reason else ""

@@ -1,8 +1,8 @@
-"""Operations."""
+"""What operators see and do, once for every surface: the commands, the HTTP API, the page, `watch`."""
 
 ROOMS = (
-    "call_view",
     "service",
+    "call_view",
     "timeline",
     "views",
     "identities",

@@ -1,44 +1,398 @@
-"""The queries to the store: the only file here that knows how runs, approvals and ends are kept."""
+"""What operators see and do, over a store whose runs are in any process: one service under every surface."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
+import msgspec
+from msgspec.structs import asdict, replace
 
 from proctor.policies.events import TERMINAL, RunStarted
+from proctor.policies.policy import SCOPES
+from proctor.supervisor.control.approval_inbox import TAKEN_UP_S
+from proctor.supervisor.control.approval_inbox import answer as give_answer
 from proctor.supervisor.control.kill_switch import KillSwitch
 from proctor.supervisor.control.ownership import reap_run
-from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.stored_types import NOT_OVER, Cancel
+from proctor.supervisor.errors import ProctorError, UsageError
+from proctor.supervisor.ports.stored_types import (
+    ANY_RUN,
+    NOT_OVER,
+    ApprovalAnswer,
+    Cancel,
+    RunFilter,
+    StoredApproval,
+)
 from proctor.supervisor.redaction import Redactor
+from proctor.supervisor.store.invariants import shown
 from proctor.supervisor.store.run_index import closing
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..evaluate.fold import Refold, recorded
 from ..kit.process_tree import end_remains
+from .call_view import call_shown
+from .timeline import TimelineItems
+from .views import (
+    Affected,
+    Answered,
+    ApprovalList,
+    ApprovalView,
+    BlockView,
+    Board,
+    BoardRun,
+    BudgetList,
+    BudgetView,
+    Lifted,
+    OutcomeView,
+    RunList,
+    RunView,
+    Stopped,
+    Timeline,
+)
 
 if TYPE_CHECKING:
-    from proctor.policies.events import Event
+    from collections.abc import Iterable, Iterator
+
+    from proctor.policies.events import Event, ToolApprovalRequested
     from proctor.policies.events.run_context import Tool
     from proctor.policies.monitor.limit_checker import LimitUse
+    from proctor.supervisor.control.kill_switch import Scope
     from proctor.supervisor.ports.store import Store
-    from proctor.supervisor.ports.stored_types import ApprovalRequest, RunFilter, RunInfo, StoredApproval
+    from proctor.supervisor.ports.stored_types import ApprovalRequest, Block, RunInfo
 
     from ..evaluate.fold import Explained, Recorded
-    from .identities import Identity
+
+TABLES_KEPT = 256
+MOST_SEARCHED = 5_000
+"""Runs that one search looks at."""
+MOST_COUNTED = 1_000
+"""Waiting calls that are counted."""
+BOARD_ROWS = 20
+"""The most runs, and the most approvals, that the board shows."""
+BOARD_SEARCHED = 1_000
+"""The most of each that are looked through for words."""
+_RUNS_COUNTED = 1_000
+"""The calls of so many runs of a session are counted, the newest."""
+_NAMED = 100
+"""Runs that one beginning of an id may stand for, before they are no longer counted."""
+
+
+class MissingError(UsageError):
+    """It is not in the store."""
+
+    code = "not_found"
+
+
+class ConflictError(UsageError):
+    """It is too late."""
+
+    code = "conflict"
+
+
+class OperatorService:
+    """A store as operators use it: by the commands, the HTTP API, the page and `watch`.
+
+    Every method raises StoreError where the store cannot be read or written.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.folds = Folds(store)
+        self.subscribe = Subscriptions(store).subscribe
+        self._switch = KillSwitch(store, remains=end_remains)
+        self._redactor = Redactor()
+        self._tools: OrderedDict[str, tuple[Tool, ...]] = OrderedDict()
+
+    async def run(self, name: str) -> RunView:
+        """One run, by its id, the beginning of one, or `last`. Raises MissingError, and UsageError for a beginning of
+        several.
+        """
+        run = await self.run_named(name)
+        waiting = await self._waiting()
+        last_seq = run.ended_seq or await self.store.last_seq(run.session_id)
+        return replace(_view(run, waiting), last_seq=last_seq)
+
+    async def runs(
+        self,
+        where: RunFilter = ANY_RUN,
+        *,
+        session_id: str | None = None,
+        words: str = "",
+        waiting: bool = False,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> RunList:
+        """A page of runs, newest first.
+
+        Args:
+            where: conditions that all of them meet.
+            session_id: only those of this session.
+            words: searched for in ids, prompt, agent and tenant, over a bounded number of runs: a page may hold few
+                or none although later ones match.
+            waiting: only those with a call that waits for a person.
+            before: only those older than this run, named as in `run`.
+            limit: at most so many.
+        """
+        try:
+            than = (await self.run_named(before)).run_id if before is not None else None
+        except MissingError as error:
+            raise UsageError(str(error)) from None
+        waits = await self._waiting()
+        searched = bool(words) or waiting
+        most = MOST_SEARCHED if searched else limit + 1
+        page = await self.store.runs(limit=most, session_id=session_id, before=than, where=where)
+        found: list[RunView] = []
+        for run in map(self._redacted, page):  # before it is searched: what is hidden cannot be guessed bit by bit
+            if len(found) == limit:
+                return RunList(runs=tuple(found), next=found[-1].run_id)
+            if (words.casefold() in _words_of(run)) and (not waiting or waits[run.run_id]):
+                found.append(_view(run, waits))
+        following = page[-1].run_id if searched and len(page) == MOST_SEARCHED else None
+        return RunList(runs=tuple(found), next=following)
+
+    async def run_named(self, name: str) -> RunInfo:
+        """The stored run of that name; see `run`."""
+        return self._redacted(await run_named(self.store, name))
+
+    async def events(self, session_id: str, *, run_id: str | None, after: int, limit: int) -> list[Event]:
+        """Events with seq > `after`, up to a limit. Raises MissingError for a session that does not exist."""
+        if not await self.store.runs(limit=1, session_id=session_id):
+            raise MissingError(f"there is no session `{session_id}`")
+        async with closing(self.store.read(session_id, after=after, run_id=run_id)) as events:
+            found: list[Event] = []
+            async for event in events:
+                found.append(event)
+                if len(found) == limit:
+                    break
+        return found
+
+    async def timeline(self, name: str, *, after: int = 0, limit: int = 500) -> Timeline:
+        """What happened in a run, from the event after the seq `after` on, up to a limit of events."""
+        run = await self.run_named(name)
+        events = await self.events(run.session_id, run_id=run.run_id, after=after, limit=limit)
+        items = TimelineItems(ran=await self.calls_in(run.session_id))
+        told = tuple(item for event in events if (item := items.of(event)) is not None)
+        return Timeline(items=told, next=events[-1].seq if len(events) == limit else None)
+
+    async def calls_in(self, session_id: str) -> int:
+        """How many calls of a session ran."""
+        return sum(run.calls for run in await self.store.runs(session_id=session_id, limit=_RUNS_COUNTED))
+
+    async def approvals(self, limit: int = MOST_COUNTED) -> ApprovalList:
+        """The calls that wait for a person, oldest first; how many wait is counted up to a bound."""
+        stored = await self.store.approvals(limit=max(limit, MOST_COUNTED))
+        views = [await self.view(approval) for approval in stored[:limit]]
+        return ApprovalList(approvals=tuple(views), total=len(stored))
+
+    async def approval(self, name: str) -> ApprovalView:
+        """One approval, by its id or the beginning of its run's id and its number. Raises MissingError."""
+        id = await approval_named(self.store, name)
+        found = await self.store.approval(id)
+        if found is None:
+            raise MissingError(f"there is no approval `{id}`")
+        return await self.view(found)
+
+    async def requested(self, event: ToolApprovalRequested) -> ApprovalView:
+        """The approval that an event has just requested."""
+        return await self.view(StoredApproval(request=shown(event)))
+
+    async def answer(self, name: str, given: ApprovalAnswer, *, wait_s: float = TAKEN_UP_S) -> Answered:
+        """Answer an approval, named as in `approval`, and wait up to `wait_s` seconds until the owner of its run has
+        acted on it. Raises ApprovalError where the answer does not count.
+        """
+        approval_id = await approval_named(self.store, name)
+        approval = await give_answer(self.store, approval_id, given, wait_s=wait_s)
+        return Answered(
+            approval_id=approval_id,
+            answer="approved" if given.granted else "denied",
+            by=given.by,
+            reason=given.reason,
+            taken_up=approval.recorded,
+        )
+
+    async def affected(self, scope: Scope) -> Affected:
+        """The runs that `stop` would end."""
+        found = list(await self._switch.going_on(scope))
+        return Affected(runs=len(found), run_ids=tuple(found[:_NAMED]))
+
+    async def stop(
+        self,
+        scope: Scope,
+        *,
+        by: str,
+        reason: str,
+        end_runs: bool = True,
+        block_starts: bool = False,
+        wait_s: float = 30.0,
+    ) -> Stopped:
+        """End the runs of a scope in every process, and wait up to `wait_s` seconds for them; `block_starts`: refuse
+        new ones until `lift`. Raises UsageError.
+        """
+        outcomes: list[Any] = []
+        if end_runs:
+            outcomes = await self._switch.stop(scope, by=by, reason=reason, block_starts=block_starts, wait_s=wait_s)
+        elif block_starts:
+            await self._switch.block(scope, by=by, reason=reason)
+        ended = msgspec.convert(outcomes, tuple[OutcomeView, ...], from_attributes=True)
+        return Stopped(outcomes=ended, blocks=await self.blocks())
+
+    async def lift(self, scope: Scope, *, by: str, reason: str = "") -> Lifted:
+        """Let runs of a scope start again; `AllRuns` lifts every block."""
+        lifted = await self._switch.unblock(scope, by=by, reason=reason)
+        return Lifted(lifted=_blocks(lifted), blocks=await self.blocks())
+
+    async def blocks(self) -> tuple[BlockView, ...]:
+        """The blocks that refuse starts now, oldest first."""
+        return _blocks(await self._switch.blocks())
+
+    async def cancel(self, name: str, *, by: str, reason: str) -> RunInfo:
+        """Have a run end, and return at once: its owner is told; where that is gone, the run is ended here. Raises
+        ConflictError for one that is over.
+        """
+        run = await self.run_named(name)
+        if run.status == "lost" and await reap_run(self.store, run, remains=end_remains):
+            return run
+        if run.status not in NOT_OVER:
+            raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
+        order = Cancel(scope="run", value=run.run_id, by=by, reason=reason, at=datetime.now(UTC))
+        await self.store.instruct(order)
+        return run
+
+    async def board(self, words: str = "") -> Board:
+        """What goes on now; with `words`, only what has that text in it."""
+        limit = BOARD_SEARCHED if words else BOARD_ROWS
+        page = await self.store.runs(limit=limit + 1, where=RunFilter(status=frozenset(NOT_OVER)))
+        waits, stored = await self._waiting(), await self.store.approvals(limit=limit)
+        going = [run for run in map(self._redacted, page) if _has(words, _shown_words(run))]
+        waiting = [one for one in stored if _has(words, _asked_words(one.request))]
+        runs = [BoardRun(**asdict(_view(run, waits)), limits=await self._limits(run)) for run in going[:BOARD_ROWS]]
+        approvals = [await self.view(one) for one in waiting[:BOARD_ROWS]]
+        more = len(going) > BOARD_ROWS
+        return Board(runs=tuple(runs), more=more, approvals=tuple(approvals), blocks=await self.blocks())
+
+    async def _limits(self, run: RunInfo) -> tuple[LimitUse, ...]:
+        try:
+            return (await self.folds.of(run)).limits()
+        except ProctorError:  # it has not started, or another version wrote its policies
+            return ()
+
+    async def budgets(self) -> BudgetList:
+        """The budgets that runs share, by name and key."""
+        found = await self.store.budgets()
+        return BudgetList(budgets=tuple(BudgetView(**asdict(each), left=each.left) for each in found))
+
+    async def tools_of(self, run_id: str) -> tuple[Tool, ...]:
+        """The tools of a run's client, if they are known."""
+        if run_id not in self._tools:
+            run = await self.store.run(run_id)
+            start = await self.folds.start_of(run) if run is not None else None
+            self._tools[run_id] = recorded([start] if start is not None else []).tools
+            while len(self._tools) > TABLES_KEPT:
+                self._tools.popitem(last=False)
+        return self._tools[run_id]
+
+    async def view(self, approval: StoredApproval) -> ApprovalView:
+        """An approval, with the call made readable and what is known of its run."""
+        request, given = approval.request, approval.answer
+        run = await self.store.run(request.run_id)
+        about: dict[str, Any] = {}
+        if run is not None:
+            run = self._redacted(run)
+            about = {"prompt": _prompt(run), "provider": run.provider, "tenant": run.tenant}
+        return ApprovalView(
+            **asdict(request),
+            **about,
+            state=approval.state,
+            shown=call_shown(request.call, await self.tools_of(request.run_id)),
+            scopes=SCOPES[: SCOPES.index(request.scope) + 1],
+            answered_by=given.by if given else None,
+            answered_at=approval.answered_at,
+            answer_reason=given.reason if given else None,
+        )
+
+    async def _waiting(self) -> Counter[str]:
+        """By run, how many calls wait for a person."""
+        return Counter(approval.request.run_id for approval in await self.store.approvals(limit=MOST_COUNTED))
+
+    def _redacted(self, run: RunInfo) -> RunInfo:
+        """A run without secrets: the store keeps the exact prompt of one that was created to be run later."""
+        return self._redactor.redact(run, run.session_id)
+
+
+def _view(run: RunInfo, waiting: Counter[str]) -> RunView:
+    return RunView(**asdict(run), prompt=_prompt(run), duration_ms=run.duration_ms, waiting=waiting[run.run_id])
+
+
+def _prompt(run: RunInfo) -> str:
+    return str(run.spec.get("prompt", ""))
+
+
+def _words_of(run: RunInfo) -> str:
+    words = (run.run_id, run.session_id, run.provider, _prompt(run), run.tenant or "")
+    return "\n".join(words).casefold()
+
+
+def _has(wanted: str, words: Iterable[object]) -> bool:
+    return not wanted or any(wanted.casefold() in str(word).casefold() for word in words if word)
+
+
+def _shown_words(run: RunInfo) -> Iterator[object]:
+    yield from (run.run_id, run.session_id, run.status, run.provider, run.tenant, _prompt(run))
+    yield from (f"{name}={value}" for name, value in run.labels.items())
+
+
+def _asked_words(request: ApprovalRequest) -> Iterator[object]:
+    yield from (request.approval_id, request.call.name, request.policy_name)
+    yield msgspec.json.encode(request.call.input, enc_hook=str).decode()
+
+
+def _blocks(found: list[Block]) -> tuple[BlockView, ...]:
+    return msgspec.convert(found, tuple[BlockView, ...], from_attributes=True)
+
+
+async def run_named(store: Store, name: str) -> RunInfo:
+    """The run of that id, or the one whose id begins so; `last` is the newest. Raises MissingError, UsageError."""
+    exact = await store.run(name)
+    if exact is not None:
+        return exact
+    if name == "last":
+        newest = await store.runs(limit=1)
+        if not newest:
+            raise MissingError("the store holds no runs")
+        return newest[0]
+    wanted = name.removeprefix("run_")
+    near = [
+        run
+        for begins in (f"run_{wanted}", wanted)
+        if wanted
+        for run in await store.runs(limit=_NAMED, where=RunFilter(begins=begins))
+    ]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        count = len(near) if len(near) < _NAMED else f"{_NAMED} or more"
+        raise UsageError(f"{count} runs begin with `{name}`; type more of the id")
+    raise MissingError(f"there is no run `{name}`; `proctor runs` lists them")
+
+
+async def approval_named(store: Store, name: str) -> str:
+    """The approval's id from what people type: the beginning of the run's id and the number. Raises MissingError,
+    UsageError.
+    """
+    run, dot, number = name.rpartition(".")
+    if not dot:
+        raise MissingError(f"there is no approval `{name}`; `proctor approvals` lists those that wait")
+    if await store.approval(name) is not None or await store.run(run) is not None:
+        return name
+    return f"{(await run_named(store, run)).run_id}.{number}"
 
 
 REMEMBERED = 24
 """Runs whose folds are kept."""
-
-
 MOST_DECISIONS = 2_000
 """Of one run, the latest."""
-
-
 _CHUNK = 500
 
 
@@ -126,164 +480,3 @@ class Folds:
             async for event in events:
                 return event if isinstance(event, RunStarted) else None
         return None
-
-
-TABLES_KEPT = 256
-
-
-MOST_SEARCHED = 5_000
-"""Runs that one search looks at."""
-
-
-MOST_COUNTED = 1_000
-"""Waiting calls that are counted."""
-
-
-class MissingError(UsageError):
-    """It is not in the store."""
-
-    code = "not_found"
-
-
-class ConflictError(UsageError):
-    """It is too late."""
-
-    code = "conflict"
-
-
-def _words_of(run: RunInfo) -> str:
-    words = (run.run_id, run.session_id, run.provider, run.spec.get("prompt", ""), run.tenant or "")
-    return "\n".join(map(str, words)).casefold()
-
-
-class WebRecords:
-    """A store, as the page and the API query it."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.folds = Folds(store)
-        self.subscribe = Subscriptions(store).subscribe
-        self.switch = KillSwitch(store, remains=end_remains)
-        self._redactor = Redactor()
-        self._tools: OrderedDict[str, tuple[Tool, ...]] = OrderedDict()
-
-    async def run(self, run_id: str) -> RunInfo:
-        """A run. Raises MissingError."""
-        found = await self.store.run(run_id)
-        if found is None:
-            raise MissingError(f"there is no run `{run_id}`")
-        return self._shown(found)
-
-    async def runs(
-        self, where: RunFilter, *, session_id: str | None, words: str, before: str | None, limit: int
-    ) -> tuple[list[RunInfo], str | None]:
-        """A page of runs, newest first, and the `before` of the next page.
-
-        `words` are searched for in ids, prompt, agent and tenant, over a bounded number of runs: a page may hold
-        few or none although later ones match.
-        """
-        if before is not None and await self.store.run(before) is None:
-            raise UsageError(f"`before` is not a run: `{before}`")
-        if not words:
-            found = await self.store.runs(limit=limit + 1, session_id=session_id, before=before, where=where)
-            return [*map(self._shown, found[:limit])], found[limit - 1].run_id if len(found) > limit else None
-        wanted, found = words.casefold(), []
-        page = await self.store.runs(limit=MOST_SEARCHED, session_id=session_id, before=before, where=where)
-        for run in map(self._shown, page):  # before it is searched: what is hidden cannot be guessed bit by bit
-            if wanted in _words_of(run):
-                found.append(run)
-                if len(found) == limit:
-                    return found, run.run_id
-        return found, page[-1].run_id if len(page) == MOST_SEARCHED else None
-
-    def _shown(self, run: RunInfo) -> RunInfo:
-        """A run without secrets: the store keeps the exact prompt of one that was created to be run later."""
-        return self._redactor.redact(run, run.session_id)
-
-    async def events(self, session_id: str, *, run_id: str | None, after: int, limit: int) -> list[Event]:
-        """Events with seq > `after`, up to a limit. Raises MissingError for a session that does not exist."""
-        if not await self.store.runs(limit=1, session_id=session_id):
-            raise MissingError(f"there is no session `{session_id}`")
-        found: list[Event] = []
-        async with closing(self.store.read(session_id, after=after, run_id=run_id)) as events:
-            async for event in events:
-                found.append(event)
-                if len(found) == limit:
-                    break
-        return found
-
-    async def waiting(self) -> list[ApprovalRequest]:
-        """The calls that wait for a person, oldest first, up to a bound."""
-        return [approval.request for approval in await self.store.approvals(limit=MOST_COUNTED)]
-
-    async def approval(self, approval_id: str) -> StoredApproval:
-        """An approval with its current state. Raises MissingError."""
-        found = await self.store.approval(approval_id)
-        if found is None:
-            raise MissingError(f"there is no approval `{approval_id}`")
-        return found
-
-    async def tools_of(self, run_id: str) -> tuple[Tool, ...]:
-        """The tools of a run's client, if they are known."""
-        if run_id not in self._tools:
-            run = await self.run(run_id)
-            start = await self.folds.start_of(run)
-            events = [start] if start is not None else []
-            self._tools[run_id] = recorded(events).tools
-            while len(self._tools) > TABLES_KEPT:
-                self._tools.popitem(last=False)
-        return self._tools[run_id]
-
-    async def cancel(self, run: RunInfo, *, reason: str, who: Identity) -> None:
-        """End a run: its owner is told to end it; if the owner is gone, it is ended here. Raises ConflictError if
-        it is over.
-        """
-        if run.status == "lost" and await reap_run(self.store, run, remains=end_remains):
-            return
-        if run.status not in NOT_OVER:
-            raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
-        order = Cancel(scope="run", value=run.run_id, by=who.name, reason=reason, at=datetime.now(UTC))
-        await self.store.instruct(order)
-
-
-_MANY = 100
-
-
-async def run_named(store: Store, name: str) -> RunInfo:
-    """The run of that id, or the one run whose id begins so; `last` is the newest. Raises UsageError."""
-    from proctor.supervisor.errors import UsageError
-
-    exact = await store.run(name)
-    if exact is not None:
-        return exact
-    if name == "last":
-        newest = await store.runs(limit=1)
-        if not newest:
-            raise UsageError("the store holds no runs")
-        return newest[0]
-    wanted = name.removeprefix("run_")
-    near = [run for begins in (f"run_{wanted}", wanted) if wanted for run in await _beginning(store, begins)]
-    if len(near) == 1:
-        return near[0]
-    if near:
-        count = len(near) if len(near) < _MANY else f"{_MANY} or more"
-        raise UsageError(f"{count} runs begin with `{name}`; type more of the id")
-    raise UsageError(f"there is no run `{name}`; `proctor runs` lists them")
-
-
-async def _beginning(store: Store, begins: str) -> list[RunInfo]:
-    from proctor.supervisor.ports.stored_types import RunFilter
-
-    return await store.runs(limit=_MANY, where=RunFilter(begins=begins))
-
-
-async def approval_named(store: Store, name: str) -> str:
-    """The approval's id from what people type: the beginning of the run's id and the number. Raises UsageError."""
-    from proctor.supervisor.errors import UsageError
-
-    run, dot, number = name.rpartition(".")
-    if not dot:
-        raise UsageError(f"there is no approval `{name}`; `proctor approvals` lists those that wait")
-    if await store.run(run) is not None:
-        return name
-    return f"{(await run_named(store, run)).run_id}.{number}"

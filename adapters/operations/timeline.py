@@ -1,4 +1,4 @@
-"""One event as a line: when, what in a word, and the rest."""
+"""Events as people read them: the items of a timeline, on a terminal and on the page."""
 
 from __future__ import annotations
 
@@ -7,64 +7,66 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
-from rich.text import Text
+from msgspec.structs import replace
 
 from proctor.policies import events as ev
 from proctor.policies.events.calls import rule_name
 from proctor.policies.stack.merge import figure
 
 from ..evaluate.judge import CallLine
-from ..kit.printable import dollars, printable
+from ..kit.printable import dollars
+from .views import TimelineItem
 
-EventLine: TypeAlias = tuple[str, str, str]
 _LONGEST = 300
 _CALLS_KNOWN = 4096
 """Of so many of the latest calls it is remembered what they asked for."""
 
 
-def names_its_run(event: ev.Event) -> bool:
-    """Whether the line of an event says which run it is of."""
-    return isinstance(event, ev.RunStarted)
+class TimelineItems:
+    """Turns events into items, one after another; an event that says nothing to people gives none.
 
-
-class EventLines:
-    """Turns events into lines; an event that says nothing to people gives none.
-
-    A line begins with the seconds since the first event; `numbered`: with the event's number; `clock`: with
-    the time of day. `ran`: how many calls of the session ran in all, where that is known; the place of a call in an
-    order is then told as `call 3 of 7`.
+    `ran`: how many calls of the session ran in all, where that is known; the place of a call in an order is then told
+    as `call 3 of 7`.
     """
 
-    def __init__(self, *, numbered: bool = False, clock: bool = False, ran: int | None = None) -> None:
-        self._numbered = numbered
-        self._clock = clock
+    def __init__(self, *, ran: int | None = None) -> None:
         self._ran = ran
-        self._calls: dict[str, str] = {}
-        self._began: datetime | None = None
+        self._calls: dict[str, dict[str, Any]] = {}
 
-    def tells(self, event: ev.Event) -> bool:
-        """Whether an event gives a line."""
-        return type(event) in _TELLERS
-
-    def of(self, event: ev.Event) -> Text | None:
-        """The line of one event, without its end."""
-        if isinstance(event, ev.ToolEvent):
-            self._calls[event.tool_call_id] = _call(event.tool_name, event.tool_input)
-            if len(self._calls) > _CALLS_KNOWN:
-                del self._calls[next(iter(self._calls))]
-        teller = _TELLERS.get(type(event))
-        if teller is None:
+    def of(self, event: ev.Event) -> TimelineItem | None:
+        """The item of one event."""
+        described = _DESCRIBED.get(type(event))
+        if described is None:
             return None
-        label, style, words = teller(self, event)
-        text = Text()
-        text.append(f"{self._head(event):>8}  ", style="dim")
-        text.append(f"{label:<9} ", style=style)
-        text.append(printable(words))
-        return text
+        kind, describe = described
+        input = self._new_input(event) if isinstance(event, ev.ToolEvent) else None
+        tone, label, text = describe(self, event)
+        item = TimelineItem(
+            seq=event.seq,
+            at=event.at,
+            run_id=event.run_id,
+            event=event.type,
+            kind=kind,
+            tone=tone,
+            label=label,
+            text=_cut(text) if kind in _WHOLE else text,
+            whole=text if kind in _WHOLE and len(text.strip()) > _LONGEST else None,
+            tool_call_id=getattr(event, "tool_call_id", None) or None,
+            tool_name=getattr(event, "tool_name", None) or None,
+            tool_input=input,
+        )
+        if isinstance(event, ev.ApprovalEvent):
+            item = replace(item, approval_id=event.approval_id)
+        if isinstance(event, ev.ToolApprovalRequested):
+            answerable = not event.ran and bool(event.held or event.input_digest)
+            why = tuple(_asked_by(event)) if event.held and not event.ran else ()
+            item = replace(item, approval_id=event.approval_id if answerable else None, why=why)
+        return item
 
     def call(self, event: ev.ToolEvent | ev.ToolOutcome) -> str:
         """The call that an event is of, as far as it is known."""
-        return self._calls.get(event.tool_call_id, event.tool_name)
+        input = self._calls.get(event.tool_call_id)
+        return event.tool_name if input is None else _call(event.tool_name, input)
 
     def placed(self, event: ev.PolicyViolated) -> str:
         """The message of a violation; the call's place in an order with the number of calls: those that ran, and
@@ -76,104 +78,116 @@ class EventLines:
         of = self._ran + (event.enforcement == "prevented")
         return f"{place} of {of}{event.message[len(place) :]}"
 
-    def _head(self, event: ev.Event) -> str:
-        if self._numbered:
-            return str(event.seq)
-        at = event.at
-        if at is None:
-            return ""
-        if self._clock:
-            return f"{at.astimezone():%H:%M:%S}"
-        self._began = self._began or at
-        return f"{(at - self._began).total_seconds():.1f}s"
+    def _new_input(self, event: ev.ToolEvent) -> dict[str, Any] | None:
+        """The input of a call, where it was not known so."""
+        before = self._calls.get(event.tool_call_id)
+        if before == event.tool_input:
+            return None
+        self._calls[event.tool_call_id] = event.tool_input
+        if len(self._calls) > _CALLS_KNOWN:
+            del self._calls[next(iter(self._calls))]
+        return event.tool_input
 
 
-def _violated(lines: EventLines, event: ev.PolicyViolated) -> EventLine:
-    style = "yellow" if event.enforcement == "observed" else "bold red"
+def is_told(event: ev.Event) -> bool:
+    """Whether an event gives an item."""
+    return type(event) in _DESCRIBED
+
+
+Told: TypeAlias = tuple[Any, str, str]
+"""The tone, the label and the text of an item."""
+
+
+def _violated(items: TimelineItems, event: ev.PolicyViolated) -> Told:
     expected = event.details.get("expected")
-    message = lines.placed(event)
+    message = items.placed(event)
     why = f"{message}; expected {expected}" if expected else message
-    return "violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})"
+    tone = "care" if event.enforcement == "observed" else "bad"
+    return tone, "violation", f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})"
 
 
-def _used(_: EventLines, event: ev.TokenUsageUpdated) -> EventLine:
+def _used(_: TimelineItems, event: ev.TokenUsageUpdated) -> Told:
     cost = f", {dollars(event.cost_usd)}" if event.cost_usd else ""
     used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
-    return "tokens", "dim", f"{used} so far" if event.scope == "cumulative" else f"+ {used}"
+    return "soft", "tokens", f"{used} so far" if event.scope == "cumulative" else f"+ {used}"
 
 
-def _reserved(_: EventLines, event: ev.BudgetReserved) -> EventLine:
+def _reserved(_: TimelineItems, event: ev.BudgetReserved) -> Told:
     left = f"{figure(event.used)} of {figure(event.max)} used"
     if event.granted:
-        return "budget", "dim", f"{event.budget}: {left}, {figure(event.reserved)} reserved"
-    return "budget", "yellow", f"{event.budget}: {left}, nothing can be reserved"
+        return "soft", "budget", f"{event.budget}: {left}, {figure(event.reserved)} reserved"
+    return "care", "budget", f"{event.budget}: {left}, nothing can be reserved"
 
 
-def _approval_requested(_: EventLines, event: ev.ToolApprovalRequested) -> EventLine:
-    call, how = _call(event.tool_name, event.tool_input), f"proctor approve {short(event.approval_id)}"
+def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Told:
+    call = _call(event.tool_name, event.tool_input)
     if event.ran:
-        return "approval", "yellow", f"{call} ran without the one it needed: it could not be held"
+        return "care", "approval", f"{call} ran without the one it needed: it could not be held"
     if event.held:
-        left = _seconds(event.at, event.expires_at)
-        return "waits", "bold yellow", f"{call} waits {left} for a person: {how}{_asked_by(event)}"
+        return "care", "waits", f"{call} waits {_seconds(event.at, event.expires_at)} for a person"
     if event.input_digest:
-        return "approval", "yellow", f"{call} needs one before a later run: {how}"
-    return "approval", "yellow", f"{event.violation_kind or 'what happened'} would have needed one"
+        return "care", "approval", f"{call} needs one before a later run"
+    return "care", "approval", f"{event.violation_kind or 'what happened'} would have needed one"
 
 
-def _asked_by(event: ev.ToolApprovalRequested) -> str:
+def _asked_by(event: ev.ToolApprovalRequested) -> Iterator[str]:
     """The rules that ask, and what for."""
-    asking = (f"{rule_name(v['policy'], v['rule'])}: {v['message']}" for v in event.violations)
-    return "".join(f"; {words}" for words in asking)
+    yield from (f"{rule_name(v['policy'], v['rule'])}: {v['message']}" for v in event.violations)
 
 
 def _answered(event: ev.ApprovalEvent) -> str:
     return f"{event.tool_name} by {event.by or 'unknown'}{f': {event.reason}' if event.reason else ''}"
 
 
-def _failed(_: EventLines, event: ev.RunFailed) -> EventLine:
+def _failed(_: TimelineItems, event: ev.RunFailed) -> Told:
     error = event.error
-    return "failed", "bold red", str(error.get("message", error) if isinstance(error, dict) else error)
+    return "bad", "failed", str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-_TELLERS: dict[type[ev.Event], Callable[[EventLines, Any], EventLine]] = {
-    ev.RunStarted: lambda _, e: ("run", "bold", f"{e.run_id} under {e.metadata.get('policy') or 'no policy'}"),
-    ev.MessageSent: lambda _, e: (e.role, "bold", _content(e.content)),
-    ev.MessageReceived: lambda _, e: ("agent" if e.role == "assistant" else e.role, "bold", _content(e.content)),
-    ev.ToolCallStarted: lambda lines, e: ("allowed", "green", lines.call(e)),
-    ev.ToolCallCompleted: lambda _, e: ("  result", "dim", _output(e.tool_output)),
-    ev.ToolCallFailed: lambda _, e: ("  failed", "yellow", _output(e.error)),
-    ev.ToolCallDenied: lambda lines, e: (
-        "refused",
-        "bold red",
-        f"{lines.call(e)}; the model is told: {e.tell_model or 'nothing'}",
+def _said(_: TimelineItems, event: ev.MessageSent | ev.MessageReceived) -> Told:
+    own = isinstance(event, ev.MessageReceived) and event.role == "assistant"
+    return "plain", "agent" if own else event.role, _content(event.content)
+
+
+_DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Told]]] = {
+    ev.RunStarted: (
+        "run",
+        lambda _, e: ("plain", "run", f"{e.run_id} under {e.metadata.get('policy') or 'no policy'}"),
     ),
-    ev.TokenUsageUpdated: _used,
-    ev.PolicyViolated: _violated,
-    ev.BudgetWarned: lambda _, e: ("warning", "yellow", f"{e.limit}: {figure(e.used)} of {figure(e.max)} used"),
-    ev.BudgetReserved: _reserved,
-    ev.ToolApprovalRequested: _approval_requested,
-    ev.ToolApprovalGranted: lambda _, e: ("approved", "bold green", _answered(e)),
-    ev.ToolApprovalDenied: lambda _, e: ("denied", "bold red", _answered(e)),
-    ev.ToolApprovalExpired: lambda _, e: (
-        "expired",
-        "bold yellow",
-        f"{e.tool_name}: {e.reason or 'nobody answered in time'}",
+    ev.MessageSent: ("message", _said),
+    ev.MessageReceived: ("message", _said),
+    ev.ToolCallRequested: ("request", lambda items, e: ("soft", "asked", items.call(e))),
+    ev.ToolCallStarted: ("call", lambda items, e: ("good", "allowed", items.call(e))),
+    ev.ToolCallCompleted: ("result", lambda _, e: ("soft", "result", _output(e.tool_output))),
+    ev.ToolCallFailed: ("result", lambda _, e: ("care", "failed", _output(e.error))),
+    ev.ToolCallDenied: (
+        "call",
+        lambda items, e: ("bad", "refused", f"{items.call(e)}; the model is told: {e.tell_model or 'nothing'}"),
     ),
-    ev.ErrorOccurred: lambda _, e: ("error", "red", f"{e.code}: {e.message}"),
-    ev.ErrorRecovered: lambda _, e: ("recovered", "green", f"{e.code}: {e.message}"),
-    ev.RunCompleted: lambda _, e: ("completed", "bold green", _output(e.output)),
-    ev.RunFailed: _failed,
-    ev.RunCancelled: lambda _, e: ("cancelled", "bold red", e.reason + (f" (by {e.by})" if e.by else "")),
-    ev.Unrecognized: lambda _, e: ("other", "dim", e.type),
+    ev.TokenUsageUpdated: ("usage", _used),
+    ev.PolicyViolated: ("violation", _violated),
+    ev.BudgetWarned: (
+        "limit",
+        lambda _, e: ("care", "warning", f"{e.limit}: {figure(e.used)} of {figure(e.max)} used"),
+    ),
+    ev.BudgetReserved: ("limit", _reserved),
+    ev.ToolApprovalRequested: ("approval", _approval_requested),
+    ev.ToolApprovalGranted: ("approval", lambda _, e: ("good", "approved", _answered(e))),
+    ev.ToolApprovalDenied: ("approval", lambda _, e: ("bad", "denied", _answered(e))),
+    ev.ToolApprovalExpired: (
+        "approval",
+        lambda _, e: ("care", "expired", f"{e.tool_name}: {e.reason or 'nobody answered in time'}"),
+    ),
+    ev.ErrorOccurred: ("error", lambda _, e: ("bad", "error", f"{e.code}: {e.message}")),
+    ev.ErrorRecovered: ("error", lambda _, e: ("good", "recovered", f"{e.code}: {e.message}")),
+    ev.RunCompleted: ("end", lambda _, e: ("good", "completed", _output(e.output))),
+    ev.RunFailed: ("end", _failed),
+    ev.RunCancelled: ("end", lambda _, e: ("bad", "cancelled", e.reason + (f" (by {e.by})" if e.by else ""))),
+    ev.Unrecognized: ("other", lambda _, e: ("soft", "other", e.type)),
 }
-"""What each event says: in one word what happened, the colour that repeats it, and the rest."""
-
-
-def short(run_or_approval: str) -> str:
-    """An id as it is typed: the beginning of the run's, with the approval's number if it is one."""
-    run, dot, number = run_or_approval.rpartition(".")
-    return f"{run[:12]}.{number}" if dot else run_or_approval[:12]
+"""What each event is about, and what it says."""
+_WHOLE = ("message", "result", "end")
+"""The kinds whose texts may be long."""
 
 
 def _call(name: str, input: dict[str, Any]) -> str:
@@ -183,8 +197,8 @@ def _call(name: str, input: dict[str, Any]) -> str:
 def _content(content: Any) -> str:
     """The text of a message; of a list of blocks, that of its blocks."""
     if isinstance(content, list):
-        return _cut(" ".join(_block_texts(content)))
-    return _cut(content if isinstance(content, str) else _output(content))
+        return " ".join(_block_texts(content))
+    return content if isinstance(content, str) else _output(content)
 
 
 def _block_texts(blocks: list[Any]) -> Iterator[str]:
@@ -198,10 +212,10 @@ def _output(value: Any) -> str:
     if isinstance(value, dict) and "exit_code" in value:
         printed = f"{value.get('stdout') or ''}{value.get('stderr') or ''}".strip()
         code = value.get("exit_code")
-        return _cut(f"exit {code}: {printed}" if code else printed or "(nothing printed)")
+        return f"exit {code}: {printed}" if code else printed or "(nothing printed)"
     if value is None:
         return "(nothing)"
-    return _cut(value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode())
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _cut(text: str) -> str:

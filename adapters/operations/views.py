@@ -1,4 +1,4 @@
-"""The answers: JSON records, each described at /openapi.json.
+"""What every surface shows: the `--json` of the commands, the answers of the HTTP API, the data of the page, `watch`.
 
 Texts of agents are passed on exactly; whoever displays them must make them safe to display.
 """
@@ -6,14 +6,15 @@ Texts of agents are passed on exactly; whoever displays them must make them safe
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies.errors import Violation
-from proctor.policies.events.run_context import Usage
 from proctor.policies.monitor.limit_checker import LimitUse
+from proctor.supervisor.ports.budget_ledger import BudgetInfo
+from proctor.supervisor.ports.stored_types import ApprovalRequest, ApprovalState, Owner, RunInfo
 
+from ..evaluate.fold import Explained
 from .identities import Role
 
 
@@ -36,26 +37,18 @@ class Healthy(View, frozen=True, kw_only=True):
     status: Literal["ok"] = "ok"
 
 
-class RunLine(View, frozen=True, kw_only=True):
-    """A run as a list shows it. Times are UTC, `usage` is what was reported so far, `waiting` counts the
-    calls that wait for a person; `last_seq`, where only one
-    run is asked for, is the place of its latest event.
+class RunView(RunInfo, frozen=True, kw_only=True):
+    """A run, with what a list shows beside it.
+
+    Attributes:
+        prompt: What the agent was asked.
+        duration_ms: How long it took, in milliseconds; null before its end.
+        waiting: How many of its calls wait for a person.
+        last_seq: The seq of its latest event; null in a list.
     """
 
-    run_id: str
-    session_id: str
-    provider: str
-    status: str
     prompt: str = ""
-    created_at: datetime | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    duration_ms: int | None = None
-    tenant: str | None = None
-    labels: dict[str, Any] = {}
-    usage: Usage = msgspec.field(default_factory=Usage)
-    calls: int = 0
-    violations: int = 0
+    duration_ms: int | None = None  # a property there, and so no field
     waiting: int = 0
     last_seq: int | None = None
 
@@ -63,7 +56,7 @@ class RunLine(View, frozen=True, kw_only=True):
 class RunList(View, frozen=True, kw_only=True):
     """Runs, newest first; `next` is the `before` of the page after this one, None at the end."""
 
-    runs: tuple[RunLine, ...]
+    runs: tuple[RunView, ...]
     next: str | None = None
 
 
@@ -71,6 +64,66 @@ class EventList(View, frozen=True, kw_only=True):
     """Events in order, as they are stored; `next` is the `after` of the page after this one, None at the end."""
 
     events: tuple[dict[str, Any], ...]
+    next: int | None = None
+
+
+ItemKind: TypeAlias = Literal[
+    "run",
+    "message",
+    "request",
+    "call",
+    "result",
+    "violation",
+    "approval",
+    "usage",
+    "limit",
+    "error",
+    "end",
+    "other",
+]
+Tone: TypeAlias = Literal["plain", "soft", "good", "care", "bad"]
+
+
+class TimelineItem(View, frozen=True, kw_only=True):
+    """One event as people read it.
+
+    Attributes:
+        seq: The event's place in its session.
+        at: When it happened, UTC.
+        run_id: Its run.
+        event: Its type.
+        kind: What it is about. A `request` opens a call; what follows of the call has its `tool_call_id`.
+        tone: How it is coloured.
+        label: In a word what happened.
+        text: The rest, on one line.
+        why: The reasons of whoever asks or objects.
+        whole: The whole text, where `text` is the beginning of it.
+        tool_call_id: The call, if it is about one.
+        tool_name: The call's tool.
+        tool_input: The call's input, where this event shows it first or changed.
+        approval_id: The approval, if it is about one that can be answered, or about its answer.
+    """
+
+    seq: int
+    run_id: str
+    event: str
+    kind: ItemKind
+    tone: Tone
+    label: str
+    text: str = ""
+    at: datetime | None = None
+    why: tuple[str, ...] = ()
+    whole: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    tool_input: dict[str, Any] | None = None
+    approval_id: str | None = None
+
+
+class Timeline(View, frozen=True, kw_only=True):
+    """Events as people read them, in order; `next` is the `after` of the page after this one, None at the end."""
+
+    items: tuple[TimelineItem, ...]
     next: int | None = None
 
 
@@ -121,39 +174,32 @@ class CallShown(View, frozen=True, kw_only=True):
     rest: dict[str, Any] = {}
 
 
-class ApprovalView(View, frozen=True, kw_only=True):
-    """A call that waits for a person, with its whole input. `held`: the call waits now; if false, a grant is for a
-    later run.
-    `state` is requested, granted, denied, expired or withdrawn.
+class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
+    """A call that waits for a person: the request with its whole input, and what a person needs beside it.
 
-    Send `input_digest` with the answer, so that what runs is what was shown. `scopes` are those that a grant may
-    have. `approvers` lists who may answer, groups as `@name`; null means anybody. `started_by` may not answer.
+    Send `input_digest` with the answer, so that what runs is what was shown.
+
+    Attributes:
+        state: `requested`, `granted`, `denied`, `expired` or `withdrawn`.
+        shown: The call made readable.
+        scopes: The scopes that a grant may have.
+        prompt: What the agent was asked.
+        provider: The agent.
+        tenant: The tenant of the run.
+        answered_by: Who answered.
+        answered_at: When, UTC.
+        answer_reason: Why.
     """
 
-    approval_id: str
-    run_id: str
-    session_id: str
-    tool_name: str
-    tool_call_id: str
-    tool_input: dict[str, Any]
-    input_digest: str
+    state: ApprovalState
     shown: CallShown
-    policy: str
-    kind: str
-    reason: str | None = None
-    violations: tuple[Violation, ...] = ()
-    requested_at: datetime | None = None
-    expires_at: datetime | None = None
-    held: bool = True
-    state: str = "requested"
+    scopes: tuple[str, ...] = ("once",)
+    prompt: str = ""
+    provider: str = ""
+    tenant: str | None = None
     answered_by: str | None = None
     answered_at: datetime | None = None
     answer_reason: str | None = None
-    prompt: str = ""
-    provider: str = ""
-    approvers: tuple[str, ...] | None = None
-    started_by: str | None = None
-    scopes: tuple[str, ...] = ("once",)
 
 
 class ApprovalList(View, frozen=True, kw_only=True):
@@ -164,11 +210,13 @@ class ApprovalList(View, frozen=True, kw_only=True):
 
 
 class Answered(View, frozen=True, kw_only=True):
-    """An answer that was taken."""
+    """An answer that was taken: `approved` or `denied`; `taken_up`: the owner of the run has acted on it."""
 
     approval_id: str
-    answer: str
+    answer: Literal["approved", "denied"]
     by: str
+    reason: str | None = None
+    taken_up: bool = False
 
 
 class LimitList(View, frozen=True, kw_only=True):
@@ -178,22 +226,10 @@ class LimitList(View, frozen=True, kw_only=True):
     unpriced: tuple[str, ...] = ()
 
 
-class BudgetView(View, frozen=True, kw_only=True):
-    """A budget that runs share, for one `key`: what is used of `max` in its window, what is reserved for current
-    `runs`, and what is left. `counts` says what: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or
-    `running`.
-    """
+class BudgetView(BudgetInfo, frozen=True, kw_only=True):
+    """A budget that runs share, for one `key`, with what is left of it."""
 
-    budget: str
-    key: str
-    counts: str
-    window: str
-    max: float
-    used: float
-    reserved: float
-    left: float
-    runs: int
-    resets_at: datetime | None = None
+    left: float = 0  # a property there, and so no field
 
 
 class BudgetList(View, frozen=True, kw_only=True):
@@ -202,28 +238,12 @@ class BudgetList(View, frozen=True, kw_only=True):
     budgets: tuple[BudgetView, ...]
 
 
-class DecisionView(View, frozen=True, kw_only=True):
-    """What was judged at one event: a call with its `action`, or something that happened, and why.
-
-    `steps` name each rule that judged it, its answer, and its state before and after.
-    """
-
-    seq: int
-    event: str
-    action: str | None = None
-    tool_call_id: str | None = None
-    tool_name: str | None = None
-    tell_model: str | None = None
-    steps: tuple[str, ...] = ()
-    violations: tuple[Violation, ...] = ()
-
-
 class DecisionList(View, frozen=True, kw_only=True):
     """Decisions in order; `left_out` counts earlier ones, which only `proctor explain` shows. `untold` names
     policies with checks in Python, whose answers cannot be reproduced.
     """
 
-    decisions: tuple[DecisionView, ...]
+    decisions: tuple[Explained, ...]
     left_out: int = 0
     untold: tuple[str, ...] = ()
 
@@ -261,19 +281,36 @@ class SwitchView(View, frozen=True, kw_only=True):
     blocks: tuple[BlockView, ...]
 
 
-class Ended(View, frozen=True, kw_only=True):
-    """How a run that was told to end did end; `ended` is false if it did not end in time."""
+class OutcomeView(View, frozen=True, kw_only=True):
+    """How a run that was told to end did end; `ended` is false if it did not end in time, and `owner` is then who has
+    it.
+    """
 
     run_id: str
     session_id: str
     status: str
     ended: bool
+    owner: Owner | None = None
+
+
+class Affected(View, frozen=True, kw_only=True):
+    """The runs of a scope that are not over, so many, and the ids of the first."""
+
+    runs: int
+    run_ids: tuple[str, ...] = ()
 
 
 class Stopped(View, frozen=True, kw_only=True):
     """How each run that was told to end did end, and the blocks that refuse starts now."""
 
-    outcomes: tuple[Ended, ...]
+    outcomes: tuple[OutcomeView, ...]
+    blocks: tuple[BlockView, ...]
+
+
+class Lifted(View, frozen=True, kw_only=True):
+    """The blocks that were lifted, and those that refuse starts now."""
+
+    lifted: tuple[BlockView, ...]
     blocks: tuple[BlockView, ...]
 
 
@@ -281,3 +318,20 @@ class Cancelled(View, frozen=True, kw_only=True):
     """The run that was told to end; its events show the end."""
 
     run_id: str
+
+
+class BoardRun(RunView, frozen=True, kw_only=True):
+    """A run that goes on, with the use of each of its limits."""
+
+    limits: tuple[LimitUse, ...] = ()
+
+
+class Board(View, frozen=True, kw_only=True):
+    """The runs that go on, newest first, and whether there are `more`; the calls that wait, oldest first; what blocks
+    starts.
+    """
+
+    runs: tuple[BoardRun, ...] = ()
+    more: bool = False
+    approvals: tuple[ApprovalView, ...] = ()
+    blocks: tuple[BlockView, ...] = ()

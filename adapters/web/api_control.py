@@ -6,24 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import anyio
 import msgspec
-from msgspec import structs
 
-from proctor.policies.policy import SCOPES, ApprovalScope
+from proctor.policies.policy import ApprovalScope
 from proctor.supervisor import UsageError
-from proctor.supervisor.control.approval_inbox import answer as take
+from proctor.supervisor.control.kill_switch import Scope, scope_of
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-from ..operations.call_view import call_shown
 from ..operations.views import (
+    Affected,
     Answered,
     ApprovalList,
     ApprovalView,
-    BlockView,
+    Board,
     Cancelled,
-    Ended,
     Healthy,
+    Lifted,
     Stopped,
     SwitchView,
 )
@@ -32,14 +31,10 @@ from .auth import HEALTH, refused
 from .endpoints import operation
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from starlette.responses import Response
 
     from proctor.supervisor.ports.store import Store
-    from proctor.supervisor.ports.stored_types import ApprovalRequest
 
-    from ..operations.service import WebRecords
     from .endpoints import ApiRequest
 
 
@@ -73,29 +68,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 @operation("GET", "/api/approvals", ApprovalList, query=ApprovalQuery)
 async def approvals(request: ApiRequest) -> ApprovalList:
     """The calls that wait for a person, oldest first."""
-    waiting = await request.records.waiting()
-    shown = [await _view(request.records, held) for held in waiting[: request.query.limit]]
-    return ApprovalList(approvals=tuple(shown), total=len(waiting))
+    return await request.service.approvals(request.query.limit)
 
 
 @operation("GET", _ONE, ApprovalView)
 async def approval(request: ApiRequest) -> ApprovalView:
     """One approval, with its current state."""
-    found = await request.records.approval(request.path["approval_id"])
-    given = found.answer
-    return structs.replace(
-        await _view(request.records, found.request),
-        state=found.state,
-        answered_by=given.by if given else None,
-        answered_at=found.answered_at,
-        answer_reason=given.reason if given else None,
-    )
+    return await request.service.approval(request.path["approval_id"])
 
 
 @operation("POST", f"{_ONE}/answer", Answered, role="answer", body=Answer, conflicts=True)
 async def answer(request: ApiRequest) -> Answered:
     """Grant or deny a call that waits, in the name of the token's holder."""
-    approval_id, body = request.path["approval_id"], request.body
+    body: Answer = request.body
     given = ApprovalAnswer(
         granted=body.answer == "grant",
         by=request.who.name,
@@ -105,34 +90,7 @@ async def answer(request: ApiRequest) -> Answered:
         groups=request.who.groups,
         scope=body.scope,
     )
-    await take(request.records.store, approval_id, given)
-    return Answered(approval_id=approval_id, answer=body.answer, by=request.who.name)
-
-
-async def _view(records: WebRecords, request: ApprovalRequest) -> ApprovalView:
-    run = await records.run(request.run_id)
-    return ApprovalView(
-        approval_id=request.approval_id,
-        run_id=request.run_id,
-        session_id=request.session_id,
-        tool_name=request.call.name,
-        tool_call_id=request.call.id,
-        tool_input=request.call.input,
-        input_digest=request.input_digest,
-        shown=call_shown(request.call, await records.tools_of(request.run_id)),
-        policy=request.policy_name,
-        kind=request.violation_kind,
-        reason=request.reason,
-        violations=request.violations,
-        requested_at=request.requested_at,
-        expires_at=request.expires_at,
-        held=request.held,
-        approvers=request.approvers,
-        started_by=request.started_by,
-        scopes=SCOPES[: SCOPES.index(request.scope) + 1],
-        prompt=str(run.spec.get("prompt", "")),
-        provider=run.provider,
-    )
+    return await request.service.answer(request.path["approval_id"], given)
 
 
 Reason = Annotated[str, msgspec.Meta(max_length=2_000)]
@@ -150,27 +108,21 @@ class CancelOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reason: Reason = ""
 
 
-class _Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     session: Name | None = None
     tenant: Name | None = None
     label: Name | None = None
     everything: bool = False
     reason: Reason = ""
 
-    def named(self) -> dict[str, Any]:
-        """The scope as the kill switch takes it. Raises UsageError unless exactly one is named."""
-        given = (self.session, self.tenant, self.label, self.everything or None)
-        if sum(one is not None for one in given) != 1:
+    def scope(self) -> Scope:
+        """What is named. Raises UsageError unless exactly one thing is."""
+        if [self.session, self.tenant, self.label].count(None) + (not self.everything) != 3:
             raise UsageError('name one of `session`, `tenant`, `label` (NAME=VALUE), or say `"everything": true`')
-        return {
-            "session_id": self.session,
-            "tenant": self.tenant,
-            "label": self.label,
-            "everything": self.everything,
-        }
+        return scope_of(session_id=self.session, tenant=self.tenant, label=self.label, everything=self.everything)
 
 
-class StopOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StopOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is stopped: one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: end current
     runs, and wait up to `wait_s` seconds for them; `block_starts`: refuse new ones until that is lifted.
     """
@@ -180,54 +132,66 @@ class StopOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wait_s: Seconds = 10
 
 
-class LiftOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A scope: a `session`, a `tenant`, a `label` (NAME=VALUE); without any, all runs."""
+
+    session: Name | None = None
+    tenant: Name | None = None
+    label: Annotated[str, msgspec.Meta(pattern="^[^=]+=")] | None = None
+
+
+class LiftOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which block is lifted: the one of this scope, or with `everything` all of them."""
 
 
 @operation("POST", "/api/runs/{run_id}/cancel", Cancelled, role="stop", body=CancelOrder, conflicts=True, status=202)
 async def cancel(request: ApiRequest) -> Cancelled:
     """End a run in order, in whichever process it is."""
-    run = await request.records.run(request.path["run_id"])
     reason = request.body.reason or f"ended by {request.who.name}"
-    await request.records.cancel(run, reason=reason, who=request.who)
+    run = await request.service.cancel(request.path["run_id"], by=request.who.name, reason=reason)
     return Cancelled(run_id=run.run_id)
 
 
 @operation("GET", "/api/switch", SwitchView)
 async def switch(request: ApiRequest) -> SwitchView:
     """The blocks that refuse starts now."""
-    return await _blocks(request)
+    return SwitchView(blocks=await request.service.blocks())
+
+
+@operation("GET", "/api/switch/affected", Affected, query=ScopeQuery)
+async def affected(request: ApiRequest) -> Affected:
+    """How many runs an order of this scope would end; without one, of all runs."""
+    query: ScopeQuery = request.query
+    named = {"session_id": query.session, "tenant": query.tenant, "label": query.label}
+    return await request.service.affected(scope_of(**named, everything=not any(named.values())))
 
 
 @operation("POST", "/api/switch", Stopped, role="stop", body=StopOrder)
 async def stop(request: ApiRequest) -> Stopped:
     """End runs in every process, and refuse new ones until that is lifted."""
     order: StopOrder = request.body
-    kill_switch, by = request.records.switch, request.who.name
-    reason = order.reason or f"stopped by {by}"
-    named: dict[str, Any] = order.named()
-    outcomes: tuple[Ended, ...] = ()
-    if order.end_runs:
-        found = await kill_switch.kill(
-            by=by, reason=reason, block_starts=order.block_starts, wait_s=order.wait_s, **named
-        )
-        outcomes = msgspec.convert(found, tuple[Ended, ...], from_attributes=True)
-    elif order.block_starts:
-        await kill_switch.block_starts(by=by, reason=reason, **named)
-    return Stopped(outcomes=outcomes, blocks=(await _blocks(request)).blocks)
+    by = request.who.name
+    return await request.service.stop(
+        order.scope(),
+        by=by,
+        reason=order.reason or f"stopped by {by}",
+        end_runs=order.end_runs,
+        block_starts=order.block_starts,
+        wait_s=order.wait_s,
+    )
 
 
-@operation("POST", "/api/switch/lift", SwitchView, role="stop", body=LiftOrder)
-async def lift(request: ApiRequest) -> SwitchView:
+@operation("POST", "/api/switch/lift", Lifted, role="stop", body=LiftOrder)
+async def lift(request: ApiRequest) -> Lifted:
     """Let runs start again."""
     order: LiftOrder = request.body
-    await request.records.switch.lift(by=request.who.name, reason=order.reason, **order.named())
-    return await _blocks(request)
+    return await request.service.lift(order.scope(), by=request.who.name, reason=order.reason)
 
 
-async def _blocks(request: ApiRequest) -> SwitchView:
-    found = await request.records.switch.blocks()
-    return SwitchView(blocks=msgspec.convert(found, tuple[BlockView, ...], from_attributes=True))
+@operation("GET", "/api/board", Board)
+async def board(request: ApiRequest) -> Board:
+    """The runs that go on with their limits, the calls that wait, what blocks starts: what `proctor watch` shows."""
+    return await request.service.board()
 
 
 KEPT_S = 1.0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import anyio
 import msgspec
@@ -19,38 +18,42 @@ from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 from ..drawing import draw_svg
 from ..kit.printable import printable_lines
 from ..operations.service import MissingError
+from ..operations.timeline import TimelineItems
 from ..operations.views import (
     BudgetList,
-    BudgetView,
     DecisionList,
-    DecisionView,
     EventList,
     LimitList,
     Me,
     Policies,
     PolicyInForce,
-    RunLine,
     RunList,
+    RunView,
+    Timeline,
     View,
 )
 from .auth import refused
 from .endpoints import operation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
     from typing import Any
 
     from starlette.types import Receive, Scope, Send
 
-    from proctor.supervisor.ports.stored_types import RunInfo
+    from proctor.policies.events import Event
     from proctor.supervisor.watch.subscriptions import Subscription
 
-    from ..evaluate.fold import Explained
     from ..operations.service import Fold
     from .endpoints import ApiRequest
 
 
 _OF_RUN = "/api/runs/{run_id}"
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _text(value: Any) -> str:
+    return _encode(value).decode()
 
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
@@ -63,11 +66,12 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs: `label` is NAME=VALUE, `q` is searched for in ids, prompt, agent and tenant, `since` and
-    `until` bound the start, `before` is the `next` of the previous page.
+    """Which runs: `status` also takes `waiting`, a call of theirs waits for a person; `label` is NAME=VALUE, `q` is
+    searched for in ids, prompt, agent and tenant, `since` and `until` bound the start, `before` is the `next` of the
+    previous page.
     """
 
-    status: RunStatus | None = None
+    status: RunStatus | Literal["waiting"] | None = None
     session: str | None = None
     tenant: str | None = None
     provider: str | None = None
@@ -86,44 +90,46 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: Limit = 200
 
 
-def _line(run: RunInfo, **more: Any) -> RunLine:
-    shown = msgspec.convert(run, RunLine, from_attributes=True)
-    return msgspec.structs.replace(shown, prompt=str(run.spec.get("prompt", "")), **more)
-
-
 @operation("GET", "/api/runs", RunList, query=RunQuery)
 async def runs(request: ApiRequest) -> RunList:
     """The runs of the store, newest first."""
     query: RunQuery = request.query
     name, _, value = (query.label or "").partition("=")
     where = RunFilter(
-        status=frozenset([query.status] if query.status else ()),
+        status=frozenset([query.status] if query.status and query.status != "waiting" else ()),
         tenant=query.tenant,
         labels={name: value} if query.label else {},
         provider=query.provider,
         since=query.since,
         until=query.until,
     )
-    found, following = await request.records.runs(
-        where, session_id=query.session, words=query.q, before=query.before, limit=query.limit
+    return await request.service.runs(
+        where,
+        session_id=query.session,
+        words=query.q,
+        waiting=query.status == "waiting",
+        before=query.before,
+        limit=query.limit,
     )
-    waiting = Counter(held.run_id for held in await request.records.waiting())
-    return RunList(runs=tuple(_line(run, waiting=waiting[run.run_id]) for run in found), next=following)
 
 
-@operation("GET", _OF_RUN, RunLine)
-async def run(request: ApiRequest) -> RunLine:
-    """One run."""
-    found = await request.records.run(request.path["run_id"])
-    waiting = sum(held.run_id == found.run_id for held in await request.records.waiting())
-    last_seq = found.ended_seq or await request.records.store.last_seq(found.session_id)
-    return _line(found, waiting=waiting, last_seq=last_seq)
+@operation("GET", _OF_RUN, RunView)
+async def run(request: ApiRequest) -> RunView:
+    """One run, by its id, the beginning of one, or `last`."""
+    return await request.service.run(request.path["run_id"])
+
+
+@operation("GET", f"{_OF_RUN}/timeline", Timeline, query=EventQuery)
+async def timeline(request: ApiRequest) -> Timeline:
+    """What happened in a run, as people read it."""
+    query: EventQuery = request.query
+    return await request.service.timeline(request.path["run_id"], after=query.after, limit=query.limit)
 
 
 @operation("GET", f"{_OF_RUN}/events", EventList, query=EventQuery)
 async def run_events(request: ApiRequest) -> EventList:
     """The events of a run."""
-    run = await request.records.run(request.path["run_id"])
+    run = await request.service.run_named(request.path["run_id"])
     return await _events(request, run.session_id, run.run_id)
 
 
@@ -135,7 +141,7 @@ async def session_events(request: ApiRequest) -> EventList:
 
 async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> EventList:
     query: EventQuery = request.query
-    found = await request.records.events(session_id, run_id=run_id, after=query.after, limit=query.limit)
+    found = await request.service.events(session_id, run_id=run_id, after=query.after, limit=query.limit)
     following = found[-1].seq if len(found) == query.limit else None
     return EventList(events=tuple(msgspec.to_builtins(found, enc_hook=str)), next=following)
 
@@ -177,8 +183,22 @@ class Stream(View, frozen=True, kw_only=True):
 @operation("GET", "/api/runs/{run_id}/stream", Stream, query=StreamQuery, media=_MEDIA)
 async def run_stream(request: ApiRequest) -> Any:
     """The events of a run so far, then new ones; `end` after its end."""
-    run = await request.records.run(request.path["run_id"])
-    return _stream(request, request.records.subscribe(run_id=run.run_id, after=_cursor(request)))
+    run = await request.service.run_named(request.path["run_id"])
+    return _stream(request, request.service.subscribe(run_id=run.run_id, after=_cursor(request)))
+
+
+@operation("GET", f"{_OF_RUN}/timeline/stream", Stream, query=StreamQuery, media=_MEDIA)
+async def timeline_stream(request: ApiRequest) -> Any:
+    """What happened in a run so far, as people read it, then what follows, each an `item`; `end` after its end."""
+    run = await request.service.run_named(request.path["run_id"])
+    items = TimelineItems(ran=await request.service.calls_in(run.session_id) if run.ended_seq else None)
+    subscription = request.service.subscribe(run_id=run.run_id, after=_cursor(request))
+
+    def item(event: Event) -> ServerSentEvent | None:
+        found = items.of(event)
+        return None if found is None else ServerSentEvent(data=_text(found), event="item", sep="\n")
+
+    return _streaming(request, _sent(subscription, item))
 
 
 @operation("GET", "/api/stream", Stream, query=LogQuery, media=_MEDIA)
@@ -186,9 +206,9 @@ async def stream(request: ApiRequest) -> Any:
     """The events of all runs in any process, as they are stored."""
     query: LogQuery = request.query
     after = request.http.headers.get("last-event-id") or query.after
-    async with request.records.subscribe(tenant=query.tenant, after=after or 0) as events:
+    async with request.service.subscribe(tenant=query.tenant, after=after or 0) as events:
         place = events.cursor  # one of another store is an error of the request
-    return _stream(request, request.records.subscribe(tenant=query.tenant, after=place))
+    return _stream(request, request.service.subscribe(tenant=query.tenant, after=place))
 
 
 @operation("GET", "/api/changes", Stream, media=_MEDIA)
@@ -201,8 +221,8 @@ async def changes(request: ApiRequest) -> Any:
 async def session_stream(request: ApiRequest) -> Any:
     """The events of a session so far, then new ones."""
     session_id = request.path["session_id"]
-    await request.records.events(session_id, run_id=None, after=0, limit=1)
-    return _stream(request, request.records.subscribe(session_id=session_id, after=_cursor(request)))
+    await request.service.events(session_id, run_id=None, after=0, limit=1)
+    return _stream(request, request.service.subscribe(session_id=session_id, after=_cursor(request)))
 
 
 def _cursor(request: ApiRequest) -> int:
@@ -216,7 +236,13 @@ def _cursor(request: ApiRequest) -> int:
 
 def _stream(request: ApiRequest, subscription: Subscription) -> Any:
     types = frozenset(filter(None, request.query.types.split(",")))
-    return _streaming(request, _sent(subscription, types))
+
+    def message(event: Event) -> ServerSentEvent | None:
+        if types and event.type not in types:
+            return None
+        return ServerSentEvent(data=encode_event(event).decode(), event=event.type, sep="\n")
+
+    return _streaming(request, _sent(subscription, message))
 
 
 def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -> Any:
@@ -257,25 +283,24 @@ class _Stream(EventSourceResponse):
         scope.cancel()
 
 
-async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGenerator[ServerSentEvent]:
+async def _sent(
+    subscription: Subscription, message: Callable[[Event], ServerSentEvent | None]
+) -> AsyncGenerator[ServerSentEvent]:
     async with subscription as events:
         async for event in events:
             await anyio.lowlevel.checkpoint()  # a long past neither keeps others waiting nor outlasts its client
-            if not types or event.type in types:
-                data = encode_event(event).decode()
-                yield ServerSentEvent(data=data, id=str(events.cursor), event=event.type, sep="\n")
+            if (made := message(event)) is not None:
+                made.id = str(events.cursor)
+                yield made
     yield ServerSentEvent(data="{}", event="end", sep="\n")
 
 
 async def _ticks(request: ApiRequest) -> AsyncGenerator[ServerSentEvent]:
     token = 0
     while True:
-        seen, token = token, await request.records.store.wait(token, PING_S)
+        seen, token = token, await request.service.store.wait(token, PING_S)
         if token != seen:
             yield ServerSentEvent(data="{}", event="changed", sep="\n")
-
-
-_OF_A_CALL = ("action", "tool_call_id", "tool_name", "tell_model", "steps", "violations")
 
 
 class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -285,8 +310,8 @@ class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 async def _fold(request: ApiRequest) -> Fold:
-    run = await request.records.run(request.path["run_id"])
-    fold = await request.records.folds.of(run)
+    run = await request.service.run_named(request.path["run_id"])
+    fold = await request.service.folds.of(run)
     if not fold.was.policies:
         raise MissingError(f"no policy is stored with run `{run.run_id}`")
     return fold
@@ -296,14 +321,8 @@ async def _fold(request: ApiRequest) -> Fold:
 async def decisions(request: ApiRequest) -> DecisionList:
     """The decisions of a run and their reasons, judged again by the policies stored with it."""
     fold = await _fold(request)
-    found = tuple(_view(step) for step in fold.decisions if step.seq > request.query.after)
+    found = tuple(step for step in fold.decisions if step.seq > request.query.after)
     return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
-
-
-def _view(step: Explained) -> DecisionView:
-    place = {"seq": step.seq, "event": step.event, "violations": step.violations}
-    decided = {} if step.decision is None else {name: getattr(step.decision, name) for name in _OF_A_CALL}
-    return DecisionView(**{**place, **decided})
 
 
 @operation("GET", f"{_OF_RUN}/limits", LimitList)
@@ -348,5 +367,4 @@ async def me(request: ApiRequest) -> Me:
 @operation("GET", "/api/budgets", BudgetList)
 async def budgets(request: ApiRequest) -> BudgetList:
     """What is used and left of budgets that runs share."""
-    found = await request.records.store.budgets()
-    return BudgetList(budgets=msgspec.convert(found, tuple[BudgetView, ...], from_attributes=True))
+    return await request.service.budgets()

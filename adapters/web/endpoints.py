@@ -17,8 +17,7 @@ from proctor.policies.errors import PolicyError, ProctorError
 from proctor.supervisor.errors import ApprovalError, StoreError, UsageError
 
 from ..operations.identities import Identity, Role
-from ..operations.service import ConflictError, MissingError, WebRecords
-from ..operations.views import View
+from ..operations.service import ConflictError, MissingError, OperatorService
 from .auth import MOST_BODY, Refusal, refused
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ApiRequest(NamedTuple):
     """One request, parsed and allowed. `http` is for handlers that do not answer in JSON."""
 
-    records: WebRecords
+    service: OperatorService
     who: Identity
     path: Mapping[str, str]
     query: Any
@@ -44,7 +43,7 @@ class ApiRequest(NamedTuple):
     http: Request
 
 
-Handle: TypeAlias = Callable[[ApiRequest], Coroutine[Any, Any, View | Response]]
+Handle: TypeAlias = Callable[[ApiRequest], Coroutine[Any, Any, msgspec.Struct | Response]]
 
 
 class Operation(NamedTuple):
@@ -59,7 +58,7 @@ class Operation(NamedTuple):
     name: str
     summary: str
     handle: Handle
-    answer: type[View]
+    answer: type[msgspec.Struct]
     role: Role | None = "see"
     query: type[msgspec.Struct] = NoParameters
     body: type[msgspec.Struct] | None = None
@@ -68,7 +67,7 @@ class Operation(NamedTuple):
     status: int = 200
 
 
-def operation(method: str, path: str, answer: type[View], **more: Any) -> Callable[[Handle], Operation]:
+def operation(method: str, path: str, answer: type[msgspec.Struct], **more: Any) -> Callable[[Handle], Operation]:
     """Makes an operation of its handler, whose name and first line become the operation's."""
 
     def made(handle: Handle) -> Operation:
@@ -89,7 +88,7 @@ _ANYBODY = Identity(name="anybody", roles=())
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def endpoint(operation: Operation, records: WebRecords) -> Endpoint:
+def endpoint(operation: Operation, service: OperatorService) -> Endpoint:
     """The ASGI endpoint of an operation."""
     wanted = without_null(operation.query)
 
@@ -99,7 +98,7 @@ def endpoint(operation: Operation, records: WebRecords) -> Endpoint:
             return refused(403, "wrong_role", f"the token of `{who.name}` does not allow `{operation.role}`")
         try:
             api_request = ApiRequest(
-                records=records,
+                service=service,
                 who=who,
                 path=request.path_params,
                 query=_query(request, wanted),

@@ -18,7 +18,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.log import failure, logger
 
 from ..kit.http_server import url_of
-from ..operations.service import WebRecords
+from ..operations.service import OperatorService
 from . import api_control, api_runs
 from .api_control import StoreHealth
 from .auth import ASSETS, Guard, refused
@@ -58,7 +58,7 @@ def application(
         origins: the URLs under which people reach this server.
         closing: set to end the streams.
     """
-    records = WebRecords(store)
+    service = OperatorService(store)
     described = msgspec.json.encode(openapi(OPERATIONS, _version()))
 
     async def document(request: Request) -> Response:
@@ -68,7 +68,7 @@ def application(
         Route("/", _page, methods=["GET"]),
         Route(ASSETS + "{name}", _page, methods=["GET"]),
         Route("/openapi.json", document, methods=["GET"]),
-        *(Route(path, _by_method(found), methods=list(found)) for path, found in _endpoints(records).items()),
+        *(Route(path, _by_method(found), methods=list(found)) for path, found in _endpoints(service).items()),
     ]
     handlers: Any = {404: _unknown, 405: _unknown, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
@@ -78,7 +78,7 @@ def application(
     return Guard(app, tokens, origins)
 
 
-def _endpoints(records: WebRecords) -> dict[str, dict[str, Endpoint]]:
+def _endpoints(records: OperatorService) -> dict[str, dict[str, Endpoint]]:
     """What answers, by path and method."""
     found: dict[str, dict[str, Endpoint]] = {}
     for operation in OPERATIONS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import anyio
 import msgspec
@@ -19,11 +19,73 @@ from ..run.recovery import end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
 from ..store.run_index import all_runs
 
-Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
+ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 
 LOOK_AGAIN_S = 0.5
 PAUSE_S = 0.05
 """The least time between two looks at runs that are to end."""
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    """Which runs an order is about, as orders are stored: `kind` and `value`."""
+
+    kind: ClassVar[ScopeKind]
+    value: str = ""
+
+
+class RunScope(_Scope, frozen=True):
+    """One run, by its id."""
+
+    kind: ClassVar[ScopeKind] = "run"
+
+
+class SessionScope(_Scope, frozen=True):
+    """The runs of one session, by its id."""
+
+    kind: ClassVar[ScopeKind] = "session"
+
+
+class TenantScope(_Scope, frozen=True):
+    """The runs of one tenant, by its name."""
+
+    kind: ClassVar[ScopeKind] = "tenant"
+
+
+class LabelScope(_Scope, frozen=True):
+    """The runs with one label, `key=value`."""
+
+    kind: ClassVar[ScopeKind] = "label"
+
+
+class AllRuns(_Scope, frozen=True):
+    """Every run."""
+
+    kind: ClassVar[ScopeKind] = "all"
+
+
+Scope: TypeAlias = RunScope | SessionScope | TenantScope | LabelScope | AllRuns
+
+
+def scope_of(
+    *,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    tenant: str | None = None,
+    label: str | None = None,
+    everything: bool = False,
+) -> Scope:
+    """The scope that is named. Raises UsageError unless exactly one is."""
+    check_named(run_id=run_id, session_id=session_id, tenant=tenant, label=label)
+    named: tuple[tuple[type[Scope], str | None], ...] = (
+        *((RunScope, run_id), (SessionScope, session_id), (TenantScope, tenant), (LabelScope, label)),
+        (AllRuns, "" if everything else None),
+    )
+    given = [scope(value) for scope, value in named if value is not None]
+    if len(given) != 1:
+        raise UsageError("name one of `run_id`, `session_id`, `tenant`, `label`, or use `everything=True`")
+    if label is not None and not all(label.partition("=")[:2]):
+        raise UsageError(f"`label` is `{label}`; use KEY=VALUE")
+    return given[0]
 
 
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,18 +141,25 @@ class KillSwitch:
         `lift`. A run that was lost stands for the one that goes on with it. Raises UsageError for a scope that makes
         no sense, StoreError.
         """
-        scope, value = scope_named(run_id, session_id, tenant, label, everything=everything)
-        if scope == "run":
-            value = await self._latest(value)
+        scope = scope_of(run_id=run_id, session_id=session_id, tenant=tenant, label=label, everything=everything)
+        return await self.stop(scope, by=by, reason=reason, block_starts=block_starts, wait_s=wait_s)
+
+    async def stop(
+        self, scope: Scope, *, by: str, reason: str, block_starts: bool = False, wait_s: float = 30.0
+    ) -> list[KillOutcome]:
+        """The same for a scope."""
+        if isinstance(scope, RunScope):
+            scope = RunScope(await self._latest(scope.value))
         if block_starts:
-            await self._order(Block, scope, value, by, reason)
-        before = await self._going_on(scope, value)  # one of these may end before it could be found again
-        await self._order(Cancel, scope, value, by, reason)
-        wanted = before | await self._going_on(scope, value)
-        left = await self._awaited(wanted, scope, value, wait_s, by=by, reason=reason)
+            await self.block(scope, by=by, reason=reason)
+        before = await self.going_on(scope)  # one of these may end before it could be found again
+        await self._order(Cancel, scope, by, reason)
+        wanted = before | await self.going_on(scope)
+        left = await self._awaited(wanted, scope, wait_s, by=by, reason=reason)
         outcomes = [await self._outcome(run, ended=run.run_id not in left) for run in wanted.values()]
-        if scope == "run" and (following := await self._latest(value)) != value:  # it was lost meanwhile
-            outcomes += await self.kill(by=by, reason=reason, run_id=following, wait_s=wait_s)
+        if isinstance(scope, RunScope) and (following := await self._latest(scope.value)) != scope.value:
+            # it was lost meanwhile
+            outcomes += await self.stop(RunScope(following), by=by, reason=reason, wait_s=wait_s)
         return outcomes
 
     async def block_starts(
@@ -104,8 +173,12 @@ class KillSwitch:
         everything: bool = False,
     ) -> None:
         """Let no run of this scope start, on any process, until `lift`: starting one raises StartsBlockedError."""
-        scope, value = scope_named(None, session_id, tenant, label, everything=everything)
-        await self._order(Block, scope, value, by, reason)
+        scope = scope_of(session_id=session_id, tenant=tenant, label=label, everything=everything)
+        await self.block(scope, by=by, reason=reason)
+
+    async def block(self, scope: Scope, *, by: str, reason: str) -> None:
+        """The same for a scope."""
+        await self._order(Block, scope, by, reason)
 
     async def lift(
         self,
@@ -118,45 +191,48 @@ class KillSwitch:
         everything: bool = False,
     ) -> list[Block]:
         """Lift the block of exactly this scope; `everything` lifts every block. Returns the lifted blocks."""
-        scope, value = scope_named(None, session_id, tenant, label, everything=everything)
+        scope = scope_of(session_id=session_id, tenant=tenant, label=label, everything=everything)
+        return await self.unblock(scope, by=by, reason=reason)
+
+    async def unblock(self, scope: Scope, *, by: str, reason: str = "") -> list[Block]:
+        """The same for a scope."""
         before = await self.blocks()
-        await self._order(Lift, scope, value, by, reason)
+        await self._order(Lift, scope, by, reason)
         return [block for block in before if block not in await self.blocks()]
 
     async def blocks(self) -> list[Block]:
         """The blocks that refuse starts now, with who ordered each, when and why; oldest first."""
         return await self.store.blocks()
 
-    async def _order(self, kind: type[Cancel | Block | Lift], scope: Scope, value: str, by: str, reason: str) -> None:
+    async def _order(self, order: type[Cancel | Block | Lift], scope: Scope, by: str, reason: str) -> None:
         check_named(by=by)
         check_text(by=by, reason=reason)
         by, reason = self._redactor.redact(by), self._redactor.redact(reason)
-        await self.store.instruct(kind(scope=scope, value=value, by=by, reason=reason, at=datetime.now(UTC)))
+        at = datetime.now(UTC)
+        await self.store.instruct(order(scope=scope.kind, value=scope.value, by=by, reason=reason, at=at))
 
     async def _latest(self, run_id: str) -> str:
         run = await self.store.run(run_id)
         return run_id if run is None else (await latest(self.store, run)).run_id
 
-    async def _going_on(self, scope: Scope, value: str) -> dict[str, RunInfo]:
-        """The runs of a scope that are not over, oldest first."""
-        if scope == "run":
-            run = await self.store.run(value)
+    async def going_on(self, scope: Scope) -> dict[str, RunInfo]:
+        """The runs of a scope that are not over, oldest first. Raises UsageError for a run that is not stored."""
+        if isinstance(scope, RunScope):
+            run = await self.store.run(scope.value)
             if run is None:
-                raise UsageError(f"there is no run `{value}`")
+                raise UsageError(f"there is no run `{scope.value}`")
             return {run.run_id: run} if run.status in NOT_OVER else {}
-        name, _, text = value.partition("=")
+        name, _, text = scope.value.partition("=")
         where = RunFilter(
             status=NOT_OVER,
-            tenant=value if scope == "tenant" else None,
-            labels={name: text} if scope == "label" else {},
+            tenant=scope.value if isinstance(scope, TenantScope) else None,
+            labels={name: text} if isinstance(scope, LabelScope) else {},
         )
-        session_id = value if scope == "session" else None
+        session_id = scope.value if isinstance(scope, SessionScope) else None
         found = [run async for run in all_runs(self.store, session_id=session_id, where=where)]
         return {run.run_id: run for run in reversed(found)}
 
-    async def _awaited(
-        self, wanted: dict[str, RunInfo], scope: Scope, value: str, wait_s: float, **order: str
-    ) -> set[str]:
+    async def _awaited(self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, **order: str) -> set[str]:
         """The ids of those that have not ended when the time is up; what nobody else can end is ended here."""
         left, token = set(wanted), 0
         async with AsyncExitStack() as at_the_end:
@@ -164,7 +240,7 @@ class KillSwitch:
             with anyio.move_on_after(wait_s):
                 while left:
                     token = await self.store.wait(token, LOOK_AGAIN_S)
-                    now = await self._going_on(scope, value)
+                    now = await self.going_on(scope)
                     left &= now.keys()
                     for run in [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
                         if owner is None:
@@ -183,20 +259,6 @@ class KillSwitch:
         now = await self.store.run(run.run_id) or run
         owner = None if ended else now.owner
         return KillOutcome(run_id=run.run_id, session_id=run.session_id, status=now.status, ended=ended, owner=owner)
-
-
-def scope_named(
-    run_id: str | None, session_id: str | None, tenant: str | None, label: str | None, *, everything: bool
-) -> tuple[Scope, str]:
-    """The scope of an order and its value. Raises UsageError unless exactly one thing is named."""
-    check_named(run_id=run_id, session_id=session_id, tenant=tenant, label=label)
-    named: dict[Scope, str | None] = {"run": run_id, "session": session_id, "tenant": tenant, "label": label}
-    given = [(scope, value) for scope, value in named.items() if value is not None]
-    if len(given) + everything != 1:
-        raise UsageError("name one of `run_id`, `session_id`, `tenant`, `label`, or use `everything=True`")
-    if label is not None and not all(label.partition("=")[:2]):
-        raise UsageError(f"`label` is `{label}`; use KEY=VALUE")
-    return given[0] if given else ("all", "")
 
 
 def _deserted(run: RunInfo) -> bool:

@@ -205,7 +205,7 @@ def test_two_answers_that_race_are_one(site: Site) -> None:
     """Of many that come at once the record has one; nobody is told that another one was taken."""
     with web_server.going(site, ASKS, POLICY) as process:
         (waiting,) = site.until("/api/approvals", lambda found: found["total"] == 1)["approvals"]
-        assert waiting["tool_input"]["content"] == HOSTILE
+        assert waiting["call"]["input"]["content"] == HOSTILE
         path = f"/api/approvals/{waiting['approval_id']}/answer"
 
         def answer(n: int) -> int:

@@ -62,7 +62,7 @@ def test_programs_get_one_line(cli: Cli, waiting: str) -> None:
 
     assert line["runs"][0]["tenant"] == "acme"
     assert {limit["limit"]: limit["used"] for limit in line["runs"][0]["limits"]} == {"max_total_tokens": 0}
-    assert [approval["request"]["approval_id"] for approval in line["approvals"]] == [waiting]
+    assert [approval["approval_id"] for approval in line["approvals"]] == [waiting]
     assert line["blocks"] == []
 
 
@@ -216,14 +216,14 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     board.press("\x1b")
     board.until("1 going on, 1 waiting for a person\n")
     board.press("\x1b[B")
-    board.until(f"> running  {run}")
+    board.until(f"> waiting  {run}")
     board.press("a")
     board.until("this is a run")
     board.press("\r")
     shown = board.until("session  ses_")
     assert "max_total_tokens: 0 of 1000" in shown
     board.press("?")
-    board.until(f"> running  {run}")
+    board.until(f"> waiting  {run}")
     board.press("?")
     board.until("approve the call, with words for the record")
 
@@ -233,7 +233,7 @@ def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Cli, waiting: str
     board = terminal(columns=40, rows=8)
     board.until("1 waiting")
     board.press("j")
-    board.until("> running")
+    board.until("> waiting")
     board.press("k\r")
     board.until("more lines")
     board.press("jjjjjjjjjjjjjjj")

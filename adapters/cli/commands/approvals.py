@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from proctor.policies.events import Event
-    from proctor.supervisor.ports.store import Store
-    from proctor.supervisor.ports.stored_types import ApprovalRequest
+
+    from ...operations.service import OperatorService
+    from ...operations.views import Answered, ApprovalList, ApprovalView
 
 
 by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
@@ -89,33 +90,22 @@ def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_j
 
     word = "approve" if fields["granted"] else "deny"
     holder = check_person(word, store, "answer")
-    from proctor.supervisor.control.approval_inbox import answer
-    from proctor.supervisor.ports.stored_types import ApprovalAnswer, StoredApproval
+    from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-    from ...operations.service import approval_named
-    from ..options import opened
+    from ..options import operating
 
     given = ApprovalAnswer(**{**fields, "by": fields["by"] or holder or login_name()})
 
-    async def answered() -> StoredApproval:
-        async with opened(store, must_exist=True) as opened_store:
-            return await answer(opened_store, await approval_named(opened_store, approval_id), given)
+    async def answered() -> Answered:
+        async with operating(store) as service:
+            return await service.answer(approval_id, given)
 
-    approval = run_async(answered)
-    outcome = {"approve": "approved", "deny": "denied"}[word]
+    answered_now = run_async(answered)
     if as_json:
-        taken_up = approval.recorded
-        say_json(
-            {
-                "approval_id": approval_id,
-                "answer": outcome,
-                "by": given.by,
-                "reason": given.reason,
-                "taken_up": taken_up,
-            }
-        )
+        say_json(answered_now)
     else:
-        say(f"{outcome} by {given.by}" + ("" if approval.recorded else "; the run has not taken it up yet"))
+        late = "" if answered_now.taken_up else "; the run has not taken it up yet"
+        say(f"{answered_now.answer} by {answered_now.by}{late}")
 
 
 @click.command()
@@ -135,16 +125,16 @@ def approvals(limit: int, watch: bool, store: str | None, output: str | None, as
 
 
 def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
-    from ..options import is_there_as_named, opened
+    from ..options import is_there_as_named, operating
 
     inbox = _Inbox(as_json=as_json)
 
     async def listed() -> None:
-        async with opened(store, must_exist=not watch) as opened_store:
-            cursor = str(await opened_store.place())
-            inbox.show([approval.request for approval in await opened_store.approvals(limit=limit + 1)], limit)
+        async with operating(store, must_exist=not watch) as service:
+            cursor = str(await service.store.place())
+            inbox.show(await service.approvals(limit))
             if watch:
-                await inbox.follow(opened_store, cursor)
+                await inbox.follow(service, cursor)
 
     try:
         if watch or is_there_as_named(store):
@@ -164,30 +154,27 @@ class _Inbox:
         self._console = console()
         self.seen = False
 
-    def show(self, found: list[ApprovalRequest], limit: int) -> None:
-        """The first of them, and that there are more."""
-        for request in found[:limit]:
-            self._ask(request)
-        if len(found) > limit:
+    def show(self, found: ApprovalList) -> None:
+        """Those of a list, and that there are more."""
+        for approval in found.approvals:
+            self._ask(approval)
+        if found.total > len(found.approvals):
             note("more of them wait; `--limit` shows them")
 
-    async def follow(self, store: Store, cursor: str) -> None:
+    async def follow(self, service: OperatorService, cursor: str) -> None:
         """What comes after that place."""
-        from proctor.supervisor.watch.subscriptions import Subscriptions
-
         if not self.seen and not self._as_json:
             note("nothing waits for a person yet")
-        async with Subscriptions(store).subscribe(after=cursor) as events:
+        async with service.subscribe(after=cursor) as events:
             async for event in events:
-                self._take(event)
+                await self._take(event, service)
 
-    def _take(self, event: Event) -> None:
+    async def _take(self, event: Event, service: OperatorService) -> None:
         from proctor.policies.events import TERMINAL, ApprovalEvent, RunCancelled, ToolApprovalRequested
-        from proctor.supervisor.store.invariants import shown
 
         if isinstance(event, ToolApprovalRequested):
             if event.input_digest and not event.ran and event.approval_id not in self._open:
-                self._ask(shown(event))
+                self._ask(await service.requested(event))
         elif isinstance(event, ApprovalEvent):
             if self._open.pop(event.approval_id, None) is not None:
                 self._close(event.approval_id, event.type.removeprefix("tool_approval_"), event.by)
@@ -196,7 +183,7 @@ class _Inbox:
                 del self._open[approval_id]
                 self._close(approval_id, "withdrawn", None)
 
-    def _ask(self, request: ApprovalRequest) -> None:
+    def _ask(self, request: ApprovalView) -> None:
         self.seen = True
         self._open[request.approval_id] = request.run_id
         if self._as_json:
@@ -214,7 +201,7 @@ class _Inbox:
             sys.stdout.flush()
 
 
-def _show(out: Console, request: ApprovalRequest) -> None:
+def _show(out: Console, request: ApprovalView) -> None:
     from ...kit.printable import encoded, printable
     from ..output import who_asks
 

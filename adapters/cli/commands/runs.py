@@ -14,20 +14,21 @@ from ..options import Moment, context_option, json_option, run_async, store_opti
 from ..output import console, note, output_option, say_hanging, say_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from rich.text import Text
 
     from proctor.policies import CompiledPolicy, Event
     from proctor.supervisor.ports.store import Store
-    from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
+    from proctor.supervisor.ports.stored_types import RunFilter
 
     from ...evaluate.fold import Explained, Recorded
+    from ...operations.views import RunList, RunView
     from ..live import Live
 
 
-_STATUSES = ("created", "running", "lost", "completed", "failed", "cancelled")
+_STATUSES = ("created", "running", "waiting", "lost", "completed", "failed", "cancelled")
 
 
 _PROMPT_ROOM = 20
@@ -35,7 +36,13 @@ _PROMPT_ROOM = 20
 
 
 @click.command()
-@click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Only runs with this status.")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(_STATUSES),
+    help="Only runs with this status; `waiting`: a call waits for a person.",
+)
 @click.option("--session", metavar="ID", help="Only runs of this session.")
 @click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only runs with this label.")
@@ -70,18 +77,21 @@ def runs(
     """List the stored runs, newest first: how they ended, how long they took, what they did and used."""
     from proctor.supervisor.ports.stored_types import RunFilter
 
+    waiting = "waiting" in statuses
+    if waiting and len(statuses) > 1:
+        raise click.UsageError("`--status waiting` goes with no other status: what waits is running, or over")
     where = RunFilter(
-        status=frozenset(statuses),
+        status=frozenset(() if waiting else statuses),
         tenant=tenant,
         labels=dict(_label(text) for text in labels),
         provider=agent,
         since=since,
         until=until,
     )
-    found, more = _found(store, where, session, before, limit)
+    found, more = _found(store, where, session, before, limit, waiting=waiting)
     if as_json:
         for info in found:
-            say_json(_as_data(info))
+            say_json(info)
         return
     if not found:
         note("no runs")
@@ -101,30 +111,28 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _found(
-    store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int
-) -> tuple[list[RunInfo], bool]:
+    store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int, *, waiting: bool
+) -> tuple[tuple[RunView, ...], bool]:
     """The runs, and whether there are more."""
-    from ...operations.service import run_named
-    from ..options import is_there_as_named, opened
+    from ..options import is_there_as_named, operating
 
-    async def listed() -> list[RunInfo]:
-        async with opened(store, must_exist=True) as opened_store:
-            than = (await run_named(opened_store, before)).run_id if before else None
-            return await opened_store.runs(limit=limit + 1, session_id=session, before=than, where=where)
+    async def listed() -> RunList:
+        async with operating(store) as service:
+            return await service.runs(where, session_id=session, waiting=waiting, before=before, limit=limit)
 
-    found = run_async(listed) if is_there_as_named(store) else []
-    return found[:limit], len(found) > limit
-
-
-def _as_data(info: RunInfo) -> dict[str, Any]:
-    import msgspec
-
-    return {**msgspec.structs.asdict(info), "duration_ms": info.duration_ms}
+    if not is_there_as_named(store):
+        return (), False
+    found = run_async(listed)
+    return found.runs, found.next is not None
 
 
-_COLUMNS: dict[str, Callable[[RunInfo], str]] = {
+def _status(run: RunView) -> str:
+    return "waiting" if run.waiting else run.status
+
+
+_COLUMNS: dict[str, Callable[[RunView], str]] = {
     "run": lambda info: info.run_id,
-    "status": lambda info: info.status,
+    "status": lambda info: _status(info),
     "agent": lambda info: info.provider,
     "tenant": lambda info: info.tenant or "",
     "started (UTC)": lambda info: f"{began:%Y-%m-%d %H:%M}" if (began := info.started_at or info.created_at) else "",
@@ -144,13 +152,13 @@ _LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
 _RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))
 
 
-def _took(info: RunInfo) -> str:
+def _took(info: RunView) -> str:
     if info.status == "running" and info.started_at is not None:
         return f"{took(max(0, round((datetime.now(UTC) - info.started_at).total_seconds() * 1000)))}.."
     return took(info.duration_ms) if info.duration_ms is not None else ""
 
 
-def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
+def _lines(found: Sequence[RunView], width: int) -> Iterator[Text]:
     """What there is room for, whole; a prompt beside it, or below where there is no room, is cut to the width."""
     from rich.text import Text
 
@@ -160,7 +168,7 @@ def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
         if sum(len(column[0]) + 2 for column in cells_by_column.values()) - 2 > width:
             cells_by_column.pop(name, None)
     left = ["  ".join(cells) for cells in zip(*cells_by_column.values(), strict=True)]
-    prompts = ["prompt", *(printable(str(info.spec.get("prompt", ""))) for info in found)]
+    prompts = ["prompt", *(printable(info.prompt) for info in found)]
     beside = width - len(left[0]) - 2 >= _PROMPT_ROOM
     for n, (line, prompt) in enumerate(zip(left, prompts, strict=True)):
         style = "" if n else "bold"
@@ -192,17 +200,15 @@ def show(run: str, store: str | None, as_json: bool) -> None:
     """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""
     from proctor.supervisor.store.run_index import closing
 
-    from ...operations.service import run_named
     from ..live import Live
-    from ..options import opened
+    from ..options import operating
 
     async def read() -> None:
-        async with opened(store, must_exist=True) as opened_store:
-            info = await run_named(opened_store, run)
-            of_session = await opened_store.runs(session_id=info.session_id, limit=_RUNS_COUNTED)
-            live = Live(as_json=as_json, numbered=True, ran=sum(each.calls for each in of_session))
+        async with operating(store) as service:
+            info = await service.run(run)
+            live = Live(as_json=as_json, numbered=True, ran=await service.calls_in(info.session_id))
             count = 0
-            async with closing(opened_store.read(info.session_id, run_id=info.run_id)) as events:
+            async with closing(service.store.read(info.session_id, run_id=info.run_id)) as events:
                 async for event in events:
                     live(event)
                     count += 1
@@ -214,11 +220,7 @@ def show(run: str, store: str | None, as_json: bool) -> None:
     run_async(read)
 
 
-_RUNS_COUNTED = 1000
-"""The calls of so many runs of a session are counted, the newest."""
-
-
-def _summary(info: RunInfo, count: int) -> str:
+def _summary(info: RunView, count: int) -> str:
     """How the run ended, what it did and used."""
     parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
     if info.status == "lost":
@@ -380,7 +382,7 @@ def _show_end(last: Event) -> None:
     """How the run ended, by its last event."""
     from proctor.policies.events import TERMINAL
 
-    from ...operations.timeline import EventLines
+    from ..live import EventLines
 
     line = EventLines(numbered=True).of(last) if isinstance(last, TERMINAL) else None
     if line is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from math import isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from ...kit.printable import dollars, took
 from ..exits import FAILED, FINE
 from ..options import Age, json_option, run_async, store_option
-from ..output import block_data, console, in_words, note, output_option, say, say_json
+from ..output import console, in_words, note, output_option, say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from proctor.supervisor import KillOutcome, KillSwitch
-    from proctor.supervisor.ports.budget_ledger import BudgetInfo
     from proctor.supervisor.ports.stored_types import RunInfo
 
+    from ...operations.service import OperatorService
+    from ...operations.views import BudgetView, OutcomeView, Stopped
 
+
+T = TypeVar("T")
 _REASON = "killed by an operator"
 
 
@@ -88,19 +90,20 @@ def kill(
             "choose what to end with one of RUN (or `last`), `--session`, `--tenant`, `--label` and `--all`"
         )
 
-    async def killed(switch: KillSwitch) -> list[KillOutcome]:
+    async def killed(service: OperatorService) -> Stopped:
+        from proctor.supervisor.control.kill_switch import scope_of
+
         if session:
-            await _check_session(switch, session)
-        return await switch.kill(
+            await _check_session(service, session)
+        return await service.stop(
+            scope_of(run_id=run and await _full_id(service, run), **scope),
             by=who,
             reason=_REASON if reason is None else reason,
-            run_id=run and await _full_id(switch, run),
             block_starts=no_new_starts,
             wait_s=wait,
-            **scope,
         )
 
-    outcomes = _with_switch(killed, store)
+    outcomes = _operated(killed, store).outcomes
     _report(outcomes, blocked=no_new_starts, as_json=as_json)
     return FINE if all(outcome.ended for outcome in outcomes) else FAILED
 
@@ -115,16 +118,18 @@ def _lifted(
     store: str | None,
     as_json: bool,
 ) -> int:
+    from proctor.supervisor.control.kill_switch import scope_of
+
     if run or no_new_starts:
         raise click.UsageError("`--lift` lets runs start again; it goes with neither a run nor `--no-new-starts`")
     if sum(bool(value) for value in scope.values()) != 1:
         raise click.UsageError(
             "choose what may start again with one of `--session`, `--tenant`, `--label` and `--all`"
         )
-    lifted = _with_switch(lambda switch: switch.lift(by=by, reason=reason, **scope), store)
+    lifted = _operated(lambda service: service.lift(scope_of(**scope), by=by, reason=reason), store).lifted
     for block in lifted:
         if as_json:
-            say_json({"lifted": block_data(block)})
+            say_json({"lifted": block})
         else:
             say(f"lifted: {in_words(block)}")
     if not lifted and not as_json:
@@ -132,46 +137,38 @@ def _lifted(
     return FINE
 
 
-def _with_switch(use: Callable[[KillSwitch], Awaitable[Any]], store: str | None) -> Any:
-    from ..options import opened
+def _operated(use: Callable[[OperatorService], Awaitable[T]], store: str | None) -> T:
+    from ..options import operating
 
-    async def used() -> Any:
-        from proctor.supervisor import KillSwitch
-
-        from ...kit.process_tree import end_remains
-
-        async with opened(store, must_exist=True) as opened_store:
-            return await use(KillSwitch(opened_store, remains=end_remains))
+    async def used() -> T:
+        async with operating(store) as service:
+            return await use(service)
 
     return run_async(used)
 
 
-async def _full_id(switch: KillSwitch, run: str) -> str:
+async def _full_id(service: OperatorService, run: str) -> str:
     """The id of a run that goes on, named as every command names runs."""
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.ports.stored_types import NOT_OVER
 
-    from ...operations.service import run_named
-
-    named = await run_named(switch.store, run)
+    named = await service.run_named(run)
     if named.status not in NOT_OVER:
         raise UsageError(f"run `{named.run_id}` is not running: it is {named.status}")
     return named.run_id
 
 
-async def _check_session(switch: KillSwitch, session: str) -> None:
+async def _check_session(service: OperatorService, session: str) -> None:
     from proctor.supervisor.errors import UsageError
 
-    if await switch.store.session(session) is None:
+    if await service.store.session(session) is None:
         raise UsageError(f"there is no session `{session}`; `proctor runs` lists them")
 
 
-def _report(outcomes: Sequence[KillOutcome], *, blocked: bool, as_json: bool) -> None:
+def _report(outcomes: Sequence[OutcomeView], *, blocked: bool, as_json: bool) -> None:
     for outcome in outcomes:
         if as_json:
-            about = {"run_id": outcome.run_id, "session_id": outcome.session_id, "ended": outcome.ended}
-            owner = {"owner": str(outcome.owner)} if outcome.owner is not None else {}
-            say_json({**about, "status": outcome.status, **owner})
+            say_json(outcome)
         else:
             say(f"{outcome.run_id}: {_how(outcome)}")
     if not outcomes and not as_json:
@@ -180,7 +177,7 @@ def _report(outcomes: Sequence[KillOutcome], *, blocked: bool, as_json: bool) ->
         note("none of them starts until `proctor kill --lift`")
 
 
-def _how(outcome: KillOutcome) -> str:
+def _how(outcome: OutcomeView) -> str:
     if outcome.ended:
         return f"ended, {outcome.status}"
     owner = f"{outcome.owner} has" if outcome.owner is not None else "nobody has"
@@ -247,30 +244,19 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
     """List the budgets that runs share: whose each is, what is used of it in this window, what is reserved for
     current runs (`+`), what is left, and when the next window starts.
     """
-    from ..options import is_there_as_named, opened
+    from ..options import is_there_as_named
 
-    async def listed() -> list[BudgetInfo]:
-        async with opened(store, must_exist=True) as opened_store:
-            return await opened_store.budgets()
-
-    all_of_them = run_async(listed) if is_there_as_named(store) else []
-    found = [b for b in all_of_them if (name or "") in b.budget and (key or "") in b.key]
+    every = _operated(lambda service: service.budgets(), store).budgets if is_there_as_named(store) else ()
+    found = [b for b in every if (name or "") in b.budget and (key or "") in b.key]
     if as_json:
         for budget in found:
-            say_json(as_data(budget))
+            say_json(budget)
         return
     if not found:
         note("no run has drawn on a budget")
     out = console()
     for budget in found:
         out.print(_line(budget))
-
-
-def as_data(budget: BudgetInfo) -> dict[str, Any]:
-    """A budget with what is left of it, as JSON has it."""
-    import msgspec
-
-    return {**msgspec.structs.asdict(budget), "left": budget.left}
 
 
 _WORDS = {
@@ -281,7 +267,7 @@ _WORDS = {
 """Units that are words: money and time carry their own."""
 
 
-def _line(budget: BudgetInfo) -> Text:
+def _line(budget: BudgetView) -> Text:
     from rich.text import Text
 
     parts = [budget.used / budget.max, budget.reserved / budget.max] if budget.max else [1.0, 0.0]
@@ -305,7 +291,7 @@ def _window(window: str) -> str:
     return window if not window.isdigit() else f"in {took(int(window))}"
 
 
-def _figure(budget: BudgetInfo, figure: float) -> str:
+def _figure(budget: BudgetView, figure: float) -> str:
     """An amount as people read it."""
     if budget.counts == "cost_usd":
         return dollars(figure)

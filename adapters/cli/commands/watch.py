@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from ..options import json_option, run_async, store_option
-from ..output import block_data, console, say_json
+from ..output import console, say_json
 from .approvals import by_option, group_option
 
 if TYPE_CHECKING:
-    from ..board import Board
+    from ...operations.views import Board
     from ..board_view import Person
 
 
@@ -41,33 +40,23 @@ def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: b
 async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
     import anyio
 
-    from ...operations.service import Folds
-    from ..board import NOTHING, read_board
+    from ...operations.views import Board
     from ..board_view import live_board
-    from ..options import is_there_as_named, opened
+    from ..options import is_there_as_named, operating
 
     seen = sys.stdout.isatty() and not as_json
     if not (seen or is_there_as_named(path)):
-        _show(NOTHING, as_json=as_json)
+        _show(Board(), as_json=as_json)
         return
-    async with opened(path) as store:
+    async with operating(path, must_exist=False) as service:
         if seen:
             with suppress(anyio.get_cancelled_exc_class()):  # Ctrl-C is a way to leave
-                await live_board(store, person)
+                await live_board(service, person)
         else:
-            _show(await read_board(store, Folds(store)), as_json=as_json)
+            _show(await service.board(), as_json=as_json)
 
 
 def _show(board: Board, *, as_json: bool) -> None:
     from ..board_view import plain
 
-    say_json(_as_data(board)) if as_json else console().print(plain(board))
-
-
-def _as_data(board: Board) -> dict[str, Any]:
-    return {
-        "runs": [{**msgspec.structs.asdict(run), "limits": list(limits)} for run, limits in board.runs],
-        "more": board.more,
-        "approvals": board.approvals,
-        "blocks": [block_data(block) for block in board.blocks],
-    }
+    say_json(board) if as_json else console().print(plain(board))

@@ -80,9 +80,9 @@ export class Card {
     this.element = h(
       "article",
       { class: "card approval fresh", tabindex: "-1", "aria-labelledby": id },
-      h("header", {}, h("h2", { id }, h("code", {}, approval.tool_name)), h("span", { class: "pill waits" }, approval.held ? "waits" : "for a later run"), this.expires),
+      h("header", {}, h("h2", { id }, h("code", {}, approval.call.name)), h("span", { class: "pill waits" }, approval.held ? "waits" : "for a later run"), this.expires),
       h("p", {}, why(approval)),
-      callShown(approval.shown, approval.tool_input),
+      callShown(approval.shown, approval.call.input),
       h("dl", { class: "facts" }, about(approval)),
       may
         ? h("div", { class: "answer" }, h("label", {}, "Words: recorded, and told to the model when you deny", this.words), this.buttons)
@@ -122,8 +122,8 @@ export class Card {
       const said = answer === "grant" ? "Approved" : "Denied";
       fill(this.told, said);
       this.told.className = answer === "grant" ? "banner good" : "banner bad";
-      announce(`${said}: ${this.approval.tool_name}`);
-      toast(`${said}: ${this.approval.tool_name}`);
+      announce(`${said}: ${this.approval.call.name}`);
+      toast(`${said}: ${this.approval.call.name}`);
     } catch (error) {
       fill(this.told, sentence(error.message));
       this.told.className = "banner bad";
@@ -135,7 +135,7 @@ export class Card {
 
 function why(approval) {
   const rules = approval.violations.map((each) => each.rule).join(", ");
-  const by = approval.policy ? `${approval.policy}${rules ? `: ${rules}` : ""}` : "a policy";
+  const by = approval.policy_name ? `${approval.policy_name}${rules ? `: ${rules}` : ""}` : "a policy";
   const messages = approval.violations.map((each) => each.message);
   const own = messages.includes(approval.reason) ? [] : [approval.reason];
   return [h("strong", {}, `Asked by ${by}.`), " ", sentence([...messages, ...own].filter(Boolean).join("; "))];

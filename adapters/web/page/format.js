@@ -48,15 +48,6 @@ const LIMITS = {
 };
 export const limitName = (name) => LIMITS[name] ?? name;
 
-const ACTIONS = {
-  allow: "allowed",
-  warn: "allowed, warned",
-  request_approval: "asks a person",
-  deny: "refused",
-  cancel: "ends the run",
-};
-export const actionName = (action) => ACTIONS[action] ?? action;
-
 export const short = (id) => (id.length > 16 ? `${id.slice(0, 12)}` : id);
 
 /** A value as text: what is text as it is, anything else as JSON. */
@@ -67,10 +58,4 @@ export function text(value) {
 /** A value on one line. */
 export function oneLine(value) {
   return typeof value === "string" ? value : JSON.stringify(value) ?? "";
-}
-
-/** The text of a message, or of its blocks. */
-export function content(value) {
-  if (!Array.isArray(value)) return text(value ?? "");
-  return value.map((block) => block?.text ?? block?.thinking ?? `[${block?.type ?? "block"}]`).join(" ");
 }

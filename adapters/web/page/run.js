@@ -4,7 +4,7 @@ import { follow, get, post } from "./api.js";
 import { Card } from "./approvals.js";
 import { Keyed, ask, fill, h, toast } from "./dom.js";
 import { amount, duration, limitName, moment, number, usd } from "./format.js";
-import { TYPES, Timeline } from "./timeline.js";
+import { Timeline } from "./timeline.js";
 
 const MOST_EVENTS = 5000;
 const KINDS = [
@@ -74,8 +74,8 @@ export class Run {
     try {
       const { last_seq: last } = await get(this.path);
       this.timeline.left.hidden = last <= MOST_EVENTS;
-      const query = `after=${Math.max(0, last - MOST_EVENTS)}&types=${TYPES.join(",")}`;
-      for await (const { data } of follow(`${this.path}/stream?${query}`, { signal: this.stop.signal })) {
+      const path = `${this.path}/timeline/stream?after=${Math.max(0, last - MOST_EVENTS)}`;
+      for await (const { data } of follow(path, { signal: this.stop.signal })) {
         this.told = null;
         this.timeline.add(data);
       }

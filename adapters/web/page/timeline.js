@@ -1,15 +1,8 @@
-// A run's events as a line of time: a call is one card, from its request to its outcome, with why it was decided so.
+// A run's timeline: a call is one card, from its request to its outcome, with why it was decided so; the rest is lines.
 
 import { fill, h, sentence } from "./dom.js";
-import { clock, content, limitName, number, oneLine, text, usd } from "./format.js";
+import { clock, oneLine } from "./format.js";
 
-/** The types that are told; others, such as pieces of text, are not asked for. */
-export const TYPES = [
-  ..."run_started message_sent message_received token_usage_updated policy_violation budget_warning".split(" "),
-  ..."tool_call_requested tool_call_started tool_call_completed tool_call_failed tool_call_denied".split(" "),
-  ..."tool_approval_requested tool_approval_granted tool_approval_denied tool_approval_expired".split(" "),
-  ..."error_occurred error_recovered run_completed run_failed run_cancelled".split(" "),
-];
 const MOST_ROWS = 2000;
 
 export class Timeline {
@@ -22,28 +15,22 @@ export class Timeline {
     this.wanted = { kind: "", words: "" };
   }
 
-  add(event) {
-    const call = event.tool_call_id && this.callOf(event);
-    if (call) call.take(event);
-    else this.tell(event);
+  add(item) {
+    if (item.tool_call_id) this.callOf(item).take(item);
+    else this.append(item, line(item));
   }
 
-  callOf(event) {
-    const known = this.calls.get(event.tool_call_id);
-    if (known || !event.type.startsWith("tool_")) return known;
-    const call = new Call(event, this.explain);
-    this.calls.set(event.tool_call_id, call);
-    this.append(event, call.element, call.element.dataset.kind);
+  callOf(item) {
+    const known = this.calls.get(item.tool_call_id);
+    if (known) return known;
+    const call = new Call(item, this.explain);
+    this.calls.set(item.tool_call_id, call);
+    this.append(item, call.element);
     return call;
   }
 
-  tell(event) {
-    const told = TELLERS[event.type]?.(event);
-    if (told) this.append(event, told.element, told.kind ?? "");
-  }
-
-  append(event, element, kind) {
-    const row = h("li", { "data-kind": kind }, h("time", { datetime: event.at ?? "" }, clock(event.at)), h("div", { class: "plain-row" }, element));
+  append(item, element) {
+    const row = h("li", {}, h("time", { datetime: item.at ?? "" }, clock(item.at)), h("div", { class: "plain-row" }, element));
     this.list.append(row);
     this.filterRow(row);
     if (this.list.children.length > MOST_ROWS) {
@@ -59,35 +46,55 @@ export class Timeline {
 
   filterRow(row) {
     const { kind, words } = this.wanted;
-    const own = row.querySelector("[data-kind]")?.dataset.kind ?? row.dataset.kind;
-    const fits = !kind || own.split(" ").includes(kind);
-    row.hidden = !(fits && (!words || row.textContent.toLowerCase().includes(words)));
+    const own = row.querySelector("[data-kind]").dataset.kind;
+    row.hidden = !((!kind || own.split(" ").includes(kind)) && (!words || row.textContent.toLowerCase().includes(words)));
   }
 }
 
+const BANNERS = ["violation", "limit", "error", "end"];
+
+/** What is about no call, as a line or a banner. */
+function line(item) {
+  const kind = item.kind === "message" ? "message" : BANNERS.includes(item.kind) && item.tone !== "good" ? "refused" : "";
+  if (item.kind === "message") {
+    const words = item.whole ? details(item.text, "All of it", item.whole) : item.text;
+    return h("div", { class: "plain", "data-kind": kind }, h("span", { class: "who" }, item.label), " ", words);
+  }
+  if (!BANNERS.includes(item.kind)) return h("p", { class: "quiet-line", "data-kind": kind }, `${item.label}: `, sentence(item.text));
+  return h("p", { class: `banner ${item.tone}`, "data-kind": kind }, h("strong", {}, item.label), " ", sentence(item.text));
+}
+
+function details(shown, label, whole) {
+  return h("details", {}, h("summary", {}, shown, h("span", { class: "unseen" }, label)), h("pre", { class: "block" }, whole));
+}
+
 class Call {
-  constructor(event, explain) {
+  constructor(item, explain) {
     this.explain = explain;
-    this.id = event.tool_call_id;
-    this.pill = h("span", { class: "pill" }, "asked");
+    this.id = item.tool_call_id;
+    this.pill = h("span", { class: "pill soft" }, "asked");
     this.args = h("span", { class: "args" });
     this.why = h("div", { class: "why", hidden: true });
     this.output = h("div", { hidden: true });
     this.steps = h("details", { on: { toggle: () => this.open() } }, h("summary", {}, "Why"), h("div", {}));
     this.whole = h("details", {}, h("summary", {}, "Input"), h("pre", { class: "block" }));
+    this.said = new Set();
     this.element = h(
       "article",
       { class: "card call", "data-kind": "call" },
-      h("div", { class: "title" }, this.pill, h("b", {}, event.tool_name), this.args),
+      h("div", { class: "title" }, this.pill, h("b", {}, item.tool_name ?? ""), this.args),
       this.why,
       this.output,
       h("div", { class: "row" }, this.steps, this.whole),
     );
   }
 
-  take(event) {
-    if (event.tool_input && Object.keys(event.tool_input).length) this.input(event.tool_input);
-    CHANGES[event.type]?.(this, event);
+  take(item) {
+    if (item.tool_input && Object.keys(item.tool_input).length) this.input(item.tool_input);
+    if (item.kind === "result") this.result(item);
+    else if (item.kind === "violation") this.violation(item);
+    else if (item.kind === "approval") this.approval(item);
+    else if (item.kind === "call") this.decided(item);
   }
 
   input(input) {
@@ -95,25 +102,48 @@ class Call {
     fill(this.whole.querySelector("pre"), JSON.stringify(input, null, 2));
   }
 
-  state(name, label, kind = "call") {
-    this.pill.className = `pill ${name}`;
-    fill(this.pill, label);
-    this.element.className = `card call ${name === "deny" || name === "cancel" ? "refused" : ""} ${name === "waits" ? "waiting" : ""}`;
-    this.element.dataset.kind = kind;
+  state(item) {
+    this.pill.className = `pill ${item.tone}`;
+    fill(this.pill, item.label);
+    if (item.tone !== "good") this.element.dataset.kind = "call refused";
+    this.element.className = `card call ${item.tone === "bad" ? "refused" : item.label === "waits" ? "waiting" : ""}`;
   }
 
-  because(...words) {
+  /** A sentence, unless it is there already. */
+  because(text) {
+    if (this.said.has(text)) return;
+    this.said.add(text);
     this.why.hidden = false;
-    this.why.append(h("p", {}, ...words));
+    this.why.append(h("p", {}, sentence(text)));
   }
 
-  outcome(label, value) {
-    const whole = outputText(value);
+  decided(item) {
+    if (!this.answered) this.state(item);
+    if (item.tone === "bad") this.because(item.text.slice(item.text.lastIndexOf("; the model is told: ") + 2));
+  }
+
+  approval(item) {
+    this.state(item);
+    if (item.event === "tool_approval_requested") for (const reason of item.why.length ? item.why : [item.text]) this.because(reason);
+    else {
+      this.answered = true;
+      this.because(`${item.label} ${item.text.slice((item.tool_name ?? "").length).replace(/^: /, "")}`.replace(/  +/, " "));
+    }
+  }
+
+  violation(item) {
+    this.element.dataset.kind = "call refused";
+    if ([...this.said].some((said) => item.text.startsWith(said.split(" (")[0]))) return; // its approval says it
+    this.because(item.text);
+  }
+
+  result(item) {
+    const whole = item.whole ?? item.text;
     const lines = whole.split("\n").length;
-    const shown = h("pre", { class: "block" }, whole || "(nothing)");
-    const small = whole.length < 240 && lines < 5;
-    fill(this.output, small ? shown : h("details", {}, h("summary", {}, `${label}, ${number(lines)} lines`), shown));
+    const shown = h("pre", { class: "block" }, whole);
+    fill(this.output, item.whole || lines > 4 ? h("details", {}, h("summary", {}, `${item.label}, ${lines} lines`), shown) : shown);
     this.output.hidden = false;
+    if (item.label === "failed") this.pill.append(", failed");
   }
 
   async open() {
@@ -121,8 +151,8 @@ class Call {
     const place = this.steps.querySelector("div");
     fill(place, h("p", { class: "soft small" }, "Judging it once more …"));
     try {
-      const decisions = (await this.explain()).filter((each) => each.tool_call_id === this.id);
-      fill(place, decisions.length ? decisions.map(decision) : "Nothing was decided about it.");
+      const found = (await this.explain()).filter((each) => each.decision?.tool_call_id === this.id);
+      fill(place, found.length ? found.map(({ decision: each }) => decision(each)) : "Nothing was decided about it.");
     } catch (error) {
       fill(place, error.message);
     }
@@ -131,8 +161,8 @@ class Call {
 
 /** A decision with each rule that was asked. */
 export function decision(each) {
-  const steps = each.steps.length ? each.steps : ["no rule objects"];
-  const objects = new Set(each.violations.map((violation) => violation.rule));
+  const steps = each.steps?.length ? each.steps : ["no rule objects"];
+  const objects = new Set((each.violations ?? []).map((violation) => violation.rule));
   return h(
     "div",
     { class: "block" },
@@ -140,71 +170,3 @@ export function decision(each) {
     each.tell_model && h("p", { class: "small" }, h("span", { class: "soft" }, "Told to the model: "), each.tell_model),
   );
 }
-
-function outputText(value) {
-  if (value && typeof value === "object" && "exit_code" in value) {
-    const printed = `${value.stdout ?? ""}${value.stderr ?? ""}`.trimEnd();
-    return value.exit_code ? `exit ${value.exit_code}\n${printed}` : printed;
-  }
-  return value === null || value === undefined ? "" : text(value).trimEnd();
-}
-
-const CHANGES = {
-  tool_call_started: (call) => call.answered || call.state("allow", "allowed"),
-  tool_call_completed: (call, event) => call.outcome("Result", event.tool_output),
-  tool_call_failed: (call, event) => {
-    call.outcome("Failed", event.error);
-    call.pill.append(", failed");
-  },
-  tool_call_denied: (call, event) => {
-    if (!call.answered) call.state("deny", "refused", "call refused");
-    call.because(h("span", { class: "soft" }, "Told to the model: "), event.tell_model ?? "nothing");
-  },
-  policy_violation: (call, event) => {
-    if (event.action === "request_approval") return; // its approval tells it
-    if (event.action === "cancel") call.state("cancel", "ended the run", "call refused");
-    else call.element.dataset.kind = "call refused";
-    call.because(h("strong", {}, `${event.policy}/${event.rule}`.replace(/^\//, "")), " ", sentence(event.message), " ", h("span", { class: "soft" }, event.enforcement));
-  },
-  tool_approval_requested: (call, event) => {
-    call.state("waits", event.held === false ? "needed a person" : "waits for a person", "call refused");
-    call.because(`${event.policy_name}: `, sentence(event.reason));
-  },
-  tool_approval_granted: (call, event) => {
-    call.answered = true;
-    call.state("granted", `approved by ${event.by}`);
-    if (event.reason) call.because(h("span", { class: "soft" }, `${event.by}: `), event.reason);
-  },
-  tool_approval_denied: (call, event) => {
-    call.answered = true;
-    call.state("deny", `denied by ${event.by}`, "call refused");
-    if (event.reason) call.because(h("span", { class: "soft" }, `${event.by}: `), event.reason);
-  },
-  tool_approval_expired: (call, event) => {
-    call.answered = true;
-    call.state("expired", "nobody answered", "call refused");
-    if (event.reason) call.because(event.reason);
-  },
-};
-
-const line = (who, words, kind) => ({ kind, element: h("p", { class: "plain" }, h("span", { class: "who" }, who), " ", words) });
-const quiet = (words) => ({ element: h("p", { class: "quiet-line" }, words) });
-const banner = (words, look, kind = "refused") => ({ kind, element: h("p", { class: `banner ${look}` }, words) });
-
-const TELLERS = {
-  run_started: (event) => quiet(`The run starts under ${event.metadata?.policy ?? "no policy"}${event.model ? `, ${event.model}` : ""}`),
-  message_sent: (event) => line(event.role === "user" || !event.role ? "You" : event.role, content(event.content), "message"),
-  message_received: (event) => line(event.role === "assistant" || !event.role ? "Agent" : event.role, content(event.content), "message"),
-  token_usage_updated: (event) => {
-    const cost = event.cost_usd ? `, ${usd(event.cost_usd)}` : "";
-    const words = `${number(event.input_tokens ?? 0)} tokens in, ${number(event.output_tokens ?? 0)} out${cost}`;
-    return quiet(event.scope === "cumulative" ? `${words} so far` : `+ ${words}`);
-  },
-  policy_violation: (event) => banner(sentence(`${event.policy}/${event.rule}: ${event.message} (${event.enforcement})`), event.action === "warn" ? "" : "bad"),
-  budget_warning: (event) => banner(`${limitName(event.limit)}: ${number(event.used)} of ${number(event.max)} used`, ""),
-  error_occurred: (event) => banner(`${event.code} ${event.message}`, "bad"),
-  error_recovered: (event) => quiet(`recovered: ${event.code} ${event.message}`),
-  run_completed: (event) => banner(`Completed. ${text(event.output ?? "")}`, "good", "message"),
-  run_failed: (event) => banner(`Failed: ${event.error?.message ?? text(event.error ?? "")}`, "bad"),
-  run_cancelled: (event) => banner(`Ended: ${event.reason}${event.by ? ` (by ${event.by})` : ""}`, "bad"),
-};
