@@ -100,6 +100,8 @@ class _Events:
     def _before(self, event: Mapping[str, Any]) -> None:
         if "user_message" in event:
             self._log.add(MessageSent, content=event["user_message"])
+        if "turn" in event:
+            self._log.enter_turn(event["turn"])
         for n in range(event.get("runs", 0)):
             if n:
                 self._start()

@@ -202,6 +202,8 @@ def _fate(number: int, call: Mapping[str, Any]) -> str:
 def _event_words(event: Mapping[str, Any]) -> str:
     if "user_message" in event:
         return f"the user writes {_json(event['user_message'])}"
+    if "turn" in event:
+        return f"turn {event['turn']} begins"
     runs = f"{event['runs']:,} runs use" if event["runs"] > 1 else "a run uses"
     return f"{runs} {event['used']:,g} of `{event['limit']}`"
 

@@ -102,6 +102,7 @@ ROOMS = (
     "replaying",
     "session_search",
     "alphabet",
+    "split_component",
     "components",
     "values",
     "answers",

@@ -28,7 +28,8 @@ from ..values.globs import matcher
 from ..values.json_values import given_texts
 from ..values.paths import compile_path
 from .call_classes import NameUniverse
-from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent, SplitComponent
+from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
+from .split_component import SplitComponent
 from .values import MISSING, OPAQUE, atoms_of, candidates, documents, is_simple, placed, samples
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ..monitor.program import CompiledRule
     from ..stack.clauses import Clause
     from ..values.work_budget import Work
-    from .components import Component
+    from .split_component import Component
     from .values import Atom
 
 MOST_INPUTS = 3_000

@@ -9,14 +9,16 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent, SplitComponent
+from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent
 from .session_search import ending_alike
+from .split_component import SplitComponent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .components import Component, InputClass
+    from .components import InputClass, Outcome
     from .session_search import SessionProduct, State
+    from .split_component import Component
 
 
 class ProofCertificate(NamedTuple):
@@ -85,12 +87,12 @@ class _Checker:
         for slot, number in enumerate(flying):
             if number >= 0:
                 left = _with(flying, slot, -1)
-                for after in self._endings(at, self.calls[number], slot):
-                    yield (after, left), f"the end of a call of `{self.calls[number].name}`"
+                for after in self._endings(at, self.calls[number], slot, left):
+                    yield after, f"the end of a call of `{self.calls[number].name}`"
         if any(part.turns for part in self.parts):
             found = [part.turned(n) for part, n in zip(self.parts, at, strict=True)]
             level = max((each for each, _ in found[:-1]), default=NOTHING)
-            if level < ASK:
+            if level < DENY:
                 wrong = self._is_wrong(found[-1][0], level)
                 yield None if wrong else (tuple(n for _, n in found), flying), "another turn"
         if any(isinstance(part, LimitComponent) and part.runs for part in self.parts):
@@ -104,10 +106,10 @@ class _Checker:
         what = f"a call of `{call.name}` with {call.input}"
         at = tuple(part.requested(n, call) for part, n in zip(self.parts, at, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
-        if level >= ASK:
-            refused = (tuple(part.denied(n, call) for part, n in zip(self.parts, at, strict=True)), flying)
-            if any(part.watches_denial(call) for part in self.parts):
-                yield refused, f"{what}, refused,"
+        if level >= ASK and any(part.watches_denial(call) for part in self.parts):
+            refused = [part.denied(n, call) for part, n in zip(self.parts, at, strict=True)]
+            ends = any(found >= DENY for found, _ in refused[:-1])
+            yield (tuple(n for _, n in refused), (-1,) * IN_FLIGHT if ends else flying), f"{what}, refused,"
         if level >= DENY:
             return
         if self._is_wrong(self.property.level(at[-1], call), level):
@@ -117,8 +119,8 @@ class _Checker:
         if not any(part.watches_end(call) for part in self.parts):
             yield (ran, flying), what
             return
-        for after in self._endings(ran, call, IN_FLIGHT):
-            yield (after, flying), what
+        for after in self._endings(ran, call, IN_FLIGHT, flying):
+            yield after, what
         if -1 in flying:
             slot = flying.index(-1)
             yield (self._run(at, call, slot), _with(flying, slot, self.alike[call.number])), f"{what}, running,"
@@ -126,9 +128,19 @@ class _Checker:
     def _run(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
 
-    def _endings(self, at: tuple[int, ...], call: InputClass, slot: int) -> Iterator[tuple[int, ...]]:
+    def _endings(
+        self, at: tuple[int, ...], call: InputClass, slot: int, flying: tuple[int, ...]
+    ) -> Iterator[State | None]:
         for output in (*range(len(call.outputs)), None):
-            yield tuple(part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True))
+            outcomes = [part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True)]
+            yield self._over(outcomes, flying)
+
+    def _over(self, outcomes: list[Outcome], flying: tuple[int, ...]) -> State | None:
+        level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
+        after = tuple(n for _, n in outcomes)
+        if level >= DENY:
+            return after, (-1,) * IN_FLIGHT
+        return None if self._is_wrong(outcomes[-1][0], level) else (after, flying)
 
     def _is_wrong(self, found: int, level: int) -> bool:
         if not self.strict:

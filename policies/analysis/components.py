@@ -6,7 +6,7 @@ number. A state is a representative with its own ordinal and turn, as machines l
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -21,7 +21,7 @@ from ..rules.per_key import Keyed, KeyedState
 from ..rules.petri_net import NetMachine
 from ..rules.precondition import PreconditionMachine
 from ..rules.provenance import ProvenanceMachine
-from ..rules.repetition import CircuitBreakerMachine, MaxParallelMachine
+from ..rules.repetition import CircuitBreakerMachine, LoopMachine, MaxParallelMachine
 from ..rules.sequence import NeverAfterMachine
 from ..values.regexes import Regex
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ..events.run_context import RunContext
     from ..language.facts import ToolTable
+    from ..rules.machine import Finding
     from ..stack.merge import LimitEntry
 
 NOTHING, WARN, ASK, DENY = range(4)
@@ -43,6 +44,10 @@ IN_FLIGHT = 1
 """How many calls may run on while others start and end."""
 MOST_TOKENS = 12
 """How many tokens of one place are followed."""
+
+
+Outcome: TypeAlias = tuple[int, int]
+"""What is found against an event, and where a component stands after it."""
 
 
 class InputClass(msgspec.Struct, eq=False):
@@ -227,7 +232,10 @@ class RuleComponent:
         """A call was requested."""
         if not self.mask(call) & self.machine.attempts:
             return at
-        return self._after("requested", self.machine.requested, at, call, variant)
+        return self._after("requested", self._request, at, call, variant)[1]
+
+    def _request(self, state: Any, call: CallInFlight, mask: int) -> None:
+        self.machine.requested(state, call, mask)
 
     def forget(self) -> None:
         """Ask the machine again for everything; states that are numbered keep their numbers."""
@@ -250,10 +258,9 @@ class RuleComponent:
         judge = self.machine.judging(mask) if self._concerned(at, mask) else None
         if judge is None:
             return NOTHING
-        if call.fresh and self.machine.kind == "loop":
-            return NOTHING if self.machine.threshold > 1 or not mask else LEVELS[self.rule.action]  # type: ignore[attr-defined]
-        finding = judge(at.state, self.in_flight(call, at, 0, variant), mask, at.now)
-        return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
+        if call.fresh and isinstance(loop := _inner(self.machine), LoopMachine):
+            return NOTHING if loop.threshold > 1 or not mask else LEVELS[self.rule.action]
+        return self._level_of(judge(at.state, self.in_flight(call, at, 0, variant), mask, at.now))
 
     def started(self, at: int, call: InputClass, slot: int, variant: int = 0) -> int:
         """A call runs in one of the slots."""
@@ -281,44 +288,52 @@ class RuleComponent:
         denials = type(_inner(self.machine)).denied is not Machine.denied
         return bool(self.mask(call) & (self.machine.attempts | (self.machine.outcomes if denials else 0)))
 
-    def denied(self, at: int, call: InputClass, variant: int = 0) -> int:
+    def denied(self, at: int, call: InputClass, variant: int = 0) -> Outcome:
         """A requested call was refused."""
         if not self.mask(call) & self.machine.outcomes:
-            return at
+            return NOTHING, at
         return self._after("denied", self.machine.denied, at, call, variant)
 
-    def _after(self, what: str, act: Callable[..., object], at: int, call: InputClass, variant: int) -> int:
-        """Where it stands once its machine has been told of a call that is not running."""
+    def _after(
+        self, what: str, act: Callable[..., Finding | None], at: int, call: InputClass, variant: int
+    ) -> Outcome:
+        """What its machine finds, and where it stands, once it has been told of a call that is not running."""
         key = (what, at, call.number, variant)
         if key not in self._memo:
             moment = self._moved(at)
-            act(moment.state, self.in_flight(call, moment, 0, variant), self.mask(call))
-            self._memo[key] = self.number(moment)
-        return int(self._memo[key])
+            found = act(moment.state, self.in_flight(call, moment, 0, variant), self.mask(call))
+            self._memo[key] = self._level_of(found), self.number(moment)
+        outcome: Outcome = self._memo[key]
+        return outcome
+
+    def _level_of(self, finding: Finding | None) -> int:
+        return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
 
     def ended(
-        self, at: int, call: InputClass, slot: int, output: int | None, variant: int = 0, unseen: bool = False
-    ) -> int:
+        self, at: int, call: InputClass, slot: int, output: int | None, variant: int = 0, other: bool = False
+    ) -> Outcome:
         """A call that ran in a slot completed with one of its outputs, or failed."""
         mask = self.mask(call)
         if not mask & self.machine.outcomes:
-            return at
-        key = ("ended", at, call.number, slot, output, variant, unseen)
+            return NOTHING, at
+        key = ("ended", at, call.number, slot, output, variant, other)
         if key not in self._memo:
             moment = self._moved(at)
             made = self.in_flight(call, moment, slot, variant)
+            found = None
             if output is None:
-                self.machine.failed(moment.state, made, mask)
+                found = self.machine.failed(moment.state, made, mask)
                 _raise_to_zero(moment.state)
             else:
                 returned = call.outputs[output]
                 self.machine.completed(
-                    moment.state, made, mask, ParsedOutput(_unseen(returned) if unseen else returned)
+                    moment.state, made, mask, ParsedOutput(unseen(returned) if other else returned)
                 )
-            self._memo[key] = self.number(moment)
-        return int(self._memo[key])
+            self._memo[key] = self._level_of(found), self.number(moment)
+        outcome: Outcome = self._memo[key]
+        return outcome
 
-    def turned(self, at: int) -> tuple[int, int]:
+    def turned(self, at: int) -> Outcome:
         """The next turn began: what it finds against that, and where it stands."""
         if not self.turns:
             return NOTHING, at
@@ -353,8 +368,7 @@ class RuleComponent:
 
     def owes(self, at: int) -> int:
         """What it finds against the end of the session."""
-        finding = self.machine.settle(self.moments[at].state)
-        return NOTHING if finding is None else LEVELS[finding.action or self.rule.action]
+        return self._level_of(self.machine.settle(self.moments[at].state))
 
 
 def _raise_to_zero(state: Any) -> None:
@@ -365,12 +379,12 @@ def _raise_to_zero(state: Any) -> None:
                 setattr(row, name, 0)
 
 
-def _unseen(value: Any) -> Any:
+def unseen(value: Any) -> Any:
     """A value with another in the place of ANY_OTHER."""
     if isinstance(value, dict):
-        return {key: _unseen(item) for key, item in value.items()}
+        return {key: unseen(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_unseen(item) for item in value]
+        return [unseen(item) for item in value]
     return value.replace(ANY_OTHER, NEVER_SEEN) if isinstance(value, str) else value
 
 
@@ -393,159 +407,6 @@ def _restricted(state: Any, machine: Machine, keeps: Callable[[str], bool]) -> A
 
 UNBOUND = "[]"
 """What an earlier call is about where nothing binds it."""
-
-
-def _is_followed(key: str) -> bool:
-    return ANY_OTHER not in key and NEVER_SEEN not in key
-
-
-def _is_other(key: str) -> bool:
-    return ANY_OTHER in key and NEVER_SEEN not in key
-
-
-class SplitComponent:
-    """A rule that binds calls by values: some values are followed one by one, all others together.
-
-    Of the other values it keeps every state in which any one of them may be. A call with such a value is taken to be
-    let through where one of these lets it through, and to lead some value on and leave others behind. So nothing that
-    a session can do is left out, however many values it has; what is found this way is replayed. A property is only
-    asked about followed values: rules know values by being equal, so a session that breaks it on another value
-    breaks it, with the two exchanged, on a followed one.
-    """
-
-    def __init__(
-        self,
-        index: int,
-        rule: CompiledRule,
-        tools: ToolTable,
-        context: RunContext,
-        paths: frozenset[str],
-        *,
-        asked_of: bool,
-    ) -> None:
-        self.rule, self.index = rule, index
-        self._paths, self._judges_others = paths, asked_of
-        self.followed = RuleComponent(index, rule, tools, context, _is_followed)
-        self.others = RuleComponent(index, rule, tools, context, _is_other)
-        self.turns, self.listens = self.followed.turns, self.followed.listens
-        self._numbers: dict[tuple[int, frozenset[int]], int] = {}
-        self._moves: dict[tuple[Hashable, int], int] = {}
-        self.states: list[tuple[int, frozenset[int]]] = []
-        self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
-
-    @property
-    def exact(self) -> bool:
-        """Whether no state was left out."""
-        return self.followed.exact and self.others.exact
-
-    def _number(self, followed: int, others: frozenset[int]) -> int:
-        state = (followed, others)
-        if state not in self._numbers:
-            self._numbers[state] = len(self.states)
-            self.states.append(state)
-        return self._numbers[state]
-
-    def _lifted(self, key: Hashable, at: int, move: Callable[[RuleComponent, int, int], int], variants: int) -> int:
-        """The state after a move, which each part makes; of the others in as many ways as there are variants."""
-        found = self._moves.get((key, at))
-        if found is None:
-            followed, others = self.states[at]
-            reached = {move(self.others, other, n) for other in others for n in range(variants)}
-            found = self._moves[key, at] = self._number(move(self.followed, followed, 0), frozenset(reached))
-        return found
-
-    def mask(self, call: InputClass) -> int:
-        """The slots of the rule that its calls meet."""
-        return self.followed.mask(call)
-
-    def forget(self) -> None:
-        """Ask the machine again for everything; states that are numbered keep their numbers."""
-        self._moves, self._numbers, self.states = {}, dict(self._numbers), list(self.states)
-        self.followed, self.others = copy(self.followed), copy(self.others)
-        self.followed.forget()
-        self.others.forget()
-
-    def _of_other(self, call: InputClass) -> bool:
-        return not self._paths.isdisjoint(call.wild)
-
-    def requested(self, at: int, call: InputClass) -> int:
-        """A call was requested."""
-        return self._lifted(
-            ("requested", call.number), at, lambda part, n, v: part.requested(n, call, v), 1 + len(call.variants)
-        )
-
-    def level(self, at: int, call: InputClass) -> int:
-        """What it finds against a requested call; for a value that is not followed the least that it may find."""
-        followed, others = self.states[at]
-        if not self._of_other(call):
-            return self.followed.level(followed, call)
-        if not self._judges_others:
-            return NOTHING
-        return min(self.others.level(other, call) for other in others)
-
-    def started(self, at: int, call: InputClass, slot: int) -> int:
-        """A call runs in one of the slots."""
-        followed, others = self.states[at]
-        if self._of_other(call) and self._judges_others:
-            others = frozenset(other for other in others if self.others.level(other, call) < DENY) or others
-            kept = self.states[at][1]
-            left = {
-                self.others.started(other, call, slot, n) for other in kept for n in range(1, 1 + len(call.variants))
-            }
-            led = {self.others.started(other, call, slot, 0) for other in others}
-            return self._number(self.followed.started(followed, call, slot, 0), frozenset(left | led))
-        return self._lifted(
-            ("started", call.number, slot),
-            at,
-            lambda part, n, v: part.started(n, call, slot, v),
-            1 + len(call.variants),
-        )
-
-    def denied(self, at: int, call: InputClass) -> int:
-        """A requested call was refused."""
-        return self._lifted(
-            ("denied", call.number), at, lambda part, n, v: part.denied(n, call, v), 1 + len(call.variants)
-        )
-
-    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> int:
-        """A call completed with one of its outputs, or failed."""
-        inputs = 1 + len(call.variants)
-        returns = 1 if output is None or ANY_OTHER not in str(call.outputs[output]) else 2
-        return self._lifted(
-            ("ended", call.number, slot, output),
-            at,
-            lambda part, n, v: part.ended(n, call, slot, output, v % inputs, v >= inputs),
-            inputs * returns,
-        )
-
-    def watches_end(self, call: InputClass) -> bool:
-        """Whether it makes a difference to it how such a call ends."""
-        return self.followed.watches_end(call)
-
-    def ends_as(self, call: InputClass) -> Hashable:
-        """What of such a call makes a difference to it when it ends."""
-        return (self.followed.mask(call), call.bound) if self.watches_end(call) else 0
-
-    def watches_denial(self, call: InputClass) -> bool:
-        """Whether a refused call of these makes a difference to it."""
-        return self.followed.watches_denial(call)
-
-    def turned(self, at: int) -> tuple[int, int]:
-        """The next turn began."""
-        return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)
-
-    def wrote(self, at: int, text: str) -> int:
-        """A user wrote a message."""
-        texts = (text, _unseen(text)) if ANY_OTHER in text else (text,)
-        return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
-
-    def resumed(self, at: int) -> int:
-        """The session goes on in another run."""
-        return self.turned(at)[1]
-
-    def owes(self, at: int) -> int:
-        """What it finds against the end of the session, of followed values."""
-        return self.followed.owes(self.states[at][0])
 
 
 class LimitComponent:
@@ -574,19 +435,20 @@ class LimitComponent:
 
     def level(self, at: int, call: InputClass) -> int:
         """Whether the call, or the turn it is in, is one too many."""
-        return self._action if at + self._calls > self._most else NOTHING
+        reported = at > self._most and self._action == WARN
+        return self._action if at + self._calls > self._most and not reported else NOTHING
 
     def started(self, at: int, call: InputClass, slot: int) -> int:
         """A call runs."""
         return min(at + 1, self._most + 1) if self._calls else at
 
-    def denied(self, at: int, call: InputClass) -> int:
+    def denied(self, at: int, call: InputClass) -> Outcome:
         """A call was refused."""
-        return at
+        return NOTHING, at
 
-    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> int:
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
         """A call is over."""
-        return at
+        return NOTHING, at
 
     def watches_end(self, call: InputClass) -> bool:
         """No."""
@@ -600,12 +462,12 @@ class LimitComponent:
         """No."""
         return False
 
-    def turned(self, at: int) -> tuple[int, int]:
+    def turned(self, at: int) -> Outcome:
         """The next turn began."""
         if self._calls:
             return NOTHING, at
         after = min(at + 1, self._most + 1)
-        return (self._action if after > self._most else NOTHING), after
+        return (self._action if after > max(at, self._most) else NOTHING), after  # it is reported once
 
     def wrote(self, at: int, text: str) -> int:
         """A user wrote a message."""
@@ -618,7 +480,3 @@ class LimitComponent:
     def owes(self, at: int) -> int:
         """Nothing."""
         return NOTHING
-
-
-Component: TypeAlias = RuleComponent | SplitComponent | LimitComponent
-"""A rule, or a limit, as a search asks it; states are numbers, `start` is the first."""

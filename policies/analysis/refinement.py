@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..events.run_context import RunContext, Tool
     from ..monitor.program import Program
     from ..values.work_budget import Work
-    from .components import Component
     from .session_search import Explored
+    from .split_component import Component
 
 FOLLOWED = 2
 """How many values of a key are followed one by one at most, beside all others together."""
@@ -61,7 +61,7 @@ class Implication(NamedTuple):
     @property
     def length(self) -> int:
         """How many calls the session has."""
-        return len(self.replayed.session) if self.replayed is not None else 0
+        return sum(1 for call in self.replayed.session if call["tool"]) if self.replayed is not None else 0
 
 
 class Setting(NamedTuple):

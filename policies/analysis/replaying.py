@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import events as ev
+from ..errors import Violation
 from ..events.calls import ToolCall
 from ..monitor.monitor import Monitor
 from ..monitor.state import SessionState
@@ -16,7 +17,6 @@ from .session_search import FAILED, REFUSED, RUNNING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..errors import Violation
     from ..events.run_context import RunContext
     from ..monitor.program import Program
     from ..stack.merge import LimitEntry
@@ -103,6 +103,8 @@ class _Replay:
         for n, step in enumerate(steps):
             other = next(left) if _is_open(step) else ""
             found = self._step(n, step, other, several)
+            if isinstance(found, Violation) and step.kind == "turn":
+                self.session.append(nothing_called({"turn": self.turn}))
             if found is False:
                 return Replayed(False, self.session, tuple(self.refusing))
             if found is not None and found is not True:
@@ -120,9 +122,8 @@ class _Replay:
             if step.slot not in self.flying:
                 return False  # a cancelled run has taken it along
             id, shown = self.flying.pop(step.slot)
-            self._end(id, step, other, shown)
             shown["ended_before_call"] = len(self.session) + 1
-            return None
+            return self._end(id, step, other, shown)
         if step.kind == "finish":
             return self._finish()
         return self._event(step, other)
@@ -149,7 +150,7 @@ class _Replay:
 
     def _weighed(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
-        if level >= ASK:
+        if level >= DENY:
             self.refusing |= {v.rule: None for v in stack}
             return False
         return next((v for v in property if self._breaks(v, level)), None)
@@ -183,8 +184,9 @@ class _Replay:
             requested = ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=input)
             self.property.observe(requested)
             denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name)
-            self._both(denied)
-            return self._resumed(ev.RunCancelled) if decision.action == "cancel" else None
+            found, _ = self._both(denied)
+            ends = decision.action == "cancel" or any(LEVELS[v.action] >= DENY for v in found)
+            return self._resumed(ev.RunCancelled) if ends else None
         if wants:
             return False
         if level == ASK:
@@ -203,8 +205,8 @@ class _Replay:
 
     def _judged(
         self, call: ToolCall, judged: Any, level: int, step: SessionStep, other: str, shown: dict[str, Any]
-    ) -> Violation | None:
-        broken = next((v for v in judged.violations if self._breaks(v, level)), None)
+    ) -> Violation | bool | None:
+        broken: Violation | bool | None = next((v for v in judged.violations if self._breaks(v, level)), None)
         if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
             self.property.observe(
                 ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
@@ -213,20 +215,32 @@ class _Replay:
             shown["outcome"] = "running"
             self.flying[step.slot] = (call.id, shown)
         else:
-            self._end(call.id, step, other, shown)
+            broken = self._end(call.id, step, other, shown)
         return broken
 
-    def _end(self, id: str, step: SessionStep, other: str, shown: dict[str, Any]) -> None:
+    def _end(self, id: str, step: SessionStep, other: str, shown: dict[str, Any]) -> Violation | bool | None:
+        """A call is over; what the property finds against that, where the stack finds nothing."""
         assert step.call is not None
         if step.outcome == FAILED:
             shown["outcome"] = "failed"
-            self._both(ev.ToolCallFailed(tool_call_id=id, tool_name=step.call.name, error="failed"))
-            return
+            return self._over(
+                *self._both(ev.ToolCallFailed(tool_call_id=id, tool_name=step.call.name, error="failed"))
+            )
         output = _filled(step.call.outputs[step.outcome], other or "other-1")
         shown["outcome"] = "completed"
         if output != "done":
             shown["output"] = output
-        self._both(ev.ToolCallCompleted(tool_call_id=id, tool_name=step.call.name, tool_output=output))
+        return self._over(
+            *self._both(ev.ToolCallCompleted(tool_call_id=id, tool_name=step.call.name, tool_output=output))
+        )
+
+    def _over(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
+        """What becomes of an outcome; what the stack denies of it ends the run."""
+        level = max((LEVELS[v.action] for v in stack), default=NOTHING)
+        if level >= DENY:
+            self.refusing |= {v.rule: None for v in stack}
+            return self._resumed(ev.RunCancelled)
+        return next((v for v in property if self._breaks(v, level)), None)
 
     def _finish(self) -> Violation | bool | None:
         owed = [v for v in self.stack.finish().violations if LEVELS[v.action] >= ASK]
@@ -254,11 +268,14 @@ def replay_amount(
             break
         if found is not None and found is not True:
             used = {"limit": limit.name, "used": most, "runs": n + 1}
-            return Replayed(
-                True, [{"tool": "", "input": {}, "decision": "allow", "outcome": "", "before": [used]}], (), found
-            )
+            return Replayed(True, [nothing_called(used)], (), found)
         got._both(ev.RunCompleted(run_id=run_id, at=event.at))
     return Replayed(False, [], tuple(got.refusing))
+
+
+def nothing_called(event: dict[str, Any]) -> dict[str, Any]:
+    """What an answer shows where an event breaks the property, and no call does."""
+    return {"tool": "", "input": {}, "decision": "allow", "outcome": "", "before": [event]}
 
 
 MOST_RUNS = 1_000

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..values.work_budget import Work
-    from .components import Component, InputClass
+    from .components import InputClass, Outcome
+    from .split_component import Component
 
 
 class SessionStep(NamedTuple):
@@ -94,8 +95,7 @@ class SessionProduct(NamedTuple):
         at = tuple(part.requested(n, call) for part, n in zip(parts, before, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
         if level >= ASK and any(part.watches_denial(call) for part in parts):
-            denied = tuple(part.denied(n, call) for part, n in zip(parts, at, strict=True))
-            yield SessionStep("call", call, level, REFUSED), (denied, flying)
+            yield SessionStep("call", call, level, REFUSED), self._refused(at, call, flying)
         if level >= DENY:
             return
         if self.breaks(self.rule.level(at[-1], call), level):
@@ -105,9 +105,9 @@ class SessionProduct(NamedTuple):
         if not any(part.watches_end(call) for part in parts):
             yield SessionStep("call", call, level, 0), (ran, flying)
             return
-        for output in range(len(call.outputs)):
-            yield SessionStep("call", call, level, output), (self._ended(ran, call, IN_FLIGHT, output), flying)
-        yield SessionStep("call", call, level, FAILED), (self._ended(ran, call, IN_FLIGHT, None), flying)
+        for output in (*range(len(call.outputs)), None):
+            outcome = FAILED if output is None else output
+            yield SessionStep("call", call, level, outcome), self._ended(ran, call, IN_FLIGHT, output, flying)
         if -1 in flying:
             free = flying.index(-1)
             ran = self._started(at, call, free)
@@ -119,25 +119,42 @@ class SessionProduct(NamedTuple):
     def _started(self, at: tuple[int, ...], call: InputClass, slot: int) -> tuple[int, ...]:
         return tuple(part.started(n, call, slot) for part, n in zip(self.parts, at, strict=True))
 
-    def _ended(self, at: tuple[int, ...], call: InputClass, slot: int, output: int | None) -> tuple[int, ...]:
-        return tuple(part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True))
+    def _refused(self, at: tuple[int, ...], call: InputClass, flying: tuple[int, ...]) -> State:
+        """Where a refusal leads, which breaks nothing: the call never ran."""
+        outcomes = [part.denied(n, call) for part, n in zip(self.parts, at, strict=True)]
+        ends = any(found >= DENY for found, _ in outcomes[:-1])
+        return tuple(after for _, after in outcomes), (-1,) * IN_FLIGHT if ends else flying
 
-    def _ends(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State]]:
+    def _ended(
+        self, at: tuple[int, ...], call: InputClass, slot: int, output: int | None, flying: tuple[int, ...]
+    ) -> State | None:
+        outcomes = (part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True))
+        return self._over(outcomes, flying)
+
+    def _over(self, outcomes: Iterable[Outcome], flying: tuple[int, ...]) -> State | None:
+        """Where an outcome leads; None where it breaks the property. What the stack denies of it ends the run."""
+        found, after = zip(*outcomes, strict=True)
+        level = max(found[:-1], default=NOTHING)
+        if level >= DENY:
+            return after, (-1,) * IN_FLIGHT
+        return None if self.breaks(found[-1], level) else (after, flying)
+
+    def _ends(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
         for slot, number in enumerate(flying):
             if number < 0:
                 continue
             call = self.calls[number]
             left = (*flying[:slot], -1, *flying[slot + 1 :])
-            for output in range(len(call.outputs)):
-                yield SessionStep("end", call, outcome=output, slot=slot), (self._ended(at, call, slot, output), left)
-            yield SessionStep("end", call, outcome=FAILED, slot=slot), (self._ended(at, call, slot, None), left)
+            for output in (*range(len(call.outputs)), None):
+                outcome = FAILED if output is None else output
+                yield SessionStep("end", call, outcome=outcome, slot=slot), self._ended(at, call, slot, output, left)
 
     def _events(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
         parts = self.parts
         if any(part.turns for part in parts):
             turned = [part.turned(n) for part, n in zip(parts, at, strict=True)]
             level = max((found for found, _ in turned[:-1]), default=NOTHING)
-            if level < ASK:
+            if level < DENY:
                 broken = self.breaks(turned[-1][0], level)
                 yield SessionStep("turn"), None if broken else (tuple(n for _, n in turned), flying)
         if any(isinstance(part, LimitComponent) and part.runs for part in parts):

@@ -107,13 +107,13 @@ rules:
   - {id: looked, type: before, first: look, then: report, when: [{path: $.labels.env, equals: prod}]}
 """
 ANSWERED = {
-    ("two refusals", "drop,pay"): ["cancel", "cancel", "request_approval"],
+    ("a refusal and a failure", "drop,pay"): ["cancel", "request_approval"],
     ("pay, look", "any"): ["request_approval", "warn"],
     ("report in prod", "any"): ["warn", "allow"],
     ("any audit", "any"): [],
 }
 PROPERTIES = {
-    "two refusals": "{type: circuit_breaker, consecutive: 2}",
+    "a refusal and a failure": "{type: circuit_breaker, consecutive: 2}",
     "pay, look": "{type: forbidden_sequence, sequence: [pay, look], adjacency: any}",
     "report in prod": "{type: count, tool: report, max: 0, when: [{path: $.labels.env, equals: prod}]}",
     "any audit": "{type: require, tool: audit}",
