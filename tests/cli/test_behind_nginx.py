@@ -1,4 +1,4 @@
-"""`proctor serve` behind a real nginx, by the commands and the configuration that the page has: `docs/operate/dashboard.md`."""
+"""`proctor serve` behind a real nginx, with the commands and configuration of docs/operate/dashboard.md."""
 
 from __future__ import annotations
 
