@@ -1,4 +1,4 @@
-"""`proctor serve` behind a real nginx, with the commands and configuration of docs/operate/dashboard.md."""
+"""`proctor serve` behind a real nginx, with the commands and configuration of docs/reference/http.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx: apt-get ins
 pytestmark = needs_nginx
 x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install 'proctor[audit]'")
 
-PAGE = Path(__file__).parents[2] / "docs" / "operate" / "dashboard.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 NAME = "ops.example"
 AROUND = """\
 {own}

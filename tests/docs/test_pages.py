@@ -147,7 +147,7 @@ def _parse(arguments: list[str]) -> None:
     """As the command line reads them, up to what it would do."""
     command: click.Command = app
     context = click.Context(app, info_name="proctor")
-    while isinstance(command, click.Group) and arguments:
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
         name, arguments = arguments[0], arguments[1:]
         found = command.get_command(context, name)
         assert found is not None, f"there is no command `{name}`"
