@@ -132,7 +132,7 @@ class NamedCommands:
         return any(
             named.may_be(command)
             for given, among_words in commands_of(line, shell)
-            for command in (_among(given) if among_words and given[0] is not None else (given,))
+            for command in _commands(given, among_words)
             for named in self._named
         )
 
@@ -167,12 +167,26 @@ def _words(part: LinePart) -> Words:
     return (part.name if part.name != DYNAMIC else part.argv[0], *list(behind)[1:])
 
 
+def _commands(given: Words, among_words: bool) -> Iterator[Words]:
+    from ..shell.programs import hands_on
+
+    name = given[0]
+    if name is None or not among_words:
+        yield given
+    if name is not None and (among_words or hands_on(name, given[1:])):
+        yield from _among(given)
+
+
 def _among(given: Words) -> Iterator[Words]:
     """The commands that may be among a program's words: any of them, or what it holds behind a sign, begins one."""
     for n, word in enumerate(given[1:], start=1):
+        inner = re.split(r"[^\w./-]+", word or "")
         for name in {word or "", *re.split("[=:,@+]", word or ""), (word or "").lstrip("-"), (word or "")[2:]}:
             if name:
                 yield (name, *given[n + 1 :])
+        for at in range(len(inner) if len(inner) > 1 else 0):
+            if inner[at]:
+                yield (*inner[at:], *given[n + 1 :])
 
 
 def _may_follow(given: Words, wanted: Sequence[str], redefining: tuple[str, ...]) -> bool:

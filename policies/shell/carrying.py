@@ -93,6 +93,18 @@ GIT_OPTIONS = options(
 """Those of git's verbs that run nothing; letters that do are listed by their verb."""
 
 
+_CMAKE_DATA = (
+    r"(-D)?(?!CMAKE_)\w+(:\w+)?=(ON|OFF|TRUE|FALSE|YES|NO|[0-9.]*)"
+    r"|(-D)?(?!CMAKE_|\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND|EXECUTABLE|TOOL|FLAGS|WRAPPER|EXE|BIN)\b)\w+(:\w+)?"
+    r"=[\w./+~-]*"
+    r"|(-D)?CMAKE_(BUILD_TYPE|INSTALL_(PREFIX|LIBDIR|BINDIR|RPATH)|PREFIX_PATH|MODULE_PATH|EXPORT_COMPILE_COMMANDS"
+    r"|C(XX|UDA)?_(STANDARD|EXTENSIONS|STANDARD_REQUIRED)|POSITION_INDEPENDENT_CODE|OSX_\w+|VERBOSE_MAKEFILE|UNITY_BUILD"
+    r"|CUDA_ARCHITECTURES|INTERPROCEDURAL_OPTIMIZATION|RUNTIME_OUTPUT_DIRECTORY|LIBRARY_OUTPUT_DIRECTORY"
+    r"|FIND_ROOT_PATH|SYSTEM_NAME|CONFIGURATION_TYPES|SKIP_\w+|BUILD_WITH_INSTALL_RPATH|COLOR_\w+)(:\w+)?=[\w./+~;-]*"
+)
+"""Settings of CMake's that no build runs as a command: a switch, a number, a plain word of a project."""
+
+
 CARRYING = {
     **dict.fromkeys(
         ("tar", "gtar", "bsdtar"),
@@ -264,8 +276,8 @@ CARRYING = {
     **dict.fromkeys(
         ("gcc", "g++", "cc", "c++", "clang", "clang++"),
         Carries(
-            long="-wrapper -specs -fplugin -fuse-ld --specs",
-            words="@.*|--",
+            long="-wrapper -specs -fplugin -fuse-ld --specs -iplugindir",
+            words="@.*|--|-W[alp],.*(plugin|@).*|-mllvm|-(load|plugin).*",
             harmless=r"-[cgSEPOowsvIDULlWMix].*|-(Wall|pthread|pipe|static|shared|rdynamic|ansi|pedantic)|-[fm][\w=.+-]*"
             r"|-std=.*|-(dumpversion|dumpmachine|print-[\w-]+)|--(version|help)",
         ),
@@ -273,7 +285,7 @@ CARRYING = {
     "go": Carries(
         long="-exec -toolexec -vettool -ldflags -extld -gccgoflags -compiler -modfile -overlay"
         " --exec --toolexec --vettool --ldflags --gccgoflags --compiler --overlay",
-        words="tool|generate",
+        words="tool|generate|[A-Z][A-Z0-9_]*=.*",  # `go env -w CC=x` sets what later builds run
         harmless=r"--?(a|n|p|race|msan|asan|v|work|x|o|tags|trimpath|mod|buildvcs|buildmode|i|u|t|d|f|m|e|json|run|count|cover"
         r"|coverprofile|covermode|coverpkg|bench|benchmem|benchtime|short|timeout|parallel|cpu|failfast|list|shuffle|skip"
         r"|cpuprofile|memprofile|blockprofile|vet|args|help|h|versions|all|deps|test|find|compat|go|fix|diff|s|w|r|l|c"
@@ -399,7 +411,7 @@ CARRYING = {
         ),
     ),
     "cmake": Carries(
-        words=r"--|-D\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND).*",
+        words=rf"--|(?!({_CMAKE_DATA})\Z)(-D)?\w+(:\w+)?=.*",
         harmless=options(
             "NhLAH",
             "SBGDWTAUjtv",
@@ -413,7 +425,7 @@ CARRYING = {
     "npm": Carries(
         letters="c",
         long="--call",
-        harmless=r"-[DSgsfwyEO]|--(save|save-(dev|exact|optional|peer|prod)|global|prefix|silent|verbose|no-audit|no-fund|force"
+        harmless=r"-[DSgsfwyEOv]|--(save|save-(dev|exact|optional|peer|prod)|global|prefix|silent|verbose|no-audit|no-fund|force"
         r"|legacy-peer-deps|dry-run|omit|include|production|workspaces?|if-present|tag|access|json|depth|all|yes"
         r"|prefer-offline|offline|ignore-scripts|loglevel|quiet|no-save|no-package-lock|package-lock-only|fix|audit-level"
         r"|version|help)(=.*)?",
@@ -464,7 +476,7 @@ CARRYING = {
             ),
         ),
     ),
-    "ssh-keygen": Carries(harmless=options("lqvyBeiRFpcHAkQL", "btCfNPmOEYnIVzZaGMrSTWJjw")),
+    "ssh-keygen": Carries(harmless=options("lqvyBeiRFpcHAkQL", "btCfNPmOEYnIVzZaGMrSTWJj")),
     "ssh-add": Carries(harmless=options("lLdDqvkKcxXATC", "tEHh")),
     "openssl": Carries(
         long="-engine -provider-path -config -provider -cipher-provider -pass -passin -passout -loader",
@@ -478,6 +490,13 @@ CARRYING = {
         r"|purpose|ext|nameopt|hash|subject_hash|issuer_hash|email|alias|v|help|version|digest|hmac|rand|list|commands"
         r"|status|tlsextdebug|alpn|nbio|quiet|ign_eof|no_ign_eof|cert|des3|trustout|untrusted|trusted|partial_chain)",
     ),
+    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace")),
+    "sphinx-build": Carries(letters="DP", long="--define --pdb"),  # a setting names programs
+    "patch": Carries(letters="e", long="--ed"),
+    **dict.fromkeys(("yarn", "pnpm"), Carries(long="--script-shell")),
+    "kubectl": Carries(words=r"set-credentials|users\..*", long="--exec-command"),
+    "gh": Carries(words="--"),  # what follows is git's
+    **dict.fromkeys(("docker", "podman", "nerdctl"), Carries(words=r"(-f|--file=)?(-|/+(dev|proc)/.*)")),
     "ip": Carries(
         harmless=r"-(4|6|0|s|d|o|j|p|c|r|br|brief|json|pretty|color|details|stats|statistics|oneline|resolve|family|f|h|human"
         r"|human-readable|V|Version|a|all|t|timestamp|ts)(=.*)?|--(brief|json|color|help)",

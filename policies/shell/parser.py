@@ -10,6 +10,7 @@ import msgspec
 from ..errors import UnjudgeableLineError
 from .builtins import steers, steers_programs
 from .lexer import Redirections, Scanner
+from .made_files import made_and_run
 from .programs import DYNAMIC, LinePart, Sink
 from .words import Word, WordBuilder, check_characters, check_depth, literal, split
 
@@ -574,7 +575,7 @@ def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
         raise UnjudgeableLineError("the command line holds no command")
     if any(part.argv[-1:] == ("exec",) and "<" in part.command for part in parts):
         Sink(parts, shell, lambda nested, its: None).fed(0)
-    return parts
+    return [*parts, *made_and_run(parts)]
 
 
 def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from . import wrappers
-from .builtins import evaluates
+from .builtins import evaluates, steers_programs
 from .carrying import CARRYING, GIT_OPTIONS, Carries, carries
+from .interpreters import ON_INPUT, interpreted, interpreter_of
 from .known_programs import KNOWN
 from .stream_editors import AWKS, awk_files, awk_runs, sed_files
 from .words import HARMLESS_TARGETS, literal, split
@@ -141,85 +141,6 @@ def _own_words(arguments: Sequence[Word]) -> list[Word] | None:
     return None if words and words[0].text is None else words
 
 
-class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """Options that an interpreter of files may be given; all else is code, or asks for it on its input."""
-
-    alone: str = ""
-    taking: str = ""
-    module: str = ""
-    tells: tuple[str, ...] = ("--version", "-v", "--help", "-h")
-
-
-_INTERPRETERS = (
-    (
-        re.compile(r"(python|pypy)w?(-?\d[\w.-]*|-dbg)?"),
-        Interpreter(
-            alone="-B -E -I -O -OO -P -S -b -d -q -s -u",
-            taking="-W -X",
-            module="-m",
-            tells=("--version", "-V", "--help"),
-        ),
-    ),
-    (
-        re.compile(r"node(js)?(-?\d[\w.]*)?|tsx|ts-node"),
-        Interpreter(alone="--test --watch --check --no-warnings --trace-warnings"),
-    ),
-    (re.compile(r"perl(-?\d[\w.-]*)?"), Interpreter(alone="-w -t -T")),
-    (re.compile(r"ruby(-?\d[\w.-]*)?"), Interpreter(alone="-w")),
-    (re.compile(r"php(-?\d[\w.-]*|-cli)?"), Interpreter(alone="-l -n")),
-)
-
-
-_MODULES = split("""
-    py_compile compileall json.tool unittest unittest.__main__ venv http.server zipfile tarfile gzip
-    ensurepip tabnanny tokenize pydoc calendar base64 site sysconfig platform pip json
-""")
-"""Of Python's own modules, those that run nothing which their words or input name."""
-
-
-_CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
-
-
-_ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*", re.DOTALL)
-"""Files that may be what an interpreter is fed."""
-
-
-def interpreter_of(name: str) -> Interpreter | None:
-    """How the interpreter of this name is read; None where it is none."""
-    return next((interpreter for pattern, interpreter in _INTERPRETERS if pattern.fullmatch(name)), None)
-
-
-def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nested]:
-    """What it runs besides itself."""
-    if len(arguments) == 1 and arguments[0].text in interpreter.tells:
-        return []
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word.text is None:
-            return UNKNOWN
-        if interpreter.module and word.text == interpreter.module:
-            return _module(rest)
-        if word.text in interpreter.taking.split():
-            if not rest or not rest.pop(0).single:
-                return UNKNOWN
-        elif word.text.startswith("-"):
-            if word.text not in interpreter.alone.split():
-                return UNKNOWN
-        else:
-            return UNKNOWN if not word.text or _ON_INPUT.fullmatch(word.text) else []
-    return UNKNOWN
-
-
-def _module(rest: Sequence[Word]) -> list[Nested]:
-    if not rest or rest[0].text is None:
-        return UNKNOWN
-    module = rest[0].text
-    if module.partition(".")[0] in sys.stdlib_module_names:
-        return [Nested(words=tuple(rest))] if module in _MODULES else UNKNOWN
-    return UNKNOWN if module.partition(".")[0] in _CODE_MODULES else [Nested(words=tuple(rest))]
-
-
 _SHELLS = """
     zsh ksh ksh93 mksh pdksh oksh yash fish csh tcsh nu xonsh elvish pwsh powershell cmd cmd.exe wsl repeat
     foreach -
@@ -261,12 +182,34 @@ _CODE = """
 """Are given code in a language of their own."""
 
 
+_ASKED = split(_REMOTE + _CODE)
 _OPAQUE = split(_SHELLS + _WRAPPERS + _REMOTE + _CODE)
+
+
+_HANDS_ON = {
+    "npm": "run run-script test t tst start exec",
+    "yarn": "run test start",
+    "pnpm": "run test t start",
+    "cargo": "run r",
+    "go": "run",
+    "deno": "run test",
+    "bun": "test",
+}
+"""Verbs behind which words are for code of the program's own files."""
+
+
+def hands_on(name: str, words: Sequence[str | None]) -> bool:
+    """Whether a program hands its words on to code in files, which may run the command among them."""
+    name = name.casefold().rpartition("/")[2].removesuffix(".exe")
+    return interpreter_of(name) is not None or any(word in _HANDS_ON.get(name, "").split() for word in words if word)
 
 
 _OPAQUE_NAMES = re.compile(
     r"s6-[\w-]+|original-awk|ld\.so|ld(-linux|-musl)?[\w.-]*\.so[.\d]*|qemu-[\w-]+|ld[\w-]*\.so\.\d+"
 )
+
+
+_ENGINES = ("docker", "podman", "nerdctl")
 
 
 _VERBS: dict[str, dict[str, Prefix | None]] = {
@@ -275,9 +218,8 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
     "gh": {"alias": None, "config": None, "extension": None, "ext": None, "codespace": None, "cs": None},
     "pixi": {"run": Prefix(), "exec": Prefix(), "shell": None},
     "conda": {"run": Prefix(taking="-n -p --name --prefix", alone="--no-capture-output")},
-    **dict.fromkeys(
-        ("docker", "podman", "nerdctl"), dict.fromkeys(("run", "exec", "compose", "create", "container"))
-    ),
+    **dict.fromkeys(_ENGINES, dict.fromkeys(("run", "exec", "create"))),
+    **dict.fromkeys(("django-admin", "django"), dict.fromkeys(("shell", "shell_plus", "dbshell", "runscript"))),
     "docker-compose": dict.fromkeys(("run", "exec")),
     "kubectl": dict.fromkeys(("exec", "run", "debug", "plugin", "cp")),
     "flatpak": {"run": None, "enter": None, "override": None},
@@ -327,7 +269,14 @@ _PLAIN_VERBS = {
         search publish new init fix vendor version
     """),
     "conda": split("install create list info env update remove search clean activate deactivate init"),
-    **dict.fromkeys(("docker", "podman", "nerdctl"), _CONTAINERS),
+    **dict.fromkeys(_ENGINES, _CONTAINERS),
+    **dict.fromkeys(
+        ("django-admin", "django"),
+        split("""
+            check migrate makemigrations runserver test startproject startapp collectstatic createsuperuser loaddata
+            dumpdata flush showmigrations sqlmigrate compilemessages makemessages diffsettings inspectdb testserver
+        """),
+    ),
     "docker-compose": split("up down ps logs build pull start stop restart config rm images"),
     "kubectl": split("""
         get describe logs apply create delete scale rollout config version label annotate patch set top expose
@@ -386,7 +335,8 @@ def _known_as(name: str) -> list[str]:
 def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
     """What a command of this name runs; None where the program is not known."""
     if name in _OPAQUE or _OPAQUE_NAMES.fullmatch(name):
-        return UNKNOWN
+        is_asked = name in _ASKED and [word.text for word in arguments] == ["--version"]
+        return [] if is_asked else UNKNOWN
     if wrappers.is_shell(name):
         return wrappers.shell(name, arguments)
     if (interpreter := interpreter_of(name)) is not None:
@@ -449,17 +399,32 @@ _RUN_INPUT = ("deno", "bun")
 """Run a file that is named behind their verb, and so their input."""
 
 
+_BEFORE_VERBS = {
+    "docker-compose": Prefix(taking="-f --file -p --project-name --profile --env-file --project-directory"),
+    "kubectl": Prefix(taking="-n --namespace --context --cluster"),
+    "npm": Prefix(taking="--prefix -w --workspace"),
+    "pnpm": Prefix(taking="-F --filter -C --dir", alone="-r -w --recursive --workspace-root"),
+    "yarn": Prefix(taking="--cwd"),
+    "gh": Prefix(taking="-R --repo"),
+    "uv": Prefix(taking="--directory --project"),
+    "poetry": Prefix(taking="-C --directory"),
+}
+"""Options before a verb."""
+
+
 def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     """What a program of many verbs runs; None where the verb is a plain one."""
     verbs, plain = _VERBS[name], _PLAIN_VERBS[name]
-    if (
-        any(word.text == "-" or _ON_INPUT.fullmatch(word.text or "") for word in arguments[1:2])
-        and name in _RUN_INPUT
-    ):
+    if name in _RUN_INPUT and _reads_input(arguments[1:]):
         return UNKNOWN
     if not arguments or arguments[0].text in plain or arguments[0].text in ("--version", "--help", "-v", "-V", "-h"):
         return None
     text = arguments[0].text
+    if text is not None and text.startswith("-") and text not in verbs and name in _BEFORE_VERBS:
+        nested = behind(_BEFORE_VERBS[name], arguments)
+        return nested if not nested or nested[0].unknown else _verb(name, nested[0].words)
+    if text in ("compose", "container") and name in _ENGINES:
+        return _listed("docker-compose" if text == "compose" else name, arguments[1:], "bash") or []
     if text is None or (text.startswith("-") and text not in verbs):
         return UNKNOWN
     if text not in verbs:
@@ -468,11 +433,24 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     return UNKNOWN if prefix is None else behind(prefix, arguments[1:])
 
 
+def _reads_input(arguments: Sequence[Word]) -> bool:
+    """Whether the first word that is no option is the input."""
+    first = next((word.text or "" for word in arguments if not re.match("-.", word.text or "")), "")
+    return first == "-" or ON_INPUT.fullmatch(first) is not None
+
+
 def _make(arguments: Sequence[Word]) -> list[Nested]:
-    """Targets only: variables, other files and other folders bring other commands."""
+    """Targets, perhaps of another folder, and variables that are data; other variables and files bring commands."""
     targets = re.compile(r"[\w./%-]+")
     alone = re.compile(r"-[BijklnqsS]*[0-9]*|--(silent|dry-run|keep-going|always-make|no-print-directory)")
-    for word in arguments:
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, _, value = (word.text or "").partition("=")
+        if word.text in ("-C", "--directory") and rest:
+            word = rest.pop(0)
+        elif re.fullmatch("[A-Z_]+=[\\w./:-]*", word.text or "") and not steers_programs(name, value):
+            continue
         if word.text is None or not (
             alone.fullmatch(word.text) if word.text.startswith("-") else targets.fullmatch(word.text)
         ):

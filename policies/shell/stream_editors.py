@@ -17,7 +17,11 @@ AWKS = ("awk", "gawk", "mawk", "nawk")
 _AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
 
 
-_ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|[^/\\\n])*/[IM]*|\+[0-9]+)"
+_SET = r"\[\^?+\]?+(?:\[[:.=]\w+[:.=]\]|\\.|(?!END)[^]\[\\\n])*\]"
+"""A bracket expression without the delimiter END within: seds differ in whether one hides it."""
+
+
+_ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|" + _SET.replace("END", "/") + r"|[^/\\\n[])*/[IM]*|\+[0-9]+)"
 
 
 _SED_COMMAND = re.compile(
@@ -25,7 +29,7 @@ _SED_COMMAND = re.compile(
     r"(?:\{|(?:[pdqQ=nNhHgGxDPlF}]|[qQ][ \t]*[0-9]+|[aic][ \t]*(?:\\\n"
     r"|\\?[ \t]*(?=[^ \t\n\\]))[^\n\\]*(?=\n|\Z)|[bt:][ \t]*\w*|#[^\n]*"
     r"|[wW][ \t]*(?P<file>[^\n\\;}]+)(?=\n|\Z)"
-    r"|s([/|,#:@!%_])(?:\\.|(?!\2)[^\\\n])*\2(?:\\.|(?!\2)[^\\\n])*\2[gpiIM0-9]*"
+    r"|s([/|,#:@!%_])(?:\\.|" + _SET.replace("END", r"\2") + r"|(?!\2)[^\\\n[])*\2(?:\\.|(?!\2)[^\\\n])*\2[gpiIM0-9]*"
     r"(?:w[ \t]*(?P<substituted>[^\n\\;}]+)(?=\n|\Z))?"
     r"|y/(?:\\.|[^/\\\n])*/(?:\\.|[^/\\\n])*/)?[ \t]*(?:[;\n]|\Z|(?=\})))",
     re.DOTALL,

@@ -39,6 +39,18 @@ REFUSED = [
     ("git push", "nobody-knows $x"),
     ("curl", "nobody-knows --fetch=curl x"),
     ("git push", "lxc exec c -- git push"),
+    *(
+        ("git push", line)
+        for line in (
+            *(
+                "python x.py git push",
+                "node x.js 'git push'",
+                "python x.py --run='git -C d push'",
+                "php x.php git push",
+            ),
+            *("npm run x -- git push", "cargo run -- git push", "go run . git push", "yarn run x 'git push'"),
+        )
+    ),
 ]
 PASSED = [
     *(("rm -rf", line) for line in ("rm -r x", "rm -f x", "rm -vi x", "rm -- -rf", "rmdir -p x", "echo rm -rf")),
@@ -48,7 +60,10 @@ PASSED = [
     ("find -delete", "find . -type d -empty"),
     *(
         ("git push", line)
-        for line in ("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'", "git stash push")
+        for line in (
+            *("python x.py 'a b' push", 'python x.py "$x"', "npm run x -- push", "node push.js git", "pytest -k git"),
+            *("./x.sh a b", "mytool deploy --env dev", "gh pr create --title 'a b'", "git stash push"),
+        )
     ),
 ]
 

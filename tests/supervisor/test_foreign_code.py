@@ -15,7 +15,14 @@ import pytest
 from proctor.adapters import ScriptedAdapter
 from proctor.adapters.agents.loop import FunctionAdapter, LoopGate
 from proctor.policies import parse_policies
-from proctor.policies.events import TERMINAL, MessageReceived, RunCancelled, ToolCallCompleted, ToolCallDenied, ToolCallFailed
+from proctor.policies.events import (
+    TERMINAL,
+    MessageReceived,
+    RunCancelled,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+)
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.values.foreign_code import error_text, isolated
