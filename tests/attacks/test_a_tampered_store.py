@@ -99,7 +99,7 @@ CHANGES: dict[str, tuple[list[str], str]] = {
         "changed",
     ),
     "a digest": ([f"UPDATE events SET digest = zeroblob(32) WHERE session_key = {SESSION} AND seq = 6"], "changed"),
-    "all digests": ([f"UPDATE events SET digest = NULL WHERE session_key = {SESSION}"], "changed"),
+    "all digests": ([f"UPDATE events SET digest = zeroblob(0) WHERE session_key = {SESSION}"], "changed"),
     "a type in a row": (
         [f"UPDATE events SET type = 'run_started' WHERE session_key = {SESSION} AND seq = 6"],
         "moved",
@@ -316,8 +316,11 @@ BESIDE = (
     "UPDATE owners SET pid = 1",
     "UPDATE owners SET started = 'x'",
     "UPDATE owners SET until = 9e9",
+    "UPDATE owners SET host = 'other', seal = NULL",
     "DELETE FROM owners",
-    "UPDATE budgets SET max = max + 1",
+    "UPDATE budgets SET most = most + 1",
+    "UPDATE budgets SET seal = NULL",
+    "UPDATE budgets SET most = most + 1, seal = NULL",
     "UPDATE budgets SET budget = 'other'",
     "UPDATE budget_parts SET used = 0",
     "UPDATE budget_parts SET part = part + 1",
@@ -427,7 +430,7 @@ def test_a_table_emptied_is_found(with_all: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_that_ended_twice_started_a_call_twice_or_used_otherwise_is_found(path: Path) -> None:
-    """Chained as if it had been written so, as older versions could."""
+    """Chained as if it had been written so."""
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT type, data FROM events WHERE run_id != '' ORDER BY position").fetchall()
         [last] = connection.execute("SELECT max(seq) FROM events").fetchone()
@@ -443,9 +446,9 @@ def test_a_run_that_ended_twice_started_a_call_twice_or_used_otherwise_is_found(
                 "seq": n,
             }
             at = int(datetime.fromisoformat(whole["at"]).timestamp() * 1000)
-            columns = "(session_key, seq, run_id, event_id, type, at, data)"
+            columns = "(session_key, seq, run_id, event_id, type, at, data, digest)"
             connection.execute(
-                f"INSERT INTO events {columns} VALUES ({key}, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO events {columns} VALUES ({key}, ?, ?, ?, ?, ?, ?, zeroblob(0))",
                 (
                     about["run_id"],
                     n,
@@ -477,7 +480,12 @@ ORDERS: dict[str, tuple[list[str], str, str]] = {
     ),
     "an order that is text": (["UPDATE instructions SET data = 'x' WHERE number = 2"], "integrity", "order_changed"),
     "a block that nobody lifted": (["DELETE FROM blocks"], "integrity", "list_changed"),
-    "a block that somebody lifted": (["INSERT INTO blocks VALUES (2)"], "integrity", "list_changed"),
+    "a block that somebody lifted": (
+        ["INSERT INTO blocks VALUES (2, 'tenant', 'acme')"],
+        "integrity",
+        "list_changed",
+    ),
+    "a block of something else": (["UPDATE blocks SET value = 'evil'"], "integrity", "list_changed"),
     "a lift nobody ordered": (
         [
             """UPDATE instructions SET data = (SELECT replace(CAST(data AS TEXT), 'acme', 'evil') FROM instructions
@@ -583,8 +591,8 @@ def test_an_anchor_finds_all_that_again(path: Path, change: str) -> None:
 
 
 def forged(path: Path) -> None:
-    """A record changed, and every digest behind it made anew."""
-    sql(path, f"UPDATE events SET data = {OTHER_TEXT} WHERE session_key = {SESSION} AND seq = 6")
+    """A call's records changed, and every digest behind them made anew."""
+    sql(path, f"UPDATE events SET data = {OTHER_TEXT} WHERE session_key = {SESSION}")
     rechain(path)
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import msgspec
 import psycopg
 
-from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.errors import UsageError
 
 from ..postgres.connection import POSTGRES, Address, Connection, one_label, store_error
 from ..postgres.recording import short_id
-from ..postgres.schema import SCHEMA_VERSION, version_of
+from ..postgres.schema import version_of
 from ..tables.queries import every_run, to_run
 from .sources import (
     APPROVALS,
+    BLOCKS,
     IN_FLIGHT,
     ORDERS,
     RECORDS,
@@ -25,12 +26,11 @@ from .sources import (
     AuditSource,
     approvals_of,
     changed,
+    check_current,
     runs_of,
 )
 from .verify import StoredRecord
 
-_RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
-_BLOCKS = "SELECT number, scope, value FROM blocks"
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()
     UNION ALL SELECT 'trigger', tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
         WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal"""
@@ -57,11 +57,7 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
             store_id, version = version_of(connection, address.name)
             if not version:
                 raise UsageError(f"there is no store at `{address.name}`; `--store` names another")
-            if version < SCHEMA_VERSION:
-                raise StoreError(
-                    f"store `{address.name}` is of an older version; `proctor runs` brings it up to date",
-                    kind="older_schema",
-                )
+            check_current(version, address.name)
             [(stored,)] = connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchall()
             yield AuditSource(
                 store_id=store_id,
@@ -73,7 +69,7 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
                 sessions=connection.execute(SESSIONS).fetchall(),
                 orders=connection.execute(ORDERS, binary=True),
                 ordered=0,  # the database numbers them by what is there
-                blocks=connection.execute(_BLOCKS).fetchall(),
+                blocks=connection.execute(BLOCKS).fetchall(),
                 planted=connection.execute(_PLANTED).fetchall(),
                 changed=[*changed(connection), *_labelled_otherwise(connection)],
             )
@@ -94,7 +90,7 @@ def _labelled_otherwise(connection: Connection) -> Iterator[str]:
 def _records(connection: Connection) -> Iterator[StoredRecord]:
     with connection.cursor("records", binary=True) as rows:  # a named one: the server keeps what is not read yet
         rows.itersize = _PAGE
-        for position, session_id, seq, run_id, event_id, type, at, data, digest in rows.execute(_RECORDS):
+        for position, session_id, seq, run_id, event_id, type, at, data, digest in rows.execute(RECORDS):
             whole = _whole(event_id, data)
             yield StoredRecord(position, session_id, seq, run_id, whole, type, at, data, digest)
 

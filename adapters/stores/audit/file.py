@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.errors import UsageError
 
 from ..sqlite.file import Connection, connect, store_error
-from ..sqlite.schema import SCHEMA_VERSION, check_version
+from ..sqlite.schema import check_version
 from ..tables.queries import every_run, to_run
 from .sources import (
     APPROVALS,
+    BLOCKS,
     IN_FLIGHT,
     ORDERS,
     RECORDS,
@@ -24,17 +25,12 @@ from .sources import (
     AuditSource,
     approvals_of,
     changed,
+    check_current,
     runs_of,
 )
 from .verify import StoredRecord
 
 _BUSY_S = 10.0
-_RECORDS = (
-    f"SELECT {RECORDS}, coalesce(digest, x'') FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
-)
-
-
-_BLOCKS = "SELECT number, NULL, NULL FROM blocks"
 _PLANTED = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger')"
 
 
@@ -54,7 +50,7 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
                 sessions=connection.execute(SESSIONS),
                 orders=((number, _bytes(data)) for number, data in connection.execute(ORDERS)),
                 ordered=_counted(connection, "instructions"),
-                blocks=connection.execute(_BLOCKS),
+                blocks=connection.execute(BLOCKS),
                 planted=connection.execute(_PLANTED),
                 changed=changed(connection),
             )
@@ -70,10 +66,7 @@ def _connected(path: Path) -> Iterator[Connection]:
     connection.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
     try:
         connection.execute("BEGIN")  # others may write meanwhile: this is one moment
-        if check_version(connection, path) < SCHEMA_VERSION:
-            raise StoreError(
-                f"store `{path}` is of an older version; `proctor runs` brings it up to date", kind="older_schema"
-            )
+        check_current(check_version(connection, path), str(path))
         yield connection
     finally:
         connection.close()
@@ -87,7 +80,7 @@ def _counted(connection: sqlite3.Connection, table: str) -> int:
 
 def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
     """Every record; a value of another type than it was written with is none that fits."""
-    for row in connection.execute(_RECORDS):
+    for row in connection.execute(RECORDS):
         position, session_id, seq, run_id, event_id, type, at, data, digest = row
         number = seq if isinstance(seq, int) else 0
         link = digest if isinstance(digest, bytes) else b""

@@ -7,15 +7,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import RunInfo
 
 from ..tables.budgets import unsealed
+from ..tables.schema import schema_version
 from ..tables.seals import RUN, owner_row, row_digest, run_digest
 from ..tables.transactions import Tables
 from .list_checks import ListedApproval
 from .verify import StoredRecord
 
-RECORDS = "position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data"
+RECORDS = (
+    "SELECT position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data, digest"
+    " FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
+)
 APPROVALS = (
     "SELECT approval_id, coalesce(session_id, ''), approvals.seq, run_id, state, held, ran, answer,"
     " answered_at, recorded FROM approvals LEFT JOIN sessions ON key = session_key"
@@ -23,15 +28,15 @@ APPROVALS = (
 
 ORDERS = "SELECT number, data FROM instructions ORDER BY number"
 SESSIONS = "SELECT session_id, provider, provider_session_id FROM sessions"
-IN_FLIGHT = "SELECT run_id, calls_in_flight FROM runs WHERE seal IS NOT NULL"
-"""Not of runs from before this was kept."""
+IN_FLIGHT = "SELECT run_id, calls_in_flight FROM runs"
+BLOCKS = "SELECT number, scope, value FROM blocks"
 
 
 class AuditSource(NamedTuple):
     """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
     whose row cannot be read the id), which calls of each are in flight, its list of approvals, its sessions with
     their provider and the agent's own id, its orders, how many it ever had, which of them block starts (and what
-    each blocks, where the list says that), what it has that no version of this package makes, and which of its
+    each blocks), what it has that no version of this package makes, and which of its
     other rows are not as they were written, in words.
     """
 
@@ -44,7 +49,7 @@ class AuditSource(NamedTuple):
     sessions: Iterable[tuple[str, str, str | None]]
     orders: Iterable[tuple[int, bytes]]
     ordered: int
-    blocks: Iterable[tuple[int, str | None, str | None]]
+    blocks: Iterable[tuple[int, str, str]]
     planted: Iterable[tuple[str, str]]
     changed: Iterable[str]
 
@@ -67,11 +72,11 @@ def changed(tables: Tables) -> Iterator[str]:
     """What rows that no event tells of are not as they were written: runs as they were created, owners, budgets."""
     columns = f"run_id, coalesce(session_id, ''), epoch, attempts, seal, {RUN}"
     for run_id, session_id, epoch, attempts, digest, *row in tables.rows(
-        f"SELECT {columns} FROM runs LEFT JOIN sessions ON key = session_key WHERE seal IS NOT NULL"
+        f"SELECT {columns} FROM runs LEFT JOIN sessions ON key = session_key"
     ):
         if not _fits(digest, lambda: run_digest(run_id, session_id, tuple(row), epoch, attempts)):  # noqa: B023
             yield f"run `{run_id}` was created otherwise, or is another owner's, than the list has it"
-    for digest, *row in tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners WHERE seal IS NOT NULL"):
+    for digest, *row in tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners"):
         if not _fits(digest, lambda: row_digest("owner", *row)):  # noqa: B023
             yield f"owner {row[0]} is another in the list than the one that registered, or its lease is"
     for run_id, epoch in tables.rows(
@@ -82,6 +87,13 @@ def changed(tables: Tables) -> Iterator[str]:
         yield from unsealed(tables)
     except (TypeError, ValueError):
         yield "there are rows of budgets that cannot be read"
+
+
+def check_current(version: int, name: str) -> None:
+    """Raises StoreError for a store that is still to be brought up to date."""
+    if version < schema_version():
+        message = f"store `{name}` is of an older version; `proctor runs` brings it up to date"
+        raise StoreError(message, kind="older_schema")
 
 
 def _fits(digest: Any, made: Callable[[], bytes]) -> bool:

@@ -248,10 +248,10 @@ class Orders:
         self,
         orders: Iterable[tuple[int, bytes]],
         given: int,
-        blocks: Iterable[tuple[int, str | None, str | None]],
+        blocks: Iterable[tuple[int, str, str]],
     ) -> None:
         """Find what is not there or not as it was: `given` is how many numbers were, `blocks` what the store keeps
-        starts blocked by, and which starts, where it keeps that beside the order.
+        starts blocked by, and which starts.
         """
         for number, data in orders:
             self._take(number, bytes(data))
@@ -266,7 +266,7 @@ class Orders:
 
         for number in sorted(self._blocks.keys() & listed.keys()):
             block, starts = self._blocks[number], listed[number]
-            if starts not in ([None, None], [block.scope, block.value]):
+            if starts != [block.scope, block.value]:
                 message = f"order {number} blocks other starts than the list says"
                 self._verifier.find("integrity", "list_changed", message)
 

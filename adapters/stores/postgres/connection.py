@@ -55,7 +55,6 @@ POSTGRES = Dialect(
     begins=lambda text, with_what: (f"starts_with({text}, ?)", with_what),
     labelled=_labelled,
     last_instruction="SELECT coalesce(max(number), 0) FROM instructions",
-    claim="budget, key, counts, period, most",
     until_value="extract(epoch FROM until)::text",
     lock=" FOR NO KEY UPDATE",
 )

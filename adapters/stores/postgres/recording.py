@@ -15,11 +15,12 @@ from psycopg.types.json import Jsonb
 
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.stored_types import Block, Lift, StoreSize
+from proctor.supervisor.ports.stored_types import StoreSize
 from proctor.supervisor.store import codec
 from proctor.supervisor.store.codec import SIZE, from_record
 from proctor.supervisor.store.run_index import ms_of, owners
 
+from ..tables import recording
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
 from ..tables.seals import run_digest
 from ..tables.transactions import Batch, Gathered, Part
@@ -370,12 +371,8 @@ class Recorder(Transaction):
     def instruct(self, instruction: Instruction) -> None:
         """Have an instruction written."""
         self.write(_KEPT, (_encode(instruction),), in_order=True)
-        if isinstance(instruction, Block):
-            sql = "INSERT INTO blocks SELECT max(number), %s::text, %s::text FROM instructions"
-            self.write(sql, (instruction.scope, instruction.value), in_order=True)
-        elif isinstance(instruction, Lift):
-            sql = "DELETE FROM blocks WHERE %s = 'all' OR (scope, value) = (%s, %s)"
-            self.write(sql, (instruction.scope, instruction.scope, instruction.value), in_order=True)
+        if (change := recording.blocks_change(instruction)) is not None:
+            self.write(*change, in_order=True)
 
     def instructed(self) -> int:
         """Commit; the number of the instruction that this wrote."""

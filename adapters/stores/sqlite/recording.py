@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.ports.processes import machine
-from proctor.supervisor.ports.stored_types import Block, Lift, StoreSize
+from proctor.supervisor.ports.stored_types import StoreSize
 from proctor.supervisor.store import codec
 from proctor.supervisor.store.codec import SIZE, from_record
 from proctor.supervisor.store.run_index import ms_of, owners
@@ -230,7 +230,6 @@ SQLITE = Dialect(
     begins=_begins,
     labelled=_labelled,
     last_instruction="SELECT seq FROM sqlite_sequence WHERE name = 'instructions'",
-    claim="budget, key, counts, window, max",
     until_value="until",
     in_log="CROSS JOIN",  # the log is what is walked through, whatever else there is an index for
     beside="DELETE FROM hook_notes WHERE session_id = (SELECT session_id FROM sessions WHERE key = ?)",
@@ -344,12 +343,9 @@ class Recorder(Transaction):
 
     def instruct(self, instruction: Instruction) -> None:
         """Write an instruction. Raises StaleError."""
-        number = self.execute("INSERT INTO instructions (data) VALUES (?)", (_encode(instruction),)).lastrowid
-        if isinstance(instruction, Block):
-            self.execute("INSERT INTO blocks (number) VALUES (?)", (number,))
-        elif isinstance(instruction, Lift):
-            lifted = [(block.number,) for block in recording.blocks(self) if instruction.lifts(block)]
-            self._connection.executemany("DELETE FROM blocks WHERE number = ?", lifted)
+        self.execute("INSERT INTO instructions (data) VALUES (?)", (_encode(instruction),))
+        if (change := recording.blocks_change(instruction)) is not None:
+            self.execute(*change)
 
     def instructed(self) -> int:
         """The number of the instruction that was written."""

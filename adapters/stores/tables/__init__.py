@@ -9,5 +9,6 @@ ROOMS = (
     "recording",
     "seals",
     "transactions",
+    "schema",
 )
 """Top first: each imports only those below it."""

@@ -27,6 +27,8 @@ from .transactions import Tables, find_owner, owner_columns, owner_of
 Clock: TypeAlias = Callable[[Tables], int]
 """The time by which windows go, in ms since the epoch."""
 
+_KEY = "budget, key, counts, period"
+_CLAIM = f"{_KEY}, most"
 _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ? AND used > 0"
 _ADD = """INSERT INTO budget_parts VALUES (?, ?, ?)
     ON CONFLICT (counter, part) DO UPDATE SET used = budget_parts.used + excluded.used"""
@@ -59,11 +61,9 @@ def reserve(recorder: Transaction, run_id: str, draws: Sequence[Draw], epoch: in
 def settle(recorder: Transaction, run_id: str, used: Mapping[str, float], epoch: int, now_ms: Clock) -> list[Drawn]:
     """A run draws no more; see `Store.settle`."""
     now = _begin(recorder, run_id, epoch, now_ms)
-    columns = f"SELECT counter, {recorder.dialect.claim}"
     found = []
-    for counter, *row in recorder.rows(
-        f"{columns} FROM budgets JOIN budget_shares USING (counter) WHERE run_id = ?", (run_id,)
-    ):
+    sql = f"SELECT counter, {_CLAIM} FROM budgets JOIN budget_shares USING (counter) WHERE run_id = ?"
+    for counter, *row in recorder.rows(sql, (run_id,)):
         claim = _claim(row)
         draw = Draw(claim=claim, used=used.get(claim.counts, 0.0))
         found.append(_draw(recorder, (run_id, epoch), draw, now, counter))
@@ -74,9 +74,7 @@ def settle(recorder: Transaction, run_id: str, used: Mapping[str, float], epoch:
 
 def listed(tables: Tables, now_ms: Clock) -> list[BudgetInfo]:
     """Every budget that was drawn on."""
-    columns = tables.dialect.claim
-    order = columns.rpartition(",")[0]
-    rows = tables.rows(f"SELECT counter, {columns} FROM budgets ORDER BY {order}")
+    rows = tables.rows(f"SELECT counter, {_CLAIM} FROM budgets ORDER BY {_KEY}")
     now = now_ms(tables) if rows else 0
     return [_shown(tables, counter, _claim(row), now) for counter, *row in rows]
 
@@ -114,15 +112,12 @@ def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int
 
 def _counter(recorder: Transaction, claim: BudgetClaim) -> int:
     """The number of a budget's line, which says how much the last draw took it to be."""
-    columns = recorder.dialect.claim
-    key, _, most = columns.rpartition(", ")
-    named = " AND ".join(f"{name} = ?" for name in key.split(", "))
-    before = recorder.rows(f"SELECT {most} FROM budgets WHERE {named}", _key(claim))
-    sql = f"""INSERT INTO budgets ({columns}) VALUES (?, ?, ?, ?, ?)
-        ON CONFLICT ({key}) DO UPDATE SET {most} = excluded.{most} RETURNING counter"""
-    values = (claim.budget, claim.key, claim.counts, claim.window, float(claim.max))
-    [(counter,)] = recorder.change(sql, values)
-    if before != [(values[-1],)]:
+    named = " AND ".join(f"{name} = ?" for name in _KEY.split(", "))
+    before = recorder.rows(f"SELECT most FROM budgets WHERE {named}", _key(claim))
+    sql = f"""INSERT INTO budgets ({_CLAIM}) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT ({_KEY}) DO UPDATE SET most = excluded.most RETURNING counter"""
+    [(counter,)] = recorder.change(sql, (*_key(claim), float(claim.max)))
+    if before != [(float(claim.max),)]:
         changed = [budget_row(_key(claim), most) for (most,) in before]
         _seal(recorder, counter, claim, added=[budget_row(_key(claim), claim.max)], removed=changed)
     return int(counter)
@@ -169,7 +164,7 @@ def _seal(
 ) -> None:
     """Have the seals of a budget and of all budgets follow from rows that came and went."""
     [(before,)] = recorder.rows("SELECT seal FROM budgets WHERE counter = ?", (counter,))
-    if before is None:  # new, or from before budgets had seals
+    if before is None:  # new
         digest = summed(b"", added=sealed_rows(recorder, counter, claim))
     else:
         digest = summed(before, added=added, removed=removed)
@@ -194,12 +189,10 @@ def sealed_rows(tables: Tables, counter: int, claim: BudgetClaim) -> list[Row]:
 def unsealed(tables: Tables) -> Iterator[str]:
     """What rows of budgets are not as they were written, in words."""
     whole = b""
-    for counter, digest, *row in tables.rows(f"SELECT counter, seal, {tables.dialect.claim} FROM budgets"):
+    for counter, digest, *row in tables.rows(f"SELECT counter, seal, {_CLAIM} FROM budgets"):
         claim = _claim(row)
-        if digest is None:
-            continue
-        whole = summed(whole, added=[("seal", *_key(claim), bytes(digest).hex())])
-        if summed(b"", added=sealed_rows(tables, counter, claim)) != bytes(digest):
+        whole = summed(whole, added=[("seal", *_key(claim), bytes(digest or b"").hex())])
+        if summed(b"", added=sealed_rows(tables, counter, claim)) != bytes(digest or b""):
             key = f" of `{claim.key}`" if claim.key else ""
             yield f"budget `{claim.budget}`{key} has rows that were changed, or lacks some"
     found = tables.rows("SELECT digest FROM seals WHERE name = ?", (BUDGETS,))

@@ -15,7 +15,8 @@ from proctor.supervisor.ports.stored_types import LogEntry, Place, RunFilter, Ru
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.run_index import moment
 
-from .transactions import CLAIMED, Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
+from .schema import CLAIMED
+from .transactions import Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 

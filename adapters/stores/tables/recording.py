@@ -27,6 +27,7 @@ from proctor.supervisor.ports.stored_types import (
     ApprovalAnswer,
     Block,
     Instruction,
+    Lift,
     RunInfo,
     StoredApproval,
 )
@@ -36,7 +37,8 @@ from proctor.supervisor.store.codec import from_record, status_after
 from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
 from proctor.supervisor.store.run_index import RunTally, ms_of
 
-from .transactions import WAITING, Batch, Dialect, Gathered, find_owner
+from .schema import WAITING
+from .transactions import Batch, Dialect, Gathered, find_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -381,6 +383,17 @@ def keep(recorder: Transaction, instruction: Instruction) -> int:
     recorder.hold()
     recorder.instruct(instruction)
     return recorder.instructed()
+
+
+def blocks_change(instruction: Instruction) -> tuple[str, tuple[Any, ...]] | None:
+    """What the instruction that was stored last changes in the list of what blocks starts."""
+    if isinstance(instruction, Block):
+        sql = "INSERT INTO blocks SELECT max(number), CAST(? AS text), CAST(? AS text) FROM instructions"
+        return sql, (instruction.scope, instruction.value)
+    if isinstance(instruction, Lift):
+        sql = "DELETE FROM blocks WHERE ? = 'all' OR (scope, value) = (?, ?)"
+        return sql, (instruction.scope, instruction.scope, instruction.value)
+    return None
 
 
 def _found(recorder: Transaction, approval_id: str) -> StoredApproval:

@@ -15,6 +15,8 @@ from proctor.supervisor.store.admission import AFTER_THE_END, CALLS, unit_start
 from proctor.supervisor.store.codec import NEWS, lines_of, to_record
 from proctor.supervisor.store.run_index import COUNTED, RunTally
 
+from .schema import CLAIMED
+
 if TYPE_CHECKING:
     from typing import TypeAlias
 
@@ -177,14 +179,6 @@ Condition: TypeAlias = tuple[Any, ...]
 """A condition on rows, and the values of its places."""
 
 
-CLAIMED = "epoch != 0 AND status IN ('created', 'running')"
-"""What an owner has claimed and is not over, as the index of those knows it."""
-
-
-WAITING = "state = 'requested' AND NOT ran"
-"""What waits for a person, as the index of those knows it."""
-
-
 PAGE_BYTES = 1024 * 1024
 """A page of rows ends with the one that reaches so many bytes."""
 
@@ -211,8 +205,6 @@ class Dialect(NamedTuple):
     """A run has these labels."""
     last_instruction: str
     """The number of the latest instruction, 0 where there is none."""
-    claim: str
-    """The columns of a budget's claim."""
     until_value: str
     """The end of an owner's lease, exact."""
     in_log: str = "JOIN"

@@ -1,4 +1,4 @@
-"""Processes that open one store at the same time, where it has to be made or brought up to date first."""
+"""Processes that open one store at the same time, where it has to be made first; one that is brought up to date."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import pytest
 from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
+from proctor.adapters.stores.tables import schema
+from proctor.supervisor.errors import StoreError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = needs_postgres
@@ -66,27 +68,8 @@ def query(place: tuple[str, str], sql: str, *values: Any) -> list[Any]:
         return connection.execute(sql, values).fetchall()
 
 
-def make_first_version(place: tuple[str, str]) -> None:
-    """A store of the first version of the tables, with the id `first`."""
-    import psycopg
-
-    from proctor.adapters.stores.postgres.schema import MIGRATIONS
-
-    with psycopg.connect(place[0]) as connection:
-        connection.execute(f"CREATE SCHEMA {place[1]}")
-        connection.execute(f"SET search_path = {place[1]}")
-        for statement in MIGRATIONS[0][1]:
-            connection.execute(statement)
-        connection.execute("INSERT INTO store VALUES ('first', 1)")
-
-
-@pytest.mark.parametrize("made", [False, True])
-def test_starts_at_the_same_time_make_or_migrate_one_store(place: tuple[str, str], made: bool) -> None:
+def test_starts_at_the_same_time_make_one_store(place: tuple[str, str]) -> None:
     """Whoever comes later finds it made; what each stores is in the same one."""
-    from proctor.adapters.stores.postgres.schema import SCHEMA_VERSION
-
-    if made:
-        make_first_version(place)
     with ExitStack() as stack:
         processes = [stack.enter_context(ready(place, str(n))) for n in range(PROCESSES)]
         for process in processes:
@@ -94,23 +77,19 @@ def test_starts_at_the_same_time_make_or_migrate_one_store(place: tuple[str, str
         ids = {next_line(process) for process in processes}
 
     assert len(ids) == 1
-    assert query(place, "SELECT store_id, version FROM store") == [(*ids, SCHEMA_VERSION)]
-    assert ids == {"first"} or not made
+    assert query(place, "SELECT store_id, version FROM store") == [(*ids, schema.schema_version())]
     assert anyio.run(sessions, place) == {str(n) for n in range(PROCESSES)}
 
 
-@pytest.mark.parametrize("made", [False, True])
-def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: tuple[str, str], made: bool) -> None:
+def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: tuple[str, str]) -> None:
     """Those that wait for it begin anew, and what it had made is not there."""
     import psycopg
 
-    if made:
-        make_first_version(place)
     with psycopg.connect(place[0], autocommit=True) as connection, ExitStack() as stack:
         first, *others = [stack.enter_context(ready(place, str(n))) for n in range(PROCESSES)]
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {place[1]}")
         connection.execute("BEGIN")
-        connection.execute(f"CREATE TABLE {place[1]}.budget_parts (in_the_way int)")  # a table of the last step
+        connection.execute(f"CREATE TABLE {place[1]}.budget_parts (in_the_way int)")  # one of the last tables
         go(first)
         wait_for(place, "transactionid", 1)
         for process in others:
@@ -124,6 +103,29 @@ def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: 
     assert len(ids) == 1
     assert len(query(place, "SELECT FROM store")) == 1
     assert anyio.run(sessions, place) == {str(n) for n in range(1, PROCESSES)}
+
+
+def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held is there, and another that opens it finds it up to date."""
+    anyio.run(sessions, place)
+    before = query(place, "SELECT store_id, version FROM store")
+    monkeypatch.setattr(schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour text",), ("DROP TABLE seals",)))
+    assert [anyio.run(sessions, place) for _ in range(2)] == [set(), set()]
+
+    assert query(place, "SELECT store_id, version - 2 FROM store") == before
+    assert query(place, "SELECT colour FROM runs") == []
+
+
+def test_a_store_from_before_the_first_release_is_refused(place: tuple[str, str]) -> None:
+    """It is told how its record is moved."""
+    anyio.run(sessions, place)
+    query(place, "UPDATE store SET version = %s RETURNING 1", schema.FIRST_VERSION - 1)
+    with pytest.raises(
+        StoreError, match=r"before the first release.*`export` of the proctor"
+    ) as caught:
+        anyio.run(sessions, place)
+
+    assert caught.value.kind == "older_schema"
 
 
 def wait_for(place: tuple[str, str], lock: str, count: int) -> None:

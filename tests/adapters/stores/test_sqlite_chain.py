@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import MIGRATIONS
 from proctor.policies.events import Event, MessageReceived
 
 pytestmark = pytest.mark.anyio
-CHAINED = next(n for n, (name, _) in enumerate(MIGRATIONS, 1) if name.startswith("records tied"))
 
 
 def message(session_id: str, text: str, **more: Any) -> Event:
@@ -46,27 +44,3 @@ async def test_every_way_of_writing_ties_records_together(tmp_path: Path) -> Non
         await other.append([message("s", "g"), message("t", "h")])
 
     assert len(digests(path)) == 8
-
-
-async def test_an_older_store_gets_its_digests_when_it_is_opened(tmp_path: Path) -> None:
-    """They are those it would have had, so that what is written next follows."""
-    path = tmp_path / "s.db"
-    async with SQLiteStore(path) as store:
-        await store.append([message(session_id, str(n)) for session_id in "st" for n in range(1500)])
-    before = digests(path)
-    with closing(sqlite3.connect(path)) as connection:
-        for table in ("blocks", "budget_parts", "budget_shares", "budgets", "seals"):  # of later steps
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("CREATE TABLE notes (name TEXT)")  # until a later step
-        for column in ("attempts", "calls_in_flight", "seal"):
-            connection.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-        connection.execute("ALTER TABLE owners DROP COLUMN seal")
-        connection.execute("ALTER TABLE events DROP COLUMN digest")
-        connection.execute(f"PRAGMA user_version = {CHAINED - 1}")
-        connection.commit()
-    async with SQLiteStore(path) as store:
-        await store.append([message("s", "next")])
-
-    after = digests(path)
-    assert {place: after[place] for place in before} == before
-    assert len(after) == len(before) + 1

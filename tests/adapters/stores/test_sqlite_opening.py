@@ -1,4 +1,4 @@
-"""What is not a store is refused and left alone; an older store is brought up to date."""
+"""What is not a store is refused and left alone; a store of an older version is brought up to date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, take_step
+from proctor.adapters.stores.tables import schema
 from proctor.policies.events import Event, MessageReceived, RunStarted
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import Cancel
@@ -58,14 +58,21 @@ def marked_by_another_program(path: Path) -> None:
 def of_a_newer_version(path: Path) -> None:
     anyio.run(write_some, path)
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {schema.schema_version() + 1}")
+    connection.close()
+
+
+def from_before_the_first_release(path: Path) -> None:
+    anyio.run(write_some, path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {schema.FIRST_VERSION - 1}")
     connection.close()
 
 
 def of_a_newer_version_with_its_log(path: Path) -> None:
     anyio.run(write_some, path.with_name("other.db"))
     connection = sqlite3.connect(path.with_name("other.db"))
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {schema.schema_version() + 1}")
     for suffix in ("", "-wal"):
         shutil.copy(f"{path.with_name('other.db')}{suffix}", f"{path}{suffix}")
     connection.close()
@@ -100,6 +107,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "marked by another program": (marked_by_another_program, "not_a_store"),
     "a newer version": (of_a_newer_version, "newer_schema"),
     "a newer version with its log": (of_a_newer_version_with_its_log, "newer_schema"),
+    "from before the first release": (from_before_the_first_release, "older_schema"),
     "cut within the header": (cut_to(lambda size: 60), "truncated"),
     "cut within the first page": (cut_to(lambda size: 700), "truncated"),
     "cut in the middle": (cut_to(lambda size: size // 2), "truncated"),
@@ -148,15 +156,8 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("kind", ["new", "older"])
-def test_a_store_that_several_open_at_once_is_made_once(tmp_path: Path, kind: str) -> None:
+def test_a_store_that_several_open_at_once_is_made_once(tmp_path: Path) -> None:
     """Nobody finds it half made: none is told that it is a database of another program."""
-    if kind == "older":
-        for number in range(ROUNDS):
-            with closing(sqlite3.connect(tmp_path / f"{number}.db")) as connection:
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                take_step(connection, MIGRATIONS[0][1])
-                connection.execute("PRAGMA user_version = 1")
     command, pipe = [sys.executable, "-c", OPENS, str(tmp_path)], subprocess.PIPE
     with ExitStack() as left:
         four = [left.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)) for _ in range(4)]
@@ -207,43 +208,25 @@ def test_a_place_that_may_not_be_written_is_refused(existing: bool) -> None:
     assert str(path) in output
 
 
-@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
-def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int, mode: str) -> None:
-    """What it held is there, what came later works."""
+def test_an_older_store_is_brought_up_to_date(tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held is there, what came later works; another that opens it finds it up to date."""
     path = tmp_path / "record.db"
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA journal_mode = {mode}")
-    for _name, statements in MIGRATIONS[:version]:
-        take_step(connection, statements)
-    connection.execute("INSERT INTO sessions (session_id) VALUES ('s')")
-    line = b'{"type":"message_received","session_id":"s","seq":1,"content":"old"}'
-    columns = "session_key, seq, run_id, event_id, type, data"
-    row = (1, 1, "", "e1", "message_received", line)
-    connection.execute(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
-    connection.execute(f"PRAGMA user_version = {version}")
-    connection.commit()
-    connection.close()
+    old = anyio.run(write_some, path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {mode}")
+    monkeypatch.setattr(schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour TEXT",), ("DROP TABLE seals",)))
 
     async def use() -> None:
-        async with SQLiteStore(path) as store:
-            new = MessageReceived(session_id="s", content="new")
-            old = MessageReceived(session_id="s", event_id="e1")
-            assert [event.seq for event in await store.append([new, old])] == [2, 1]
+        async with SQLiteStore(path) as store, SQLiteStore(path):
+            assert [event async for event in store.read("s")] == old
+            assert (await store.append([MessageReceived(session_id="s")]))[0].seq == len(old) + 1
             assert await store.instruct(Cancel(scope="all")) == 1
 
     anyio.run(use)
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-    connection.close()
-
-
-def test_every_migration_has_its_own_name() -> None:
-    """They are named so that a person can say which one a file has seen."""
-    names = [name for name, _ in MIGRATIONS]
-
-    assert len(set(names)) == len(names)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.FIRST_VERSION + 2,)
+        assert connection.execute("SELECT colour FROM runs").fetchall() == [(None,)]
 
 
 @pytest.mark.parametrize("setting", ["FULL", "extra", "NORMAL", "OFF"])

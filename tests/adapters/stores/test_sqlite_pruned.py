@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,6 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS
 from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import StoreError, Supervisor, prune
 from proctor.supervisor.ports.store import Store
@@ -70,30 +68,6 @@ async def test_a_file_that_somebody_cuts_short_is_still_known(tmp_path: Path) ->
             await store.append([MessageReceived(session_id="s")])
 
     assert refused.value.kind in ("truncated", "corrupt")
-
-
-def test_a_file_of_an_older_version_gives_its_room_back_too(tmp_path: Path) -> None:
-    """It is written anew, once."""
-    path = tmp_path / "old.db"
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    for _name, statements in MIGRATIONS[:3]:
-        for statement in statements:
-            assert isinstance(statement, str)
-            connection.execute(statement)
-    connection.execute("PRAGMA user_version = 3")
-    connection.close()
-
-    async def use() -> None:
-        async with SQLiteStore(path) as store:
-            for n in range(2):
-                await fill(store, f"old{n}", 5 * MB)
-                before = await store.place()
-                await prune(store, older_than=timedelta(days=90))
-                assert (await store.place()).position > before.position
-                assert on_disk(path) < MB
-
-    anyio.run(use)
 
 
 def test_it_is_pruned_while_processes_write(tmp_path: Path) -> None:
