@@ -423,23 +423,12 @@ STEP_PAGES = 1000
 """Pages given back at a time: others write in between."""
 
 
-_INCREMENTAL = 2
-
-
-_GOING_ON = "status IN ('created', 'running')"
-
-
 def give_back(connection: sqlite3.Connection) -> bool:
     """Give back some of the room that nothing takes; whether there is more. Outside of a transaction."""
-    if pragma(connection, "auto_vacuum") == _INCREMENTAL:
-        # `execute` would leave it after the first page: it yields rows of no columns, one a page.
-        connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
-        if pragma(connection, "freelist_count"):
-            return True
-    elif not connection.execute(f"SELECT EXISTS (SELECT 1 FROM runs WHERE {_GOING_ON})").fetchone()[0]:
-        # A file of before: it is written anew, once, while nobody waits for it.
-        connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
-        connection.execute("VACUUM")
+    # `execute` would leave it after the first page: it yields rows of no columns, one a page.
+    connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
+    if pragma(connection, "freelist_count"):
+        return True
     with suppress(sqlite3.OperationalError):  # somebody reads: whoever writes next does it
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return False

@@ -260,9 +260,7 @@ class SQLiteStore(TableStore):
         return await self._readers.ask(recording.size)
 
     async def compact(self) -> None:
-        """Give room back step by step, with time for others to write between; a file made by an older version is
-        written anew once, while no run goes on.
-        """
+        """Give room back step by step, with time for others to write between."""
         more = True
         while more:
             more = await self._idle.alone(recording.give_back)

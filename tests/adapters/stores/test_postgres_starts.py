@@ -120,9 +120,7 @@ def test_a_store_from_before_the_first_release_is_refused(place: tuple[str, str]
     """It is told how its record is moved."""
     anyio.run(sessions, place)
     query(place, "UPDATE store SET version = %s RETURNING 1", schema.FIRST_VERSION - 1)
-    with pytest.raises(
-        StoreError, match=r"before the first release.*`export` of the proctor"
-    ) as caught:
+    with pytest.raises(StoreError, match=r"before the first release.*`export` of the proctor") as caught:
         anyio.run(sessions, place)
 
     assert caught.value.kind == "older_schema"
