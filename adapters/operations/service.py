@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from proctor.policies.events import Event, ToolApprovalRequested
-    from proctor.policies.events.run_context import Tool
     from proctor.policies.monitor.limit_checker import LimitUse
     from proctor.supervisor.control.kill_switch import Scope
     from proctor.supervisor.ports.store import Store
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
 
     from ..evaluate.fold import Explained, Recorded
 
-TABLES_KEPT = 256
+RECORDED_KEPT = 256
 MOST_SEARCHED = 5_000
 """Runs that one search looks at."""
 MOST_COUNTED = 1_000
@@ -103,7 +102,7 @@ class OperatorService:
         self.subscribe = Subscriptions(store).subscribe
         self._switch = KillSwitch(store, remains=end_remains)
         self._redactor = Redactor()
-        self._tools: OrderedDict[str, tuple[Tool, ...]] = OrderedDict()
+        self._recorded: OrderedDict[str, Recorded] = OrderedDict()
 
     async def run(self, name: str) -> RunView:
         """One run, by its id, the beginning of one, or `last`. Raises MissingError, and UsageError for a beginning of
@@ -283,20 +282,23 @@ class OperatorService:
         found = await self.store.budgets()
         return BudgetList(budgets=tuple(BudgetView(**asdict(each), left=each.left) for each in found))
 
-    async def tools_of(self, run_id: str) -> tuple[Tool, ...]:
-        """The tools of a run's client, if they are known."""
-        if run_id not in self._tools:
+    async def recorded_of(self, run_id: str) -> Recorded:
+        """What was known of a run as it started: its client's tools and its context."""
+        if run_id not in self._recorded:
             run = await self.store.run(run_id)
             start = await self.folds.start_of(run) if run is not None else None
-            self._tools[run_id] = recorded([start] if start is not None else []).tools
-            while len(self._tools) > TABLES_KEPT:
-                self._tools.popitem(last=False)
-        return self._tools[run_id]
+            if start is None:
+                return recorded([])
+            self._recorded[run_id] = recorded([start])
+            while len(self._recorded) > RECORDED_KEPT:
+                self._recorded.popitem(last=False)
+        return self._recorded[run_id]
 
     async def view(self, approval: StoredApproval) -> ApprovalView:
         """An approval, with the call made readable and what is known of its run."""
         request, given = approval.request, approval.answer
         run = await self.store.run(request.run_id)
+        was = await self.recorded_of(request.run_id)
         about: dict[str, Any] = {}
         if run is not None:
             run = self._redacted(run)
@@ -305,7 +307,8 @@ class OperatorService:
             **asdict(request),
             **about,
             state=approval.state,
-            shown=call_shown(request.call, await self.tools_of(request.run_id)),
+            shown=call_shown(request.call, was.tools),
+            user=was.context.user if isinstance(was.context.user, str) else None,
             scopes=SCOPES[: SCOPES.index(request.scope) + 1],
             answered_by=given.by if given else None,
             answered_at=approval.answered_at,

@@ -186,6 +186,7 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
         prompt: What the agent was asked.
         provider: The agent.
         tenant: The tenant of the run.
+        user: Who started it, as its context says.
         answered_by: Who answered.
         answered_at: When, UTC.
         answer_reason: Why.
@@ -197,6 +198,7 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
     prompt: str = ""
     provider: str = ""
     tenant: str | None = None
+    user: str | None = None
     answered_by: str | None = None
     answered_at: datetime | None = None
     answer_reason: str | None = None
@@ -249,11 +251,12 @@ class DecisionList(View, frozen=True, kw_only=True):
 
 
 class PolicyInForce(View, frozen=True, kw_only=True):
-    """One policy of a run's stack, as it was written."""
+    """One policy of a run's stack, as data and as the YAML that says the same."""
 
     name: str
     locked: bool
     written: dict[str, Any]
+    text: str
 
 
 class Policies(View, frozen=True, kw_only=True):

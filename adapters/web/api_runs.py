@@ -347,12 +347,19 @@ def _drawn(fold: Fold) -> Policies:
     return Policies(
         stack=stack.name,
         policies=tuple(
-            PolicyInForce(name=str(each.get("name")), locked=bool(each.get("locked")), written=each)
+            PolicyInForce(name=str(each.get("name")), locked=bool(each.get("locked")), written=each, text=_yaml(each))
             for each in fold.was.policies
         ),
         mermaid=printable_lines(draw_mermaid(stack, monitor)),
         svg=printable_lines(draw_svg(stack, monitor)),
     )
+
+
+def _yaml(written: dict[str, Any]) -> str:
+    import yaml
+
+    lines: str = yaml.safe_dump(written, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
+    return printable_lines(lines)
 
 
 @operation("GET", "/api/me", Me)

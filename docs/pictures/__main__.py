@@ -58,11 +58,17 @@ tool_rules:
   - {deny: [{tool: bash, where: [{path: $.command, runs: [git, push]}]}], action: request_approval}
 """
 DONE = "steps: [{say: Done.}, {usage: {input_tokens: 9120, output_tokens: 830, cost_usd: 0.06}}]\n"
+REFUSED = """\
+tools: [bash]
+steps:
+  - {call: bash, input: {command: rm -rf build}, if_denied: [{say: Then the old build stays.}]}
+  - usage: {input_tokens: 21700, output_tokens: 1840, cost_usd: 0.15}
+"""
 BROKEN = "steps: [{fail: the model is overloaded}]\n"
 OPEN = "name: team\nlimits: {max_tool_calls: 40}\n"
 
 
-def take(browser: Browser, url: str, path: str, there: str, file: str, *, phone: bool, scheme: str) -> None:
+def take(browser: Browser, url: str, path: str, there: str, file: Path, *, phone: bool, scheme: str) -> None:
     """One picture of one view."""
     size = (390, 760) if phone else (1180, 760)
     context = browser.new_context(
@@ -76,18 +82,18 @@ def take(browser: Browser, url: str, path: str, there: str, file: str, *, phone:
     page.evaluate("path => { location.hash = path }", path)
     page.locator(there).first.wait_for()
     page.wait_for_timeout(700)  # figures that come a moment later
-    page.screenshot(path=HERE / file)
+    page.screenshot(path=file)
     context.close()
 
 
-def main() -> None:
-    """All of them."""
+def main(there: Path = HERE) -> None:
+    """All of them, into a folder."""
     folder = Path(tempfile.mkdtemp())
     tenant = ("--context", "tenant=acme", "--context", "labels.env=prod")
     with web_server.site(folder) as site, sync_playwright() as playwright:
         web_server.ran(site, DONE, OPEN, *tenant, prompt="Update the changelog")
         web_server.ran(site, BROKEN, OPEN, prompt="Translate the onboarding pages")
-        web_server.ran(site, DONE, OPEN, *tenant, prompt="Fix the failing test in billing")
+        web_server.ran(site, REFUSED, PAUSES, *tenant, prompt="Fix the failing test in billing")
         with (
             web_server.going(site, RETRIES, PAUSES, *tenant, prompt="Raise the retries and deploy") as first,
             web_server.waits(first),
@@ -96,9 +102,11 @@ def main() -> None:
         ):
             browser = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
             run = f"#/run/{site.get('/api/approvals')['approvals'][0]['run_id']}"
-            take(browser, site.url, run, ".limit", "page-run.png", phone=False, scheme="light")
-            take(browser, site.url, "#/approvals", ".approval", "page-approvals.png", phone=True, scheme="dark")
-            take(browser, site.url, "#/", ".run", "page-runs.png", phone=False, scheme="dark")
+            take(browser, site.url, run, ".limit", there / "page-run.png", phone=False, scheme="light")
+            take(
+                browser, site.url, "#/approvals", ".approval", there / "page-approvals.png", phone=True, scheme="dark"
+            )
+            take(browser, site.url, "#/", ".run", there / "page-runs.png", phone=False, scheme="dark")
             browser.close()
 
 

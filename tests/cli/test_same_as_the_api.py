@@ -118,4 +118,5 @@ def test_a_terminal_shows_the_items_of_the_page(cli: Cli, site: Site) -> None:
     for item in items:
         if item["kind"] != "request":
             line = next(lines)
-            assert item["label"] in line and " ".join(item["text"].split()) in " ".join(line.split())
+            assert item["label"] in line
+            assert " ".join(item["text"].split()) in " ".join(line.split())

@@ -80,7 +80,7 @@ export class Card {
     this.element = h(
       "article",
       { class: "card approval fresh", tabindex: "-1", "aria-labelledby": id },
-      h("header", {}, h("h2", { id }, h("code", {}, approval.call.name)), h("span", { class: "pill waits" }, approval.held ? "waits" : "for a later run"), this.expires),
+      h("header", {}, h("h2", { id }, h("code", {}, approval.call.name)), h("span", { class: "pill waits" }, approval.held ? "waiting" : "for a later run"), this.expires),
       h("p", {}, why(approval)),
       callShown(approval.shown, approval.call.input),
       h("dl", { class: "facts" }, about(approval)),
@@ -133,11 +133,13 @@ export class Card {
   }
 }
 
+/** Which rule asks and what for; a rule that its message names is not named twice. */
 function why(approval) {
-  const rules = approval.violations.map((each) => each.rule).join(", ");
-  const by = approval.policy_name ? `${approval.policy_name}${rules ? `: ${rules}` : ""}` : "a policy";
   const messages = approval.violations.map((each) => each.message);
-  const own = messages.includes(approval.reason) ? [] : [approval.reason];
+  const said = messages.join("; ");
+  const rules = approval.violations.map((each) => each.rule).filter((rule) => !said.includes(rule)).join(", ");
+  const by = [approval.policy_name || "a policy", rules].filter(Boolean).join(": ");
+  const own = said.includes(approval.reason) ? [] : [approval.reason];
   return [h("strong", {}, `Asked by ${by}.`), " ", sentence([...messages, ...own].filter(Boolean).join("; "))];
 }
 
@@ -146,6 +148,8 @@ function about(approval) {
   const facts = [
     ["Run", run],
     ["Agent", approval.provider],
+    ["Tenant", approval.tenant],
+    ["Started by", approval.user],
     ["Does", approval.shown.acts.join(", ")],
     ["Answered by", (approval.approvers ?? []).join(", ")],
     ["Not by", approval.started_by],

@@ -2,17 +2,24 @@
 
 const NUMBER = new Intl.NumberFormat("en");
 const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "long", day: "numeric", month: "long", year: "numeric" });
+const MOMENT = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" };
 
 export const number = (value) => NUMBER.format(value);
 
 export const clock = (at) => (at ? TIME.format(new Date(at)) : "");
 
+export const day = (at) => (at ? DAY.format(new Date(at)) : "");
+
+/** The date and the time; the year where it is another one. */
 export function moment(at) {
   if (!at) return "";
   const date = new Date(at);
-  return date.toDateString() === new Date().toDateString() ? TIME.format(date) : DAY.format(date);
+  const other = date.getFullYear() !== new Date().getFullYear() && { year: "numeric" };
+  return new Intl.DateTimeFormat("en-GB", { ...MOMENT, ...other }).format(date);
 }
+
+export const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 export function duration(ms) {
   const s = ms / 1000;

@@ -88,8 +88,8 @@ export class Run {
     const run = (this.run = await get(this.path));
     this.title = run.prompt || run.run_id;
     fill(this.heading, this.title);
-    this.pill.className = `pill ${run.status}`;
-    fill(this.pill, run.status === "cancelled" ? "ended" : run.status);
+    this.pill.className = `pill ${run.waiting ? "waits" : run.status}`;
+    fill(this.pill, run.waiting ? "waiting" : run.status === "cancelled" ? "ended" : run.status);
     this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running", "lost"].includes(run.status));
     this.tick();
     await Promise.all([this.showLimits(), this.showWaiting()]);
@@ -147,7 +147,7 @@ export class Run {
         this.policies,
         h("div", { class: "graph", tabindex: "0", role: "group", "aria-label": "Graph of the policies" }, picture),
         found.policies.map((each) =>
-          h("details", { open: true }, h("summary", {}, `${each.name}${each.locked ? ", locked" : ""}`), h("pre", { class: "block" }, JSON.stringify(each.written, null, 2))),
+          h("details", { open: true }, h("summary", {}, `${each.name}${each.locked ? ", locked" : ""}`), h("pre", { class: "block" }, each.text)),
         ),
       );
     } catch (error) {

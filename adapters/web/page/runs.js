@@ -2,18 +2,19 @@
 
 import { get } from "./api.js";
 import { Keyed, fill, h } from "./dom.js";
-import { amount, duration, moment, number, short, usd } from "./format.js";
+import { amount, counted, duration, moment, number, short, usd } from "./format.js";
 import { Bar } from "./run.js";
 
 const STATES = [
   ["", "All"],
   ["running", "Running"],
+  ["waiting", "Waiting"],
   ["completed", "Completed"],
   ["failed", "Failed"],
   ["cancelled", "Ended"],
   ["lost", "Lost"],
 ];
-const STATE_NAMES = { waits: "waits for you", cancelled: "ended" };
+const STATE_NAMES = { waits: "waiting", cancelled: "ended" };
 const PAGE = 50;
 const UNITS = { cost_usd: "USD", total_tokens: "tokens", tool_calls: "calls", duration_ms: "ms", running: "runs" };
 
@@ -80,8 +81,10 @@ export class Runs {
     this.budgets.hidden = budgets.length === 0;
     this.rows.show(found.runs);
     this.more.hidden = found.next === null;
-    const running = found.runs.filter((run) => run.status === "running").length;
-    fill(this.count, found.next ? `the latest ${found.runs.length}` : `${found.runs.length}`, running ? `, ${running} running` : "");
+    const waiting = found.runs.filter((run) => run.waiting).length;
+    const running = found.runs.filter((run) => run.status === "running" && !run.waiting).length;
+    const parts = [[running, "running"], [waiting, "waiting"]].filter(([count]) => count);
+    fill(this.count, found.next ? `the latest ${found.runs.length}` : `${found.runs.length}`, parts.map(([count, name]) => `, ${count} ${name}`));
     const filtered = status || this.search.value.trim();
     fill(this.nothing, filtered ? "No run is like that." : "No runs yet. One that starts shows here by itself.");
     this.nothing.hidden = found.runs.length > 0;
@@ -115,7 +118,8 @@ class Row {
     this.prompt = h("div", { class: "prompt" });
     this.meta = h("div", { class: "meta" });
     this.figures = h("div", { class: "figures" });
-    const what = h("div", { class: "what" }, this.prompt, this.meta);
+    this.mark = h("span", { class: "mark", hidden: true });
+    const what = h("div", { class: "what" }, this.prompt, h("div", { class: "row" }, this.mark, this.meta));
     this.link = h("a", { class: "run" }, h("div", {}, this.pill), what, this.figures);
     this.element = h("li", {}, this.link);
   }
@@ -127,6 +131,8 @@ class Row {
     fill(this.pill, STATE_NAMES[state] ?? state);
     fill(this.prompt, run.prompt || "(no prompt)");
     fill(this.meta, facts(run));
+    this.mark.hidden = !run.violations;
+    fill(this.mark, counted(run.violations, "violation"));
     const tokens = run.usage.input_tokens + run.usage.output_tokens;
     const used = tokens ? `${number(tokens)} tokens` : null;
     const cost = run.usage.cost_usd ? usd(run.usage.cost_usd) : null;

@@ -2,7 +2,7 @@
 
 import { get, post } from "./api.js";
 import { announce, ask, fill, h, toast } from "./dom.js";
-import { moment } from "./format.js";
+import { counted, moment } from "./format.js";
 
 const WHAT = { all: "No run starts", tenant: "No run of tenant", session: "No run of session", label: "No run labelled" };
 
@@ -38,25 +38,44 @@ export class Switch {
   }
 
   async stop() {
-    const value = h("input", { id: "stop-value", "aria-label": "Which: name, id, or NAME=VALUE", hidden: true, autocomplete: "off" });
+    const value = h("input", { id: "stop-value", "aria-label": "Which: name, id, or NAME=VALUE", hidden: true, autocomplete: "off", on: { input: () => check() } });
     const scope = h(
       "select",
-      { id: "stop-scope", on: { change: () => (value.hidden = scope.value === "everything") } },
+      { id: "stop-scope", on: { change: () => check() } },
       [["everything", "Everything"], ["tenant", "A tenant"], ["label", "A label, NAME=VALUE"], ["session", "A session"]].map(([name, text]) =>
         h("option", { value: name }, text),
       ),
     );
-    const end = h("input", { type: "checkbox", checked: true });
+    const end = h("input", { type: "checkbox", checked: true, on: { change: () => check() } });
+    const typed = h("input", { id: "stop-typed", autocomplete: "off", autocapitalize: "off", on: { input: () => check() } });
+    const sure = h("label", {}, "Type “everything” to stop every run", typed);
+    const count = h("p", { role: "status", id: "stop-count" });
+    const go = h("button", { value: "stop", class: "danger" }, "Stop");
     const block = h("input", { type: "checkbox", checked: true });
+    const check = async () => {
+      const all = scope.value === "everything";
+      const turn = (this.turn = {});
+      value.hidden = all;
+      sure.hidden = !all;
+      go.disabled = all ? typed.value.trim().toLowerCase() !== "everything" : !value.value.trim();
+      fill(go, end.checked ? "End them" : "Stop");
+      const runs = all || value.value.trim() ? await affected(all ? {} : { [scope.value]: value.value.trim() }) : null;
+      if (turn !== this.turn) return;
+      fill(count, runs === null ? "" : end.checked ? `${counted(runs, "run")} will end.` : `${counted(runs, "run")} will go on.`);
+      if (end.checked && runs !== null) fill(go, `End ${counted(runs, "run")}`);
+    };
     const reason = h("input", { maxlength: "2000", autocomplete: "off" });
+    check();
     const chosen = await ask(
       "Stop runs",
       h("label", {}, "What", scope),
       value,
+      count,
       h("label", { class: "row check" }, end, "End the runs that go on"),
       h("label", { class: "row check" }, block, "Let none start until that is lifted"),
       h("label", {}, "Why (recorded)", reason),
-      h("div", { class: "row end" }, h("button", { value: "" }, "Go back"), h("button", { value: "stop", class: "danger" }, "Stop them")),
+      sure,
+      h("div", { class: "row end" }, h("button", { value: "" }, "Go back"), go),
     );
     if (chosen !== "stop") return;
     const named = scope.value === "everything" ? { everything: true } : { [scope.value]: value.value.trim() };
@@ -77,9 +96,17 @@ export class Switch {
   }
 }
 
+/** How many runs an order would end; null where there is no such scope. */
+async function affected(scope) {
+  try {
+    return (await get(`/api/switch/affected?${new URLSearchParams(scope)}`)).runs;
+  } catch (error) {
+    return null;
+  }
+}
+
 function told(outcomes) {
   const ended = outcomes.filter((each) => each.ended).length;
   const left = outcomes.length - ended;
-  const runs = (count) => (count === 1 ? "1 run" : `${count} runs`);
-  return left ? `${runs(ended)} ended; ${runs(left)} did not in time` : `${runs(ended)} ended`;
+  return `${counted(ended, "run")} ended${left ? `; ${counted(left, "run")} did not in time` : ""}`;
 }

@@ -1,7 +1,7 @@
 // A run's timeline: a call is one card, from its request to its outcome, with why it was decided so; the rest is lines.
 
 import { fill, h, sentence } from "./dom.js";
-import { clock, oneLine } from "./format.js";
+import { clock, day, oneLine } from "./format.js";
 
 const MOST_ROWS = 2000;
 
@@ -30,6 +30,9 @@ export class Timeline {
   }
 
   append(item, element) {
+    const date = day(item.at);
+    if (date && date !== this.day) this.list.append(h("li", { class: "day" }, h("h2", {}, date)));
+    this.day = date || this.day;
     const row = h("li", {}, h("time", { datetime: item.at ?? "" }, clock(item.at)), h("div", { class: "plain-row" }, element));
     this.list.append(row);
     this.filterRow(row);
@@ -46,7 +49,8 @@ export class Timeline {
 
   filterRow(row) {
     const { kind, words } = this.wanted;
-    const own = row.querySelector("[data-kind]").dataset.kind;
+    const own = row.querySelector("[data-kind]")?.dataset.kind;
+    if (own === undefined) return; // a date
     row.hidden = !((!kind || own.split(" ").includes(kind)) && (!words || row.textContent.toLowerCase().includes(words)));
   }
 }
@@ -124,9 +128,10 @@ class Call {
 
   approval(item) {
     this.state(item);
-    if (item.event === "tool_approval_requested") for (const reason of item.why.length ? item.why : [item.text]) this.because(reason);
+    if (item.event === "tool_approval_requested") this.asked = item.why.length ? item.why : [item.text];
     else {
       this.answered = true;
+      for (const reason of this.asked ?? []) this.because(reason); // while it waits, its card above says so
       this.because(`${item.label} ${item.text.slice((item.tool_name ?? "").length).replace(/^: /, "")}`.replace(/  +/, " "));
     }
   }

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, s
     expect(tab.get_by_role("status").filter(has_text="live")).to_be_visible()
     assert "token" not in tab.url
     with waiting(site) as run_id:
-        expect(tab.locator(".run").filter(has_text=run_id[:12])).to_contain_text("waits for you")
+        expect(tab.locator(".run").filter(has_text=run_id[:12])).to_contain_text("waiting")
         expect(tab.get_by_role("link", name="Approvals 1 waiting")).to_be_visible()
         tab.keyboard.press("2")
         card = tab.get_by_role("article")
@@ -192,7 +193,15 @@ def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         tab, other = person.opens(), person.opens(token=EVE)
         tab.keyboard.press("s")
         tab.get_by_label("Why (recorded)").fill("an incident")
-        tab.get_by_role("button", name="Stop them").click()
+        end = tab.get_by_role("button", name="End 1 run")
+        expect(tab.get_by_text("1 run will end.")).to_be_visible()
+        expect(end).to_be_disabled()
+        tab.locator("#stop-scope").select_option("tenant")
+        tab.get_by_label("Which: name, id, or NAME=VALUE").fill("nobody")
+        expect(tab.get_by_role("button", name="End 0 runs")).to_be_enabled()
+        tab.locator("#stop-scope").select_option("everything")
+        tab.get_by_label("Type “everything” to stop every run").fill("everything")
+        end.click()
         expect(tab.get_by_text("1 run ended").first).to_be_visible()
         expect(other.get_by_role("alert")).to_contain_text("No run starts until that is lifted. ana")
         expect(other.get_by_role("alert").get_by_role("button")).to_have_count(0)
@@ -201,6 +210,27 @@ def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         tab.get_by_role("button", name="Lift").click()
         expect(other.get_by_role("alert")).to_be_hidden()
         assert any(event["type"] == "run_completed" for event in web_server.ran(site, hello, POLICY))
+
+
+def test_the_list_marks_what_was_refused_and_says_when_it_was(person: Person, site: Site) -> None:
+    """A mark on the run with a violation and on no other, dates on rows and above a timeline."""
+    denies = "name: team\ntool_rules: [{deny: [write]}]\non_violation: deny\n"
+    refused = web_server.ran(site, ASKS, denies, prompt="Refused")[-1]
+    web_server.ran(site, "steps: [{say: Hello.}]\n", denies, prompt="Spotless")
+    today = date.today()
+    tab = person.opens()
+    row = tab.locator(".run", has_text="Refused")
+    expect(row.locator(".mark")).to_have_text("1 violation")
+    expect(row.locator(".figures")).to_contain_text(f"{today.day} {today:%b}")
+    expect(tab.locator(".run", has_text="Spotless").locator(".mark")).to_be_hidden()
+    tab.evaluate("id => { location.hash = `#/run/${id}` }", refused["run_id"])
+    expect(tab.locator(".day")).to_have_text(f"{today:%A}, {today.day} {today:%B %Y}")
+    card = tab.locator(".call")
+    expect(card).to_contain_text("refused")
+    assert card.inner_text().count("`write` was requested") == 0
+    assert card.inner_text().count("write was requested") == 1
+    tab.get_by_role("tab", name="Policies in force").click()
+    expect(tab.locator("pre", has_text="tool_rules:")).to_contain_text("- deny: [write]")
 
 
 def test_runs_are_found_by_words_and_by_state(person: Person, site: Site) -> None:
@@ -216,6 +246,8 @@ def test_runs_are_found_by_words_and_by_state(person: Person, site: Site) -> Non
         expect(tab.locator(".run")).to_have_count(1)
         tab.get_by_text("Completed", exact=True).click()
         expect(tab.get_by_text("No run is like that.")).to_be_visible()
+        tab.get_by_text("Waiting", exact=True).click()
+        expect(tab.locator(".run .pill")).to_have_text("waiting")
         tab.get_by_text("Running", exact=True).click()
         expect(row).to_be_visible()
 
