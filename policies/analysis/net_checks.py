@@ -131,7 +131,7 @@ def _ends(look: Look) -> Iterator[Move]:
 
 def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reached | None:
     """What a move leads to; None if it cannot be made."""
-    work.spend(2 + len(machine.net.transitions) + len(machine.net.places))
+    work.spend(2 + len(machine.net.transitions) + len(machine.net.places) + 2 * len(at.state.waiting))
     if isinstance(move, NetCall):
         firing = machine.firing(at.state.marking, move.mask)
         if firing is None:

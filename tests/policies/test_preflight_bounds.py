@@ -45,6 +45,14 @@ LARGE: dict[str, dict[str, Any]] = {
         {"path": "$.a[*]", "equals": 1, "at_least": HUGE}]}]}),
     "limits": {"name": "p", "limits": {"max_turns": HUGE, "max_cost_usd": 1e300}},
     "marking": net(initial_marking={"p": HUGE}, transitions=[{"name": "t", "inputs": ["p"], "tools": ["x"]}]),
+    "calls in flight": net(initial_marking={"p": 50_000}, transitions=[
+        {"name": "t", "inputs": ["p"], "outputs": ["p"], "tools": ["x"], "deferred": True},
+    ]),
+    "many calls in flight": {"name": "p", "nets": [
+        {"name": f"n{n}", "places": ["p"], "initial_marking": {"p": 10_000}, "transitions": [
+            {"name": "t", "inputs": ["p"], "outputs": ["p"], "tools": [f"x{n}"], "deferred": True},
+        ]} for n in range(20)
+    ]},
     "wide transition": net(transitions=[
         {"name": "t", "outputs": ["p"] * 10_000, "tools": ["x"]},
         {"name": "u", "inputs": ["p"] * 10_000, "tools": ["y"]},
