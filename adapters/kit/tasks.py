@@ -67,15 +67,15 @@ def _set_here(events: list[anyio.Event]) -> None:
         event.set()
 
 
-class Bell:
-    """Counts what was stored; rung from any thread, waited for in any event loop."""
+class Notifier:
+    """Counts what was stored; notified from any thread, waited for in any event loop."""
 
     def __init__(self) -> None:
         self.version = 1
         self._lock = threading.Lock()
         self._waiting: list[tuple[Hop, anyio.Event]] = []
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Release everybody who waits."""
         with self._lock:
             self.version += 1
@@ -85,7 +85,7 @@ class Bell:
 
     @contextmanager
     def listening(self, token: int) -> Iterator[anyio.Event | None]:
-        """An event that is set at the next ring, or None if there was one since `token`."""
+        """An event that is set at the next notice, or None if there was one since `token`."""
         entry = (current_hop(), anyio.Event())
         with self._lock:
             is_news = token != self.version

@@ -386,8 +386,8 @@ class Line:
         """Whether there is a connection that was not lost."""
         return self._connection is not None and not self._connection.closed
 
-    def ask(self, query: Callable[[Connection], T]) -> T:
-        """Ask something that may be asked twice, again where the connection is lost. Raises as `connection` does."""
+    def query(self, query: Callable[[Connection], T]) -> T:
+        """Run a query that may be run twice, again where the connection is lost. Raises as `connection` does."""
         lost: psycopg.Error | None = None
         for _ in tries(self.patience_s):
             try:

@@ -291,7 +291,7 @@ class Recorder(Transaction):
 
     def _ask_stored(self, sql: str, values: Sequence[Any]) -> Any:
         """Ask for one value after the commit, again where the connection is lost."""
-        row = self._line.ask(lambda connection: connection.execute(sql, values).fetchone())
+        row = self._line.query(lambda connection: connection.execute(sql, values).fetchone())
         return row and row[0]
 
     def leave(self) -> None:

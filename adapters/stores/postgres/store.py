@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import Empty
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +13,8 @@ from psycopg import sql
 
 from proctor.supervisor.errors import StoreError, UsageError
 
-from ...kit.tasks import Bell
+from ...kit.tasks import Notifier
+from ..tables.readers import ReaderPool
 from ..tables.store import TableStore
 from ..tables.writer import Writer
 from . import recording
@@ -43,18 +44,18 @@ _LATEST = """SELECT (SELECT max(position) FROM events), (SELECT max(number) FROM
 
 
 class Listener:
-    """A thread that rings the bell for what others store; it begins when somebody first waits.
+    """A thread that notifies of what others store; it begins when somebody first waits.
 
     Args:
         address: where the store is.
-        bell: what it rings.
-        own: what the notices of this store say, which the bell was rung for already.
+        notifier: what it notifies.
+        own: what the notices of this store say, which were notified already.
     """
 
-    def __init__(self, address: Address, bell: Bell, own: str) -> None:
+    def __init__(self, address: Address, notifier: Notifier, own: str) -> None:
         self._own = own
         self._schema = address.schema
-        self._bell = bell
+        self._notifier = notifier
         self._line = Line(address, 0, lambda connection: None)
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -100,12 +101,12 @@ class Listener:
             self._look(connection)
             for notice in connection.notifies(timeout=_LOOK_EVERY_S, stop_after=1):
                 if notice.payload != self._own:
-                    self._bell.ring()
+                    self._notifier.notify()
 
     def _look(self, connection: Connection) -> None:
         latest = connection.execute(_LATEST).fetchone()
         if self._began.is_set() and latest != self._latest:
-            self._bell.ring()
+            self._notifier.notify()
         self._latest = latest
         self._began.set()
 
@@ -113,11 +114,10 @@ class Listener:
 T = TypeVar("T")
 
 
-_KEPT = 4
+class DatabaseReaders(ReaderPool[Line]):
+    """Reads a database; `same` raises for a new connection that finds another store."""
 
-
-class Readers:
-    """A few idle connections; one more is opened when all are in use. `check` raises where none may be."""
+    abandons = True
 
     def __init__(
         self,
@@ -127,49 +127,27 @@ class Readers:
         same: Callable[[Connection], None],
         check: Callable[[], None],
     ) -> None:
+        super().__init__(check)
         self._address = address
         self._patience_s = patience_s
         self._same = same
-        self._check = check
-        self._idle: list[Line] = []
-        self._closed = False
 
-    async def ask(self, query: Callable[[Connection], T]) -> T:
-        """Run a query in a worker thread."""
-        if self._closed:
-            raise StoreError("the store is closed", kind="closed")
-        self._check()
-        return await anyio.to_thread.run_sync(self._ask, query, abandon_on_cancel=True)
+    def _query(self, query: Callable[[Connection], T]) -> T:
+        with self.lent() as line:
+            try:
+                return line.query(query)
+            except psycopg.Error as error:
+                line.drop()
+                raise store_error(error, self._address.name) from error
+            except BaseException:
+                line.drop()
+                raise
 
-    def close(self) -> None:
-        """Close the idle connections; one in use closes when its query ends."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().drop()
-
-    def _ask(self, query: Callable[[Connection], T]) -> T:
-        line = self._take()
-        try:
-            return line.ask(query)
-        except psycopg.Error as error:
-            line.drop()
-            raise store_error(error, self._address.name) from error
-        except BaseException:
-            line.drop()
-            raise
-        finally:
-            self._give_back(line)
-
-    def _take(self) -> Line:
-        with suppress(IndexError):
-            return self._idle.pop()
+    def _open(self) -> Line:
         return Line(self._address, self._patience_s, self._same)
 
-    def _give_back(self, line: Line) -> None:
-        if self._closed or len(self._idle) >= _KEPT:
-            line.drop()
-        else:
-            self._idle.append(line)
+    def _drop(self, connection: Line) -> None:
+        connection.drop()
 
 
 _EVENTS_A_TRANSACTION = 16_384
@@ -186,9 +164,9 @@ class PostgresWriter(Writer[Recorder]):
     conflict = psycopg.IntegrityError
     broken = (psycopg.Error,)
 
-    def __init__(self, line: Line, name: str, bell: Bell) -> None:
+    def __init__(self, line: Line, name: str, notifier: Notifier) -> None:
         self._line = line
-        super().__init__(Recorder(line), name, bell)
+        super().__init__(Recorder(line), name, notifier)
 
     def _join(self) -> None:
         """What the server does not answer within seconds is given up."""
@@ -276,12 +254,14 @@ class PostgresStore(TableStore):
         self._address = Address(url, schema)
         self.name = self._address.name
         self._store_id = self._open(patience_s, make=make)
-        bell = Bell()
+        notifier = Notifier()
         line = Line(self._address, patience_s, self._check_same, _ANSWER_S)
-        writer = PostgresWriter(line, self.name, bell)
-        self._listener = Listener(self._address, bell, line.application)
-        self._idle = Readers(self._address, patience_s=patience_s, same=self._check_same, check=writer.check_process)
-        super().__init__(writer, self._idle, bell, _server_ms)
+        writer = PostgresWriter(line, self.name, notifier)
+        self._listener = Listener(self._address, notifier, line.application)
+        readers = DatabaseReaders(
+            self._address, patience_s=patience_s, same=self._check_same, check=writer.check_process
+        )
+        super().__init__(writer, readers, notifier, _server_ms)
 
     def _open(self, patience_s: float, *, make: bool) -> str:
         def ready(connection: Connection) -> str:
@@ -291,7 +271,7 @@ class PostgresStore(TableStore):
 
         line = Line(self._address, patience_s, lambda connection: None)
         try:
-            return line.ask(ready)
+            return line.query(ready)
         except psycopg.Error as error:
             raise store_error(error, self.name) from error
         finally:
@@ -306,33 +286,21 @@ class PostgresStore(TableStore):
 
     async def size(self) -> StoreSize:
         """How much is stored; see `Store.size`."""
-        return await self._readers.ask(recording.size)
+        return await self._readers.query(recording.size)
 
     async def compact(self) -> None:
         """Let the room of what was removed be used again, as far as the role may."""
-        await self._readers.ask(recording.give_back)
+        await self._readers.query(recording.give_back)
 
-    async def wait(self, token: int, timeout_s: float) -> int:
-        """Return when something was stored since `token` or the time is up; see `Store.wait`.
-
-        What other processes store is heard of at once, and seen within a second where the notice is lost.
-        """
-        self._check_open()
+    async def _watching(self) -> AbstractContextManager[None]:
+        """What other processes store is heard of at once, and seen within a second where the notice is lost."""
         if not self._listener.began:
             await anyio.to_thread.run_sync(self._listener.begin)
-        with self._bell.listening(token) as rung:
-            if rung is None:
-                await anyio.lowlevel.checkpoint()
-            else:
-                with anyio.move_on_after(timeout_s):
-                    await rung.wait()
-        return self._bell.version
+        return nullcontext()
 
     async def aclose(self) -> None:
         """Finish what was begun, then refuse everything; whoever waits is released."""
-        self._closed = True
-        self._idle.close()
-        await self._writer.aclose()
+        await super().aclose()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._listener.end)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +14,8 @@ import anyio
 
 from proctor.supervisor.errors import StoreError, UsageError
 
-from ...kit.tasks import Bell
+from ...kit.tasks import Notifier
+from ..tables.readers import ReaderPool
 from ..tables.store import TableStore
 from ..tables.writer import Writer
 from . import recording
@@ -47,12 +48,12 @@ class SQLiteWriter(Writer[Recorder]):
     conflict = sqlite3.IntegrityError
     broken = (sqlite3.Error, StaleError)
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, bell: Bell) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, notifier: Notifier) -> None:
         self._connection = connection
         self._path = path
         self._presence = Presence(path)
         self._watchers = 0
-        super().__init__(Recorder(connection), str(path), bell)
+        super().__init__(Recorder(connection), str(path), notifier)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -86,7 +87,7 @@ class SQLiteWriter(Writer[Recorder]):
         self._presence.mend_index()
         try:
             if self._recorder.look():
-                self._bell.ring()
+                self._notifier.notify()
         except sqlite3.Error:
             self._recorder.forget()  # whoever reads or writes next is told what is wrong
 
@@ -136,31 +137,18 @@ def _is_heavy(job: Job[Any]) -> bool:
 T = TypeVar("T")
 
 
-_KEPT = 4
-
-
-class Readers:
-    """A few idle connections; one more is opened when all are in use. `check` raises where none may be."""
+class FileReaders(ReaderPool["Connection"]):
+    """Reads a file, as long as it is the same one."""
 
     def __init__(self, path: Path, *, busy_timeout_s: float, check: Callable[[], None]) -> None:
-        self._check = check
+        super().__init__(check)
         self._path = path
         self._busy_timeout_s = busy_timeout_s
-        self._idle: list[Connection] = []
-        self._closed = False
         self._same = SameFile(path)
-
-    async def ask(self, query: Callable[[Connection], T]) -> T:
-        """Run a query in a worker thread."""
-        if self._closed:
-            raise StoreError("the store is closed", kind="closed")
-        self._check()
-        return await anyio.to_thread.run_sync(self._ask, query)
 
     async def alone(self, work: Callable[[Connection], T]) -> T:
         """Do something, in a worker thread, on a connection of its own that may write."""
-        if self._closed:
-            raise StoreError("the store is closed", kind="closed")
+        self.check_open()
         return await anyio.to_thread.run_sync(self._alone, work)
 
     def _alone(self, work: Callable[[Connection], T]) -> T:
@@ -170,34 +158,19 @@ class Readers:
         except sqlite3.Error as error:
             raise store_error(error, self._path) from error
 
-    def close(self) -> None:
-        """Close the idle connections; one in use closes when its query ends."""
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
-
-    def _ask(self, query: Callable[[Connection], T]) -> T:
+    def _query(self, query: Callable[[Connection], T]) -> T:
         self._same.found()
         try:
-            connection = self._take()
-            try:
+            with self.lent() as connection:
                 return query(connection)
-            finally:
-                self._give_back(connection)
         except sqlite3.Error as error:
             raise store_error(error, self._path) from error
 
-    def _take(self) -> Connection:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return connect(self._path, "ro", busy_timeout_s=self._busy_timeout_s)
+    def _open(self) -> Connection:
+        return connect(self._path, "ro", busy_timeout_s=self._busy_timeout_s)
 
-    def _give_back(self, connection: Connection) -> None:
-        if self._closed or len(self._idle) >= _KEPT:
-            connection.close()
-        else:
-            self._idle.append(connection)
+    def _drop(self, connection: Connection) -> None:
+        connection.close()
 
 
 _BETWEEN_STEPS_S = 0.01
@@ -246,42 +219,25 @@ class SQLiteStore(TableStore):
             busy_timeout_s=busy_timeout_s,
             max_bytes=max_bytes,
         )
-        bell = Bell()
+        notifier = Notifier()
         try:
-            self._file = SQLiteWriter(connection, self.path, bell)
+            self._file = SQLiteWriter(connection, self.path, notifier)
         except BaseException:
             connection.close()
             raise
-        self._idle = Readers(self.path, busy_timeout_s=busy_timeout_s, check=self._file.check_process)
-        super().__init__(self._file, self._idle, bell, lambda _: round(wall_clock() * 1000))
+        self._file_readers = FileReaders(self.path, busy_timeout_s=busy_timeout_s, check=self._file.check_process)
+        super().__init__(self._file, self._file_readers, notifier, lambda _: round(wall_clock() * 1000))
 
     async def size(self) -> StoreSize:
         """How much is stored; see `Store.size`."""
-        return await self._readers.ask(recording.size)
+        return await self._readers.query(recording.size)
 
     async def compact(self) -> None:
         """Give room back step by step, with time for others to write between."""
         more = True
         while more:
-            more = await self._idle.alone(recording.give_back)
+            more = await self._file_readers.alone(recording.give_back)
             await anyio.sleep(_BETWEEN_STEPS_S)
 
-    async def wait(self, token: int, timeout_s: float) -> int:
-        """Return when something was stored since `token` or the time is up; see `Store.wait`.
-
-        What other processes store is seen within a twentieth of a second.
-        """
-        self._check_open()
-        with self._file.watching(), self._bell.listening(token) as rung:
-            if rung is None:
-                await anyio.lowlevel.checkpoint()
-            else:
-                with anyio.move_on_after(timeout_s):
-                    await rung.wait()
-        return self._bell.version
-
-    async def aclose(self) -> None:
-        """Finish what was begun, then refuse everything; whoever waits is released."""
-        self._closed = True
-        self._idle.close()
-        await self._writer.aclose()  # last, as only it can bring the log's pages into the file
+    async def _watching(self) -> AbstractContextManager[None]:
+        return self._file.watching()  # what other processes store is seen within a twentieth of a second

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self
+
+import anyio
 
 from proctor.policies.events import Event, RecordPruned
 from proctor.supervisor.errors import StoreError
@@ -27,20 +30,12 @@ from proctor.supervisor.ports.stored_types import (
     StoredApproval,
 )
 
-from ...kit.tasks import Bell
+from ...kit.tasks import Notifier
 from . import budgets as shared
 from . import claiming, queries, recording
+from .readers import ReaderPool
 from .transactions import Batch
 from .writer import Writer
-
-T = TypeVar("T")
-
-
-class Readers(Protocol):
-    """Connections that only read."""
-
-    async def ask(self, query: Callable[[Any], T]) -> T:
-        """Run a query on a connection."""
 
 
 class TableStore(ABC):
@@ -48,15 +43,17 @@ class TableStore(ABC):
 
     Args:
         writer: the thread that writes.
-        readers: what is asked.
-        bell: rung when something was stored.
+        readers: what answers queries.
+        notifier: notified when something was stored.
         now_ms: the time by which windows of budgets go.
     """
 
-    def __init__(self, writer: Writer[Any], readers: Readers, bell: Bell, now_ms: shared.Clock) -> None:
+    def __init__(
+        self, writer: Writer[Any], readers: ReaderPool[Any], notifier: Notifier, now_ms: shared.Clock
+    ) -> None:
         self._writer = writer
         self._readers = readers
-        self._bell = bell
+        self._notifier = notifier
         self._now_ms = now_ms
         self._closed = False
 
@@ -77,7 +74,7 @@ class TableStore(ABC):
     ) -> AsyncIterator[Event]:
         """The stored events of a session with seq > after, in order; see `Store.read`."""
         how: dict[str, Any] = {"run_id": run_id, "newest_first": newest_first}
-        while page := await self._readers.ask(queries.events_page(session_id, after, **how)):
+        while page := await self._readers.query(queries.events_page(session_id, after, **how)):
             for event in page:
                 yield event
             if newest_first:
@@ -90,14 +87,14 @@ class TableStore(ABC):
     ) -> AsyncIterator[LogEntry]:
         """The stored events of all sessions; see `Store.log`."""
         before: int | None = None
-        while page := await self._readers.ask(queries.log_page(after, before, tenant, newest_first)):
+        while page := await self._readers.query(queries.log_page(after, before, tenant, newest_first)):
             for entry in page:
                 yield entry
             after, before = (after, page[-1].position) if newest_first else (page[-1].position, None)
 
     async def place(self) -> Place:
         """After the latest stored event."""
-        return await self._readers.ask(queries.latest_place)
+        return await self._readers.query(queries.latest_place)
 
     async def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event, 0 when it has none."""
@@ -126,11 +123,11 @@ class TableStore(ABC):
 
     async def lost_runs(self) -> list[RunInfo]:
         """The runs whose owner is gone and that are not over; see `Store.lost_runs`."""
-        return await self._readers.ask(queries.lost_runs)
+        return await self._readers.query(queries.lost_runs)
 
     async def run(self, run_id: str) -> RunInfo | None:
         """A run with its status as the stored events have it, or None."""
-        return await self._readers.ask(lambda connection: queries.run_info(connection, run_id))
+        return await self._readers.query(lambda connection: queries.run_info(connection, run_id))
 
     async def runs(
         self,
@@ -141,11 +138,11 @@ class TableStore(ABC):
         where: RunFilter = ANY_RUN,
     ) -> list[RunInfo]:
         """Newest first; see `Store.runs`."""
-        return await self._readers.ask(lambda found: queries.newest_runs(found, limit, session_id, before, where))
+        return await self._readers.query(lambda found: queries.newest_runs(found, limit, session_id, before, where))
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """A session, or None."""
-        return await self._readers.ask(lambda connection: queries.session_info(connection, session_id))
+        return await self._readers.query(lambda connection: queries.session_info(connection, session_id))
 
     async def approvals(
         self,
@@ -158,11 +155,11 @@ class TableStore(ABC):
     ) -> list[StoredApproval]:
         """Approvals, in the order they were requested; see `Store.approvals`."""
         of = partial(recording.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
-        return await self._readers.ask(partial(of, after=after, limit=limit))
+        return await self._readers.query(partial(of, after=after, limit=limit))
 
     async def approval(self, approval_id: str) -> StoredApproval | None:
         """An approval, or None."""
-        return await self._readers.ask(lambda connection: recording.find_approval(connection, approval_id))
+        return await self._readers.query(lambda connection: recording.find_approval(connection, approval_id))
 
     async def answer(
         self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
@@ -177,15 +174,15 @@ class TableStore(ABC):
 
     async def blocks(self) -> list[Block]:
         """What blocks starts and was not lifted, oldest first."""
-        return await self._readers.ask(recording.blocks)
+        return await self._readers.query(recording.blocks)
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
         """Orders and answers with a number > after, in order."""
-        return await self._readers.ask(lambda connection: recording.instructions_after(connection, after))
+        return await self._readers.query(lambda connection: recording.instructions_after(connection, after))
 
     async def last_instruction(self) -> int:
         """The number of the latest, 0 when there is none."""
-        return await self._readers.ask(recording.last_instruction)
+        return await self._readers.query(recording.last_instruction)
 
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets; see `Store.reserve`."""
@@ -197,15 +194,32 @@ class TableStore(ABC):
 
     async def budgets(self) -> list[BudgetInfo]:
         """The shared budgets that were drawn on, by name and key."""
-        return await self._readers.ask(partial(shared.listed, now_ms=self._now_ms))
+        return await self._readers.query(partial(shared.listed, now_ms=self._now_ms))
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session; see `Store.prune`."""
         return await self._writer.do(lambda recorder, _: recording.prune(recorder, event, up_to))
 
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Return when something was stored since `token` or the time is up; see `Store.wait`."""
+        self._check_open()
+        with await self._watching(), self._notifier.listening(token) as notified:
+            if notified is None:
+                await anyio.lowlevel.checkpoint()
+            else:
+                with anyio.move_on_after(timeout_s):
+                    await notified.wait()
+        return self._notifier.version
+
     @abstractmethod
+    async def _watching(self) -> AbstractContextManager[None]:
+        """What has to be entered so that what other processes store is noticed."""
+
     async def aclose(self) -> None:
         """Finish what was begun, then refuse everything; whoever waits is released."""
+        self._closed = True
+        self._readers.close()
+        await self._writer.aclose()  # last, as it may be what gives up the files
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from proctor.supervisor.errors import StoreError
 
-from ...kit.tasks import Bell, Hop, current_hop, set_all
+from ...kit.tasks import Hop, Notifier, current_hop, set_all
 from .transactions import Batch
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Writer(ABC, Generic[RecorderT]):
     Args:
         recorder: what a job writes with.
         name: the store's, as it is shown.
-        bell: rung when something was stored.
+        notifier: notified when something was stored.
     """
 
     conflict: ClassVar[type[Exception]]
@@ -53,10 +53,10 @@ class Writer(ABC, Generic[RecorderT]):
     broken: ClassVar[tuple[type[Exception], ...]]
     """What ends a transaction; anything else that a job raises is its own."""
 
-    def __init__(self, recorder: RecorderT, name: str, bell: Bell) -> None:
+    def __init__(self, recorder: RecorderT, name: str, notifier: Notifier) -> None:
         self._recorder = recorder
         self._name = name
-        self._bell = bell
+        self._notifier = notifier
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()  # None: look around
         self._held_over: list[Job[Any]] = []
         self._lock = threading.Lock()
@@ -106,7 +106,7 @@ class Writer(ABC, Generic[RecorderT]):
                 self._look()
             ended = self._stopping and not self._held_over and self._queue.empty()
         self._leave()
-        self._bell.ring()
+        self._notifier.notify()
 
     def _write(self, jobs: list[Job[Any]]) -> None:
         error = self._transact(jobs, look_up=False)
@@ -118,7 +118,7 @@ class Writer(ABC, Generic[RecorderT]):
         else:
             self._fail(jobs, error)
         set_all((job.hop, job.done) for job in jobs)
-        self._bell.ring()
+        self._notifier.notify()
         if any(job.error is None for job in jobs):
             self._tell()
 
