@@ -76,8 +76,9 @@ class _Events:
         """What happened before a call, and the call as far as it went."""
         for id, earlier in self._ending.pop(number, ()):
             self._end(id, earlier)
-        if call.get("run", 1) > self._run:
-            self._start(RunCancelled if self._record.session[number - 2]["decision"] == "cancel" else RunCompleted)
+        cancelled = number > 1 and self._record.session[number - 2]["decision"] == "cancel"
+        while call.get("run", 1) > self._run:
+            self._start(RunCancelled if cancelled else RunCompleted)
         for event in call.get("before", ()):
             self._before(event)
         if call["tool"]:

@@ -105,6 +105,7 @@ ROOMS = (
     "split_component",
     "components",
     "values",
+    "texts",
     "answers",
     "all_checks",
     "limit_checks",

@@ -8,6 +8,7 @@ them as well, and a session with one is no answer.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -25,12 +26,14 @@ from ..rules.python_check import Check
 from ..rules.repetition import Loop
 from ..rules.rule import Rule, items_of
 from ..values.globs import matcher
-from ..values.json_values import given_texts
-from ..values.paths import compile_path
+from ..values.json_values import given_texts, scalars_in
+from ..values.paths import compile_path, path_steps
+from ..values.regexes import Regex
 from .call_classes import NameUniverse
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
 from .split_component import SplitComponent
-from .values import MISSING, OPAQUE, atoms_of, candidates, documents, is_simple, placed, samples
+from .texts import texts_apart
+from .values import MISSING, OPAQUE, are_covered, atoms_of, candidates, documents, is_simple, placed, samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
 MOST_INPUTS = 3_000
 """How many inputs of one tool are tried."""
+MOST_LISTS = 80
+"""How many lists of texts are tried at one path."""
 MOST_ASKS = 10
 """How many conditions of one tool may be met independently of each other."""
 
@@ -128,10 +133,12 @@ class Alphabet:
     ) -> None:
         self._played, self._parts, self._table, self._context, self._work = played, parts, table, context, work
         self._numbers = itertools.count(2)
-        self._leaf_tests: dict[str, list[Any]] = {}
-        self.values: tuple[Any, ...] = (*(f"id-{n + 1}" for n in range(followed)), *((ANY_OTHER,) if others else ()))
+        self._leaf_tests: dict[str, list[tuple[Any, Any, bool]]] = {}
+        self._listless: set[tuple[str, str]] = set()
+        self.values: tuple[Any, ...] = (*(f"id{n + 1}" for n in range(followed)), *((ANY_OTHER,) if others else ()))
         self.calls: list[InputClass] = []
         self.gaps: list[str] = []
+        self._read_values()
         for name in self._names(given):
             self._add(name)
         self.texts = self._messages()
@@ -180,6 +187,37 @@ class Alphabet:
                     found.add(path)
         return found
 
+    def _values_at(self, path: str, bound: set[str]) -> tuple[Any, ...]:
+        """The values to follow at a path, and those that a rule names."""
+        found = list(self.values) if path in bound else []
+        for each in self._played:
+            record = each.clause.record
+            if isinstance(record, Provenance) and record.path == path and path in bound:
+                found += scalars_in(list(record.except_))
+                found += samples(record.extract) if record.extract else ()
+        return tuple(found)
+
+    def _read_values(self) -> None:
+        """Note the patterns that read other texts than the followed values: what they yield is not followed."""
+        for each in self._played:
+            record = each.clause.record
+            if isinstance(record, Provenance) and record.extract:
+                found = Regex(record.extract)
+                if any(list(found.values([value])) != [value] for value in self.values):
+                    self.gaps.append(f"values that `{record.extract}` extracts")
+
+    def _supplying(self, pattern: str) -> Iterator[str]:
+        """Texts that a pattern reads each followed value from, and others in which it occurs."""
+        regex, texts = Regex(pattern), samples(pattern)
+        for value in self.values:
+            made = (text.replace(each, value) for text in texts for each in regex.values([text]) if each)
+            fitting = next((text for text in made if list(regex.values([text])) == [value]), None)
+            if fitting is not None:
+                yield fitting
+            else:
+                self.gaps.append(f"values that `{pattern}` reads")
+        yield from texts
+
     def _add(self, name: str) -> None:
         """Add the classes of a tool's calls."""
         tested: dict[str, list[Atom]] = {}
@@ -188,8 +226,8 @@ class Alphabet:
             if atom not in tested[path]:
                 tested[path].append(atom)
         bound = self._bindings(name)
-        choices = {path: candidates(atoms, self.values if path in bound else ()) for path, atoms in tested.items()}
-        choices |= {path: [*self.values, MISSING] for path in sorted(bound) if path not in tested}
+        choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
+        choices |= {path: [*self._values_at(path, bound), MISSING] for path in sorted(bound) if path not in tested}
         inputs, everything = documents(self._reduced(name, choices, bound), MOST_INPUTS)
         if not everything:
             inputs += [d for path, values in choices.items() for d in documents({path: values}, MOST_INPUTS)[0]]
@@ -204,40 +242,74 @@ class Alphabet:
             self._keep(call)
             if loops:
                 self._keep(msgspec.structs.replace(call, fresh=True))
-        if not (everything and self._is_complete(tested, bound)):
+        if not (everything and self._is_complete(name, tested, bound)):
             self._add_phantoms(name, list(found), list(found.values()))
 
     def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
-        """Values that meet the same conditions by themselves, one of each; all where calls are bound by them."""
-        if len(choices) < 2:
-            return choices
+        """Values that meet the same conditions by themselves, one of each, and lists of them that meet others; all
+        where calls are bound by them.
+        """
         reduced = {}
         for path, values in choices.items():
             kept: dict[Any, Any] = {}
             for value in values:
-                [document], _ = documents({path: [value]}, 1)
-                self._work.spend(len(self._parts))
-                masks = tuple(self._leaves(name, path, document))
-                kept.setdefault((masks, self._value_key(value) if path in bound else None), value)
+                said = self._said(name, path, value)
+                kept.setdefault((said, self._value_key(value) if path in bound else None), value)
+            several = path.endswith("[*]")
+            if path not in bound and (several or any(looks for _, _, looks in self._leaf_tests[path])):
+                self._add_lists(name, path, kept, str if not several else object)
             reduced[path] = list(kept.values())
-        return reduced
+        return reduced if len(choices) > 1 or not bound else choices
 
-    def _leaves(self, name: str, path: str, document: Any) -> Iterator[bool]:
-        """What each condition at a path says of a document, read either way."""
+    def _said(self, name: str, path: str, value: Any) -> tuple[tuple[bool, bool], ...]:
+        [document], _ = documents({path: [value]}, 1)
+        self._work.spend(len(self._parts))
+        return tuple(self._leaves(name, path, document))
+
+    def _add_lists(self, name: str, path: str, kept: dict[Any, Any], of: type) -> None:
+        """Add lists of values of a type: all of them have to permit, and one is enough to refuse."""
+        texts = [(said, v) for (said, _), v in kept.items() if isinstance(v, of) and v is not MISSING]
+        todo: list[tuple[Any, tuple[Any, ...]]] = [(said, (value,)) for said, value in texts]
+        seen = {said for said, _ in todo}
+        while todo:
+            met, values = todo.pop(0)
+            for said, value in texts:
+                both = tuple((a[0] and b[0], a[1] or b[1]) for a, b in zip(met, said, strict=True))
+                if both in seen:
+                    continue
+                if len(seen) >= MOST_LISTS:
+                    self._listless.add((name, path))
+                    return
+                seen.add(both)
+                longer = (*values, value)
+                todo.append((both, longer))
+                for made in (list(longer), [[each] for each in longer]):  # whose texts are not joined
+                    kept.setdefault((self._said(name, path, made), None), made)
+
+    def _leaves(self, name: str, path: str, document: Any) -> Iterator[tuple[bool, bool]]:
+        """What each condition at a path says of a document, where it permits and where it refuses."""
         if path not in self._leaf_tests:
             self._leaf_tests[path] = list(self._tests_at(path))
         part = self._parts[0].followed if isinstance(self._parts[0], SplitComponent) else self._parts[0]
         call = part.in_flight(InputClass(-1, name, document if isinstance(document, dict) else {}), part.moments[0])
-        return (bool(holds(call.input, call)) for holds in self._leaf_tests[path])
+        return (
+            (bool(permits(call.input, call)), bool(refuses(call.input, call)))
+            for permits, refuses, _ in self._leaf_tests[path]
+        )
 
-    def _tests_at(self, path: str) -> Iterator[Any]:
+    def _tests_at(self, path: str) -> Iterator[tuple[Any, Any, bool]]:
+        """Each condition at a path, read either way, and whether it has an operator that looks inside values."""
+        leaves = {}
         for each in self._played:
-            leaves = [c for where in each.wheres for c in all_in(where.where) if c.path == path]
-            for permits in (True, False):
-                yield from (compile_conditions([leaf], permits=permits, loose=True).holds for leaf in leaves)
-            for virtual in (v for v in each.virtual_tools if v.path == path):
-                name = VirtualName(virtual, (virtual.tool,))
-                yield lambda input, facts, name=name: name.fits(input)
+            for leaf in (c for where in each.wheres for c in all_in(where.where) if c.path == path):
+                leaves[msgspec.json.encode(leaf, order="deterministic")] = leaf
+        for leaf in leaves.values():
+            permits, refuses = (compile_conditions([leaf], permits=each, loose=True).holds for each in (True, False))
+            yield permits, refuses, any(name in OPAQUE for name, _ in leaf.operators())
+        for virtual in dict.fromkeys(v for each in self._played for v in each.virtual_tools if v.path == path):
+            name = VirtualName(virtual, (virtual.tool,))
+            fits = partial(_fits, name)
+            yield fits, fits, True
 
     @staticmethod
     def _value_key(value: Any) -> Any:
@@ -265,25 +337,18 @@ class Alphabet:
         made.outputs = self._outputs(made)
         self.calls.append(made)
 
-    def _is_complete(self, tested: dict[str, list[Atom]], bound: set[str]) -> bool:
-        """Whether the values that were tried meet every set of conditions that any value meets.
-
-        Comparisons, equalities and types cut a value into points and intervals, each of which was tried, in each
-        combination with those of other members. Of an operator that looks inside a value one is enough to be sure of.
+    def _is_complete(self, name: str, tested: dict[str, list[Atom]], bound: set[str]) -> bool:
+        """Whether the inputs that were tried meet every set of conditions that any input meets: members are apart,
+        and the values of each cover what any value meets.
         """
-        for path, atoms in tested.items():
-            opaque = [atom for atom in atoms if atom[0] in OPAQUE]
-            others = [atom for atom in atoms if atom[0] not in ("exists", "type", *OPAQUE)]
-            if not is_simple(path) or len(opaque) > 1 or (opaque and others):
-                return False
-            if opaque and opaque[0][0] in ("runs", "within", "at_least"):
-                return False
-            if path in bound and any(name not in ("equals", "in", "exists") for name, _ in atoms):
-                return False
-            orderings = [operand for name, operand in others if name in ("gt", "gte", "lt", "lte")]
-            if orderings and not all(isinstance(operand, int | float) for operand in orderings):
-                return False
-        return True
+        roots = [path_steps(path)[0] for path in {*tested, *bound}]
+        if len(set(roots)) < len(roots) or not all(map(is_simple, tested)):
+            return False
+        if any(name not in ("equals", "in", "exists") for path in bound for name, _ in tested.get(path, ())):
+            return False
+        if any((name, path) in self._listless for path in tested):
+            return False
+        return all(map(are_covered, tested.values()))
 
     def _add_phantoms(self, name: str, keys: list[Any], found: list[InputClass]) -> None:
         """Add calls that meet the sets of conditions of which no example was found."""
@@ -354,12 +419,12 @@ class Alphabet:
                     choices.setdefault(path, []).append(atom)
                 for same in requirement.same:
                     bound |= {same.prior_output_path} if same.prior_output_path else set()
-                    texts += samples(same.prior_output_regex) if same.prior_output_regex else []
+                    texts += self._supplying(same.prior_output_regex) if same.prior_output_regex else ()
             record = each.clause.record
             for source in record.from_ if isinstance(record, Provenance) else ():
                 if not isinstance(source, str):
                     bound |= {source.path} if source.path else set()
-                    texts += samples(source.regex) if source.regex else []
+                    texts += self._supplying(source.regex) if source.regex else ()
         if not choices and not bound and not texts:
             return ("done",)
         tried = {path: candidates(atoms, self.values if path in bound else ()) for path, atoms in choices.items()}
@@ -367,18 +432,51 @@ class Alphabet:
         found, everything = documents(tried, 200)
         if not everything:
             self.gaps.append(f"too many kinds of outputs of `{call.name}`")
-        elif not self._is_complete(choices, bound):
+        elif not self._are_complete(call, found, choices, bound):
             self.gaps.append(f"outputs of `{call.name}` that were not looked at")
-        return ("done", *found, *texts, *(self.values if texts else ()))
+        return ("done", *found, *texts)
+
+    def _are_complete(
+        self, call: InputClass, outputs: list[Any], tested: dict[str, list[Atom]], bound: set[str]
+    ) -> bool:
+        """Whether the outputs meet every set of what requirements ask of them, with every followed value."""
+        asked = {
+            msgspec.json.encode(requirement.output, order="deterministic"): requirement.output
+            for each, part in zip(self._played, self._parts, strict=True)
+            if part.watches_end(call)
+            for requirement in each.requirements
+            if requirement.output
+        }
+        tests = [compile_conditions(each, permits=True, loose=False).holds for each in asked.values()]
+        facts: Any = None
+        met = {(tuple(bool(t(output, facts)) for t in tests), self._returned(output, bound)) for output in outputs}
+        values = {returned for _, returned in met}
+        if len(met) == len(values) * 2 ** len(tests):
+            return True
+        apart = len({str(path_steps(path)[:1]) for path in {*tested, *bound}}) == len({*tested, *bound})
+        simple = apart and all(map(is_simple, tested)) and not bound & tested.keys()
+        return simple and all(are_covered(atoms) and not OPAQUE & {n for n, _ in atoms} for atoms in tested.values())
+
+    @staticmethod
+    def _returned(output: Any, bound: set[str]) -> Any:
+        return tuple(tuple(given_texts(compile_path(path, loose=False)(output))) for path in sorted(bound))
 
     def _messages(self) -> list[str]:
         patterns = list(dict.fromkeys(p for part in self._parts for p in part.rule.machine.phrases))
-        texts = [text for pattern in patterns for text in samples(pattern)[:2]]
-        if len(patterns) > 1:
-            texts.append(" ".join(samples(pattern)[0] for pattern in patterns if samples(pattern)))
+        apart = texts_apart(tuple(patterns))
+        if not apart.complete:
+            self.gaps.append("messages in which some patterns occur, and others do not")
+        texts = [
+            *(text or "zq" for text in apart.texts.values()),
+            *(text for p in patterns for text in samples(p)[:2]),
+        ]
         if any(
             isinstance(each.clause.record, Provenance) and "user_message" in each.clause.record.from_
             for each in self._played
         ):
             texts += [f"please use {value}" for value in self.values]
-        return [*texts, "zq"] if texts else []
+        return list(dict.fromkeys([*texts, "zq"])) if patterns or len(texts) > 1 else []
+
+
+def _fits(name: VirtualName, input: Any, facts: Any) -> bool:
+    return name.fits(input)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 NOTHING, WARN, ASK, DENY = range(4)
 """What a rule finds against a call, by strictness; `cancel` refuses the call as `deny` does."""
 LEVELS = {"allow": NOTHING, "warn": WARN, "request_approval": ASK, "deny": DENY, "cancel": DENY}
-ANY_OTHER = "any-other"
+ANY_OTHER = "anyother"
 """The value of a key that stands for all values which are not followed one by one."""
-NEVER_SEEN = "never-seen"
+NEVER_SEEN = "neverseen"
 """Another of them."""
 IN_FLIGHT = 1
 """How many calls may run on while others start and end."""

@@ -21,7 +21,7 @@ from .alphabet import PlayedRule
 from .answers import Proved, Refuted, Unknown
 from .components import LEVELS, WARN
 from .refinement import Implication, Setting, Side, implied
-from .values import MISSING, atoms_of, candidates, documents
+from .values import MISSING, are_covered, atoms_of, candidates, documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -120,10 +120,10 @@ class Asking(NamedTuple):
     context: RunContext | None
     work: Work
 
-    def contexts(self, *policies: Policy) -> list[RunContext] | None:
-        """One context for each set of rules that `when` conditions may leave; None if there are too many."""
+    def contexts(self, *policies: Policy) -> tuple[list[RunContext], str]:
+        """One context for each set of rules that `when` conditions may leave, and why there may be more, if so."""
         if self.context is not None:
-            return [self.context]
+            return [self.context], ""
         clauses = [clause for policy in policies for clause in clauses_of(policy)]
         tested: dict[str, list[Any]] = {}
         for clause in clauses:
@@ -143,16 +143,18 @@ class Asking(NamedTuple):
             )
             found.setdefault((left, tuple(place)), context)
         if not everything or len(found) > MOST_CONTEXTS:
-            return None
-        return list(found.values()) or [RunContext()]
+            return [], "`when` conditions tell too many contexts apart: give one"
+        missed = next((path for path in tested if not _is_covered(path, tested)), None)
+        gap = (
+            "" if missed is None else f"not every `{missed}` that a `when` tells apart was looked at: give a context"
+        )
+        return list(found.values()) or [RunContext()], gap
 
     def implies(self, property: Policy, *, strict: bool, words: str = "") -> Proved | Refuted | Unknown:
         """Whether every session that the stack lets through keeps a policy; `strict` as in `SessionProduct`."""
         found: list[Implication] = []
         refuted: tuple[Implication, str, RunContext] | None = None
-        contexts = self.contexts(self.stack, property)
-        if contexts is None:
-            return Unknown(reason="`when` conditions tell too many contexts apart: give one", explored=_together([]))
+        contexts, gap = self.contexts(self.stack, property)
         for context in contexts:
             mine, other = side(self.stack, self.tools, context), side(property, self.tools, context)
             setting = Setting(mine, other.program, context, self.tools, self.work, strict)
@@ -165,6 +167,8 @@ class Asking(NamedTuple):
                 if got.verdict == "refuted":
                     refuted = (got, id, context)
             found += _budgets(setting)
+        if gap:
+            found.append(Implication("unknown", gap))
         return _answered(found, refuted, self.stack.name, property.name, words, strict)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
@@ -203,6 +207,13 @@ def _looks_at_places(clauses: Iterable[Clause]) -> bool:
     return any(
         each.within is not msgspec.UNSET for w in wheres if isinstance(w, ToolWhere) for each in all_in(w.where)
     )
+
+
+def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:
+    """Whether the contexts that were tried meet every set of the conditions at a path."""
+    if any(other != path and f"{other}.".startswith(f"{path}.") for other in tested):
+        return False
+    return are_covered(tested[path])
 
 
 def _may_be_context(path: str, value: Any) -> bool:

@@ -59,11 +59,11 @@ def replay(
 def _choices(steps: Sequence[SessionStep]) -> Iterator[list[str]]:
     """For each call with an open value: another one each time, always the same one, or any mixture."""
     count = sum(1 for step in steps if _is_open(step))
-    fresh = [f"other-{n + 1}" for n in range(count)]
+    fresh = [f"other{n + 1}" for n in range(count)]
     yield fresh
     if count > 1:
-        yield ["other-1"] * count
-        pools = [[f"other-{m + 1}" for m in range(n + 1)] for n in range(count)]
+        yield ["other1"] * count
+        pools = [[f"other{m + 1}" for m in range(n + 1)] for n in range(count)]
         yield from (list(values) for values in itertools.islice(itertools.product(*pools), MOST_TRIES))
 
 
@@ -104,7 +104,7 @@ class _Replay:
             other = next(left) if _is_open(step) else ""
             found = self._step(n, step, other, several)
             if isinstance(found, Violation) and step.kind == "turn":
-                self.session.append(nothing_called({"turn": self.turn}))
+                self.session.append(nothing_called({"turn": self.turn}) | {"turn": self.turn, "run": self.run_number})
             if found is False:
                 return Replayed(False, self.session, tuple(self.refusing))
             if found is not None and found is not True:
@@ -163,7 +163,7 @@ class _Replay:
 
     def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
         assert step.call is not None
-        input = _filled(step.call.input, other or "other-1")
+        input = _filled(step.call.input, other or "other1")
         if step.call.fresh:
             input = {**input, "attempt": n + 1}
         call = ToolCall(id=f"c{n + 1}", name=step.call.name, input=input)
@@ -226,7 +226,7 @@ class _Replay:
             return self._over(
                 *self._both(ev.ToolCallFailed(tool_call_id=id, tool_name=step.call.name, error="failed"))
             )
-        output = _filled(step.call.outputs[step.outcome], other or "other-1")
+        output = _filled(step.call.outputs[step.outcome], other or "other1")
         shown["outcome"] = "completed"
         if output != "done":
             shown["output"] = output

@@ -10,8 +10,9 @@ from msgspec import UNSET
 
 from ..language.conditions import all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
-from ..values.json_values import is_number
+from ..values.json_values import is_number, number_of
 from ..values.paths import path_steps
+from .texts import texts_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
 MISSING: Any = object()
 """In the place of a value: there is none."""
-PLAIN = (MISSING, "zq", 987654, None, True)
+PLAIN = (MISSING, "zq", 987654, None, True, False)
 """What is tried at every path: no value, a text, a number, null, a truth value."""
+LOOKING = frozenset({"regex", "match", "contains"})
+"""Operators that look for something in a text."""
 OPAQUE = frozenset({"regex", "contains", "within", "runs", "match", "set_equals", "at_least", *LENGTHS})
 """Operators whose values are tried by examples; the others cut values into intervals and points."""
 
@@ -41,24 +44,74 @@ def atoms_of(conditions: Iterable[Condition]) -> Iterator[tuple[str, Atom]]:
 def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     """Values for a path at which these operators are asked, each once."""
     single = [value for atom in atoms for value in _around(*atom)]
-    texts = [samples(operand) for name, operand in atoms if name in ("regex", "match")]
-    joined = [
-        a + between + b
-        for one, other in itertools.permutations(texts[:4], 2)
-        for a in one[:2]
-        for b in other[:2]
-        for between in ("", " ")
-    ]
-    lines = [command for name, operand in atoms if name == "runs" for command in _listed(operand)]
-    joined += (
-        [f"{a} && {b}" for a, b in itertools.permutations(dict.fromkeys([*lines[:5], "true"]), 2)] if lines else []
-    )
+    patterns = _patterns([atom for atom in atoms if atom[0] in ("regex", "match", "contains", "equals", "in")]) or ()
+    joined = list(texts_apart(patterns).texts.values()) if any(name in LOOKING for name, _ in atoms) else []
+    if commands := _commands(atoms):
+        joined += _lines(commands)
     numbers = sorted({value for value in single if is_number(value)})
     between_numbers = [(a + b) / 2 for a, b in itertools.pairwise(numbers) if b - a > 1e-9]
-    found = [*extra, *single, *joined, *between_numbers, *PLAIN]
+    found = [*extra, *joined, *single, *between_numbers, *PLAIN]
     if any(name in OPAQUE for name, _ in atoms):
-        found += [[single[0], "zq"], ["zq"], []]
+        found += [[], {}]
+    if any(name == "type" for name, _ in atoms):
+        # Of other types too: a number stands for its text, and the other way round.
+        found += [str(value) for value in found if is_number(value)] + [987654.5]
+        found += [n for value in found if isinstance(value, str) and (n := number_of(value, loose=True)) is not None]
     return _distinct(found)
+
+
+def are_covered(atoms: Sequence[Atom]) -> bool:
+    """Whether the candidates for a path, and lists of them, meet every set of its conditions that any value meets.
+
+    Comparisons, equalities and types cut a value into points and intervals; patterns are told apart by automata;
+    directories by which of them is in which; commands by which of them a line runs.
+    """
+    names = {name for name, _ in atoms} - {"exists"}
+    if not names & OPAQUE:
+        return all(is_number(operand) for name, operand in atoms if name in ORDERINGS)
+    if names == {"within"}:
+        directories = {operand for name, operand in atoms if name == "within"}
+        return len(directories) == 1 or all(each.startswith("/") for each in directories)
+    if names == {"runs"}:
+        return len(_commands(atoms)) <= MOST_COMMANDS
+    patterns = _patterns(atoms)
+    return patterns is not None and texts_apart(patterns).complete
+
+
+def _patterns(atoms: Sequence[Atom]) -> tuple[str, ...] | None:
+    """The patterns that say the same of a text as the operators do; None where there are none."""
+    found: dict[str, None] = {}
+    for name, operand in atoms:
+        if name in ("regex", "match"):
+            found[operand] = None
+        elif name == "contains" and isinstance(operand, str):
+            found[re.escape(operand)] = None
+        elif name in ("equals", "not_equals", "in", "not_in"):
+            for each in _listed(operand) if name in MEMBERSHIPS else [operand]:
+                if not isinstance(each, str) or number_of(each, loose=True) is not None:
+                    return None
+                found[rf"\A{re.escape(each)}\Z"] = None
+        elif name != "exists":
+            return None
+    return tuple(found)
+
+
+MOST_COMMANDS = 4
+
+
+def _commands(atoms: Sequence[Atom]) -> list[str]:
+    return list(dict.fromkeys(each for name, operand in atoms if name == "runs" for each in _listed(operand)))
+
+
+def _lines(commands: Sequence[str]) -> Iterator[str]:
+    """Command lines that run each set of the commands, as far as there are few, and what cannot be read."""
+    some = [*commands[:MOST_COMMANDS], "true"]
+    for size in range(2, len(some) + 1):
+        yield from (" && ".join(chosen) for chosen in itertools.combinations(some, size))
+    for command in commands[:MOST_COMMANDS]:
+        words = command.split()
+        yield from (f"{' '.join(words[:n])} $UNKNOWN" for n in range(1, len(words)))
+        yield f"{command} && $UNKNOWN"
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
@@ -75,7 +128,7 @@ def _listed(operand: Any) -> list[Any]:
 def _around(name: str, operand: Any) -> list[Any]:
     """Values that meet an operator, and values that do not."""
     if is_argument(operand) or is_output(operand):
-        return ["id-1"]
+        return ["id1"]
     if name in ("equals", "not_equals"):
         return [operand]
     if name in MEMBERSHIPS:
@@ -93,7 +146,8 @@ def _around(name: str, operand: Any) -> list[Any]:
         return [f"<{operand}>" if isinstance(operand, str) else [operand], operand]
     if name == "within":
         base = operand.rstrip("/") or "/"
-        return [f"{base}/a.txt", f"{base}/b/c.txt", base, f"{base}/../zq", "/zq/a.txt", "~/zq.txt", "../zq", "zq.txt"]
+        inside = [f"{base}/a.txt", f"{base}/b/c.txt", base]
+        return [*inside, f"{base}/../zq", "/zq/a.txt", "~/zq.txt", "../zq", "zq.txt", "~zq/a.txt", "$ZQ/a.txt"]
     if name == "runs":
         named = [f"{command} zq" for command in _listed(operand)]
         return [*_listed(operand), *named, "true", "$UNKNOWN", "zq", ""]
@@ -171,9 +225,9 @@ def _members(items: Any) -> Iterator[str]:
 
 
 def is_simple(path: str) -> bool:
-    """Whether a path is one member of the input."""
+    """Whether a path is one place in the input, or the elements of the list there."""
     steps = path_steps(path)
-    return len(steps) == 1 and steps[0][0] == "key"
+    return all(kind == "key" for kind, _ in steps[:-1]) and steps[-1:] != [] and steps[-1][0] != "filter"
 
 
 def placed(document: Any, path: str, value: Any) -> Any:

@@ -301,14 +301,30 @@ def test_a_bad_prove_block_is_one_message(cli: Cli, proved: Any, place: Path, bl
     assert words in answer.err
 
 
-SLOW = "name: slow\ntool_rules: [{deny: [{tool: write, where: [{not: [{path: $.path, within: .}]}]}]}]\n"
+MANY = "name: many\non_violation: deny\nrules:\n" + "".join(
+    f"  - {{type: count, tool: t{n}, max: 20}}\n" for n in range(8)
+)
+SLOW = "name: slow\nrules: [{type: count, tool: 't?', max: 170}]\n"
 
 
 def test_a_long_search_says_so_and_ctrl_c_gives_what_is_known(place: Path) -> None:
     """On a terminal, after a second; then the question is `unknown`, exit code 3."""
     place.joinpath("slow.yaml").write_text(SLOW)
+    place.joinpath("many.yaml").write_text(MANY)
+    tools = ",".join(f"t{n}" for n in range(8))
     terminal, its_end = pty.openpty()
-    command = [sys.executable, "-m", "proctor", "prove", str(CODING_AGENT), "--property", "slow.yaml", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "proctor",
+        "prove",
+        "many.yaml",
+        "--property",
+        "slow.yaml",
+        "--tools",
+        tools,
+        "--json",
+    ]
     with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=its_end, text=True) as process:
         os.close(its_end)
         seen = b""

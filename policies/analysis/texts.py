@@ -1,0 +1,260 @@
+r"""Texts that regular expressions tell apart: one for each set of patterns that some text matches, and no other.
+
+The patterns run side by side as automata over one letter of each kind that they tell apart. `\b`, `^` and `$` are
+looked at with the letters before and after. What is found is for the evaluator to confirm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+MOST_NODES = 3_000
+"""How large one automaton may be."""
+MOST_STATES = 3_000
+"""How many states of all patterns together are looked at."""
+MOST_PATTERNS = 6
+"""How many patterns are told apart at once."""
+
+Test: TypeAlias = tuple[Any, int]
+"""What a letter must be: a node of a parsed pattern, and the flags it is read with."""
+Nodes: TypeAlias = frozenset[int]
+State: TypeAlias = tuple[tuple[Nodes | None, ...], str]
+"""Where each pattern stands, None once it was found, and the letter before; "" at the start."""
+
+
+class Apart(NamedTuple):
+    """Texts by what they match, one truth value a pattern; `complete`: no text matches another set of them."""
+
+    texts: dict[tuple[bool, ...], str]
+    complete: bool
+
+
+@lru_cache(maxsize=512)
+def texts_apart(patterns: tuple[str, ...]) -> Apart:
+    """Texts for each set of patterns that one text matches."""
+    if len(patterns) > MOST_PATTERNS:
+        return Apart({}, False)
+    try:
+        automata = [_Automaton(pattern) for pattern in patterns]
+    except (re.error, RecursionError, OverflowError, NotImplementedError):
+        return Apart({}, False)
+    letters = _letters(automata)
+    start: State = (tuple(frozenset([each.start]) for each in automata), "")
+    texts: dict[tuple[bool, ...], str] = {}
+    seen = {start}
+    queue = deque([(start, "")])
+    while queue:
+        (nodes, before), text = queue.popleft()
+        found = tuple(n is None or each.ends(n, before, "") for each, n in zip(automata, nodes, strict=True))
+        texts.setdefault(found, text)
+        if len(texts) == 2 ** len(patterns):
+            return Apart(texts, True)
+        for letter in letters:
+            moved = tuple(
+                None if n is None else each.moved(n, before, letter) for each, n in zip(automata, nodes, strict=True)
+            )
+            state = (moved, _kind(letter))
+            if state not in seen:
+                if len(seen) >= MOST_STATES:
+                    return Apart(texts, False)
+                seen.add(state)
+                queue.append((state, text + letter))
+    return Apart(texts, True)
+
+
+def _kind(letter: str) -> str:
+    """A letter of those that assertions do not tell from this one."""
+    return "\n" if letter == "\n" else "a" if _in_word(letter) else "-"
+
+
+def _in_word(letter: str) -> bool:
+    return letter.isascii() and (letter.isalnum() or letter == "_")
+
+
+class _Automaton:
+    """A pattern that is searched for: nodes with steps that take a letter, and steps that take none."""
+
+    def __init__(self, pattern: str) -> None:
+        tree = re._parser.parse(pattern)  # type: ignore[attr-defined]
+        self.free: list[list[tuple[str, int]]] = []
+        self.taking: list[list[tuple[Test, int]]] = []
+        self.start = self._node()
+        self.final = self._node()
+        self._memo: dict[Any, Any] = {}
+        self._build(tree, tree.state.flags, self.start, self.final)
+
+    def _node(self) -> int:
+        if len(self.free) >= MOST_NODES:
+            raise NotImplementedError
+        self.free.append([])
+        self.taking.append([])
+        return len(self.free) - 1
+
+    def _build(self, tree: Iterable[Any], flags: int, at: int, to: int) -> None:
+        for op, argument in tree:
+            after = self._node()
+            self._part(str(op), op, argument, flags, at, after)
+            at = after
+        self.free[at].append(("", to))
+
+    def _part(self, name: str, op: Any, argument: Any, flags: int, at: int, to: int) -> None:
+        if name in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
+            self.taking[at].append((((op, argument), flags), to))
+        elif name == "AT":
+            self.free[at].append((_assertion(str(argument), flags), to))
+        elif name == "BRANCH":
+            for branch in argument[1]:
+                self._build(branch, flags, at, to)
+        elif name == "SUBPATTERN":
+            _, added, removed, inner = argument
+            self._build(inner, (flags | added) & ~removed, at, to)
+        elif name == "ATOMIC_GROUP":
+            self._build(argument, flags, at, to)
+        elif name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
+            least, most, inner = argument
+            self._repeat(least, most, inner, flags, at, to)
+        else:
+            raise NotImplementedError(name)
+
+    def _repeat(self, least: int, most: Any, inner: Any, flags: int, at: int, to: int) -> None:
+        for _ in range(least):
+            after = self._node()
+            self._build(inner, flags, at, after)
+            at = after
+        if str(most) == "MAXREPEAT":
+            loop = self._node()
+            self.free[at].append(("", loop))
+            self._build(inner, flags, loop, loop)
+            at = loop
+        else:
+            for _ in range(int(most) - least):
+                after = self._node()
+                self.free[at].append(("", to))
+                self._build(inner, flags, at, after)
+                at = after
+        self.free[at].append(("", to))
+
+    def tests(self) -> Iterator[Test]:
+        """What its letters must be."""
+        return (test for steps in self.taking for test, _ in steps)
+
+    def _closed(self, nodes: Nodes, before: str, after: str) -> Nodes:
+        """The nodes reached without a letter, between two."""
+        key = (nodes, before, after and _kind(after))
+        if key not in self._memo:
+            reached, todo = set(nodes), list(nodes)
+            while todo:
+                for assertion, to in self.free[todo.pop()]:
+                    if to not in reached and (not assertion or _ASSERTIONS[assertion](before, after)):
+                        reached.add(to)
+                        todo.append(to)
+            self._memo[key] = frozenset(reached)
+        closed: Nodes = self._memo[key]
+        return closed
+
+    def ends(self, nodes: Nodes, before: str, after: str) -> bool:
+        """Whether the pattern is found at nodes between two letters."""
+        return self.final in self._closed(nodes, before, after)
+
+    def moved(self, nodes: Nodes, before: str, letter: str) -> Nodes | None:
+        """The nodes after a letter; None once the pattern is found."""
+        key = (nodes, before, letter, "moved")
+        if key not in self._memo:
+            closed = self._closed(nodes, before, letter)
+            taken = (to for n in closed for test, to in self.taking[n] if _takes(test, letter))
+            self._memo[key] = None if self.final in closed else frozenset([self.start, *taken])
+        after: Nodes | None = self._memo[key]
+        return after
+
+
+_ASSERTIONS: dict[str, Callable[[str, str], bool]] = {
+    "start": lambda before, after: not before,
+    "end": lambda before, after: not after,
+    "line start": lambda before, after: before in ("", "\n"),
+    "line end": lambda before, after: after in ("", "\n"),
+    "edge": lambda before, after: (before == "a") != _in_word(after),
+}
+
+
+def _assertion(name: str, flags: int) -> str:
+    line = bool(flags & re.MULTILINE)
+    found = {
+        "AT_BEGINNING": "line start" if line else "start",
+        "AT_BEGINNING_STRING": "start",
+        "AT_END": "line end" if line else "end",
+        "AT_END_STRING": "end",
+        "AT_BOUNDARY": "edge",
+    }.get(name)
+    if found is None:
+        raise NotImplementedError(name)
+    return found
+
+
+_CATEGORIES: dict[str, Callable[[str], bool]] = {
+    "CATEGORY_DIGIT": lambda letter: letter.isascii() and letter.isdigit(),
+    "CATEGORY_SPACE": lambda letter: letter in " \t\n\r\f",
+    "CATEGORY_WORD": _in_word,
+}
+
+
+@lru_cache(maxsize=65_536)
+def _is_member(op: str, argument: Any, letter: str) -> bool:
+    if op == "LITERAL":
+        return ord(letter) == int(argument)
+    if op == "RANGE":
+        return bool(argument[0] <= ord(letter) <= argument[1])
+    name = str(argument)
+    if "_NOT_" in name:
+        return not _CATEGORIES[name.replace("_NOT_", "_")](letter)
+    return _CATEGORIES[name](letter)
+
+
+def _takes(test: Test, letter: str) -> bool:
+    (op, argument), flags = test
+    name = str(op)
+    if name == "ANY":
+        return letter != "\n" or bool(flags & re.DOTALL)
+    forms = {letter, letter.lower(), letter.upper()} if flags & re.IGNORECASE else {letter}
+    forms = {form for form in forms if len(form) == 1}
+    if name in ("LITERAL", "NOT_LITERAL"):
+        return (argument in map(ord, forms)) == (name == "LITERAL")
+    negated = bool(argument) and str(argument[0][0]) == "NEGATE"
+    members = argument[1:] if negated else argument
+    return negated != any(_is_member(str(o), a, form) for o, a in members for form in forms)
+
+
+_READABLE = "z9 y-./_@:,=abcdefghijklmnopqrstuvwx" + "".join(map(chr, range(32, 127))) + "\n\t\r\x0b\x00\x7fé中"
+
+
+def _letters(automata: Sequence[_Automaton]) -> list[str]:
+    """One letter of each kind that the patterns tell apart."""
+    tests = list(dict.fromkeys((repr(test), test) for each in automata for test in _hashable(each.tests())))
+    asked = [test for _, test in tests]
+    named = [chr(n) for n in sorted({n for test in asked for n in _codes(test)}) if 0 <= n < 0xD800]
+    found: dict[Any, str] = {}
+    for letter in (*_READABLE, *named):
+        kind = (_kind(letter), *(_takes(test, letter) for test in asked))
+        found.setdefault(kind, letter)
+    return list(found.values())
+
+
+def _hashable(tests: Iterable[Test]) -> Iterator[Test]:
+    """Tests with tuples in the place of lists."""
+    for (op, argument), flags in tests:
+        yield (op, tuple(argument) if isinstance(argument, list) else argument), flags
+
+
+def _codes(test: Test) -> Iterator[int]:
+    (op, argument), _ = test
+    items = argument if str(op) == "IN" else [(op, argument)]
+    for name, value in items:
+        if str(name) in ("LITERAL", "NOT_LITERAL"):
+            yield from (value, value - 1, value + 1)
+        elif str(name) == "RANGE":
+            yield from (value[0] - 1, value[0], value[1], value[1] + 1)

@@ -1,0 +1,153 @@
+"""What was proved wrongly once: values, contexts and outcomes that a search has to think of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, parse_policies, verify
+from proctor.policies.analysis.certificate import check
+from proctor.policies.analysis.texts import texts_apart
+from proctor.policies.values.regexes import Regex
+
+
+def policy(*rules: dict[str, Any], **more: Any) -> Policy:
+    """A policy that denies what its rules refuse."""
+    [made] = parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules), **more})
+    return made
+
+
+def denied(*where: dict[str, Any]) -> Policy:
+    """Payments with such an input are denied."""
+    return policy(tool_rules=[{"deny": [{"tool": "pay", "where": list(where)}]}])
+
+
+def known(**more: Any) -> dict[str, Any]:
+    """A rule that a payment's receiver was looked up."""
+    return {"type": "provenance", "tool": "pay", "path": "$.to", "from": [{"tool": "look", "path": "$.x"}], **more}
+
+
+NAMED = {"tool": "pay", "where": [{"path": "$.to", "exists": True}]}
+REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
+    "a number as its text": (
+        denied({"path": "$.n", "equals": 5}, {"path": "$.n", "type": "integer"}),
+        {"keeps": denied({"path": "$.n", "equals": 5})},
+    ),
+    "what a pattern extracts": (policy(), {"keeps": policy(known(extract=r"[A-Z]{4}\d+"))}),
+    "a value that needs no source": (policy(known(**{"except": ["ana"]})), {"reach": NAMED, "tools": ["pay"]}),
+    "a text that is hard to make up": (policy(), {"keeps": denied({"path": "$.n", "regex": r"^\w+\b.\b[^a-y]\d$"})}),
+    "a context that is hard to make up": (
+        policy(),
+        {"keeps": policy({"type": "blocklist", "tools": ["pay"], "when": [{"path": "$.user", "regex": r"^z.\d$"}]})},
+    ),
+    "two patterns in one list": (
+        policy(),
+        {"keeps": denied({"path": "$.n", "regex": "^a$"}, {"path": "$.n", "regex": "^b$"})},
+    ),
+    "a failure that trips a breaker": (
+        policy({"type": "count", "tool": "*", "max": 1}),
+        {"keeps": policy({"type": "circuit_breaker", "total": 1})},
+    ),
+    "turns without a call": (policy(), {"keeps": policy(limits={"max_turns": 2})}),
+    "turns past a limit that only asks": (
+        policy(limits={"max_turns": {"max": 1, "action": "request_approval"}}),
+        {"keeps": policy(limits={"max_turns": 2})},
+    ),
+    "a value read from a text": (
+        policy({"type": "precondition", "tool": "pay", "requires": [
+            {"prior": "look", "same": [{"path": "$.to", "prior_output_regex": r"to (\w+)"}]}]}),
+        {"reach": "pay"},
+    ),
+    "one element of a list": (
+        denied({"path": "$.to[*]", "equals": "x"}, {"path": "$.to[*]", "equals": "y"}),
+        {"keeps": denied({"path": "$.to[*]", "equals": "x"})},
+    ),
+}  # fmt: skip
+PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
+    "a pattern in another": (
+        denied({"path": "$.n", "regex": "a"}), {"keeps": denied({"path": "$.n", "regex": r"\ba\b"})}
+    ),
+    "a directory in another": (
+        denied({"not": [{"path": "$.p", "within": "/srv/data"}]}),
+        {"keeps": denied({"not": [{"path": "$.p", "within": "/srv"}]})},
+    ),
+    "one command of several": (
+        denied({"path": "$.c", "runs": ["rm", "git push"]}), {"keeps": denied({"path": "$.c", "runs": "git push"})}
+    ),
+    "elements of a list": (
+        denied({"path": "$.to[*]", "not_in": ["x"]}), {"keeps": denied({"path": "$.to[*]", "not_in": ["x", "y"]})}
+    ),
+    "messages in other words": (
+        policy({"type": "precondition", "tool": "pay", "requires": [{"user_said": r"(?i)\bgo\b"}]}),
+        {"keeps": policy({"type": "precondition", "tool": "pay", "requires": [{"user_said": "(?i)go"}]})},
+    ),
+    "loops of one thing": (
+        policy({"type": "loop", "window": 3, "threshold": 2, "key": "$.id"}),
+        {"keeps": policy({"type": "loop", "window": 3, "threshold": 3, "key": "$.id"})},
+    ),
+    "refusals of the stack itself": (
+        policy({"type": "circuit_breaker", "total": 1}),
+        {"keeps": policy({"type": "circuit_breaker", "total": 2})},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUTED)
+def test_a_session_is_found(name: str) -> None:
+    """It is no proof."""
+    stack, question = REFUTED[name]
+    answer = verify(stack, **question)
+    assert isinstance(answer, Refuted), answer.reason
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_a_proof_is_found(name: str) -> None:
+    """It is no unknown, and its certificates hold."""
+    stack, question = PROVED[name]
+    answer = verify(stack, **question)
+    assert isinstance(answer, Proved), answer.reason
+    assert [check(each) for each in answer.certificates] == [[] for _ in answer.certificates]
+
+
+def test_what_a_pattern_reads_of_other_texts_is_not_known() -> None:
+    """Four digits are no followed value: neither proved nor guessed."""
+    same = [{"path": "$.to", "prior_output_regex": r"IBAN (\d{4})"}]
+    stack = policy({"type": "precondition", "tool": "pay", "requires": [{"prior": "look", "same": same}]})
+    assert not isinstance(verify(stack, reach="pay"), Proved)
+
+
+def test_contexts_that_were_not_looked_at_are_named() -> None:
+    """A length and a pattern of one field: give a context."""
+    when = [{"path": "$.tenant", "regex": "a"}, {"path": "$.tenant", "length_gte": 30}]
+    limited = policy({"type": "count", "tool": "pay", "max": 1, "when": when})
+    answer = verify(policy({"type": "count", "tool": "pay", "max": 1}), keeps=limited)
+    assert isinstance(answer, Unknown)
+    assert "$.tenant" in answer.reason
+    assert isinstance(verify(policy(), keeps=limited, context=RunContext(tenant="b")), Proved)
+
+
+PATTERNS = [
+    (r"(?i)\bpassword\b", r"(?i)password"),
+    (r"^git", r"\bgit\s+push\b", r"^ls$"),
+    (r"a{3,5}b", r"b$", r"[^a-z]"),
+    (r"(?m)^x$", r"^x$", r"x\n"),
+    (r"@a[.]com$", r"^x@a\.com$", r"^y@a\.com$"),
+]
+
+
+@pytest.mark.parametrize("patterns", PATTERNS)
+def test_texts_for_each_set_of_patterns(patterns: tuple[str, ...]) -> None:
+    """Each matches what it is said to, and no short text matches another set."""
+    apart = texts_apart(patterns)
+    assert apart.complete
+    for met, text in apart.texts.items():
+        assert tuple(Regex(pattern).found_in(text) for pattern in patterns) == met
+    words = ["", "git", "push", " ", "\n", "a", "b", "aaa", "x", "ls", "password", "@a.com", "y", "-"]
+    for text in (a + b + c for a in words for b in words for c in words):
+        assert tuple(Regex(pattern).found_in(text) for pattern in patterns) in apart.texts, repr(text)
+
+
+def test_patterns_that_are_too_many_are_not_told_apart() -> None:
+    """Then it is said that there may be more."""
+    assert not texts_apart(tuple(f"{letter}x*{letter}" for letter in "abcdefgh")).complete
