@@ -171,8 +171,9 @@ class Hook:
         given, session = self._input, self._session
         if not self._goes_on:
             return
-        open_call = session.machine.open_call(given.tool_use_id)
-        tool_input = given.tool_input or (open_call.input if open_call else {})
+        calls = session.machine.calls
+        current = calls.get(given.tool_use_id)
+        tool_input = given.tool_input or (current.given if current else {})
         if waiting := self._waiting(given.tool_use_id):
             granted = input_digest(tool_input) == waiting.input_digest
             self._answered(waiting, granted=granted, tool_input=tool_input)
@@ -182,7 +183,7 @@ class Hook:
             tool_input=tool_input,
             turn=session.machine.turn,
         )
-        if open_call is not None and not open_call.same(started.tool_name, tool_input):
+        if current is not None and not calls.is_same(current, started.tool_name, tool_input):
             self._tell(interface.RanOtherwise(now_ms=self._now, event=started))
         else:
             self._report(started)
@@ -210,12 +211,12 @@ class Hook:
         for call in self._input.tool_calls:
             if not self._goes_on:
                 break
-            open_call = self._session.machine.open_call(call.tool_use_id)
+            current = self._session.machine.calls.get(call.tool_use_id)
             if waiting := self._waiting(call.tool_use_id):
                 self._answered(waiting, granted=False)
-            elif open_call is not None and open_call.stage == "started":
+            elif current is not None and current.runs:
                 error = "the client did not run it"
-                self._report(ToolCallFailed(tool_call_id=call.tool_use_id, tool_name=open_call.name, error=error))
+                self._report(ToolCallFailed(tool_call_id=call.tool_use_id, tool_name=current.name, error=error))
         if self._goes_on and self._input.agent_id is None:
             self._report(TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED

@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 from proctor.policies import CompiledPolicy, Decision, ToolCall, Violation
+from proctor.policies.events import ToolCallStarted
+from proctor.policies.events.calls import NeedsChecks
 from proctor.policies.monitor.admission import ListAdmission
 from proctor.policies.monitor.monitor import Monitor, decision_on
-from proctor.supervisor.machine.event_factory import granted, started
+from proctor.supervisor.machine.event_factory import granted
+from proctor.supervisor.machine.gate import described
 from proctor.supervisor.ports.stored_types import ApprovalRequest
 
 Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
@@ -45,15 +48,20 @@ class AskingJudge:
         finally:
             self._agreed = ()
 
-    def propose(self, call: ToolCall, checks: Mapping[str, Any] = {}) -> Decision:
-        """Judge a call; only one that may run under the supposition, too, spends anything."""
+    def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = None) -> Decision | NeedsChecks:
+        """Decide on a call; only one that may run under the supposition, too, is let through."""
         self.admission = self._monitor.admission(call)
         unmatched = self._denies_unmatched and not self.admission.rules
         decision = self._supposed(call, checks) if self._agreed or unmatched else None
+        if isinstance(decision, NeedsChecks):
+            return decision
         if unmatched and decision is not None and decision.action in _RUNS:
             decision = self._unmatched(call)
         elif decision is None or decision.action in (*_RUNS, "request_approval"):
-            decision = self._monitor.propose(call, checks)
+            decided = self._monitor.decide(call, checks)
+            if isinstance(decided, NeedsChecks):
+                return decided
+            decision = decided
         self.latest = decision
         return decision
 
@@ -73,9 +81,9 @@ class AskingJudge:
         )
         return decision_on(call, [violation], ())
 
-    def _supposed(self, call: ToolCall, checks: Mapping[str, Any]) -> Decision:
+    def _supposed(self, call: ToolCall, checks: Mapping[str, Any] | None) -> Decision | NeedsChecks:
         trial = self._compiled.restore(self._monitor.snapshot())
         for request in self._agreed:
             trial.observe(granted(request, by="", reason=None))
-            trial.observe(started(request.call))
-        return trial.propose(call, checks)
+            trial.observe(ToolCallStarted(**described(request.call)))
+        return trial.decide(call, checks)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..monitor.call_table import LOOSE, CallInFlight, ParsedOutput
+from ..monitor.call_table import LOOSE, CallState, ParsedOutput
 from ..monitor.memory import Memory, UserWords
 from ..monitor.program import CompiledRule, probe_of
 from ..monitor.usage import TokenMeter
@@ -197,14 +197,14 @@ class RuleComponent:
                 self.exact &= all(n <= MOST_TOKENS for n in moment.state.marking.values())
         return self._numbers[key]
 
-    def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallInFlight:
+    def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:
         """A call of the class, as the machine looks at it."""
         memory = Memory({}, at.words, self._meter, self._context, self._tools)
         input: Any = call.variants[variant - 1] if variant else call.input
         kind: Any = call.name
         if self._tools:
             kind, input = self._tools.kind(call.name, input), self._tools.input(call.name, input)
-        made = CallInFlight(f"in flight {slot}", call.name, input, at.turn, memory, kind=kind)
+        made = CallState(f"in flight {slot}", call.name, input, at.turn, memory, kind=kind)
         if call.fresh:
             made.memo[LOOSE] = "an input that no other call has"
         return made
@@ -234,7 +234,7 @@ class RuleComponent:
             return at
         return self._after("requested", self._request, at, call, variant)[1]
 
-    def _request(self, state: Any, call: CallInFlight, mask: int) -> None:
+    def _request(self, state: Any, call: CallState, mask: int) -> None:
         self.machine.requested(state, call, mask)
 
     def forget(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from ..errors import Action, Violation, wrong_type
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ..errors import RefusalCause
 
 
@@ -81,6 +83,20 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
             f"{rule_name(v.policy, v.rule)} ({v.kind}): {v.action} - {v.message}" for v in self.violations
         )
         return "\n".join([head, *(f"  {step}" for step in steps or ("no rule objects",))])
+
+
+AsyncCheck: TypeAlias = "tuple[str, Callable[[ToolCall], Awaitable[Any]]]"
+"""A check that has to wait: the id of its rule, and what answers it."""
+
+
+class NeedsChecks(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call cannot be decided before these have answered.
+
+    Attributes:
+        checks: The asynchronous checks that concern the call, each with its rule's id.
+    """
+
+    checks: tuple[AsyncCheck, ...]
 
 
 class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):

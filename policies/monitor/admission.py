@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..events.calls import ToolCall
     from ..language.conditions import Condition
     from ..shell.words import Shell
-    from .call_table import CallInFlight, RuleName
+    from .call_table import CallState, RuleName
     from .state import SessionState
 
 _RUNS_COMMANDS = matcher(["bash"])
@@ -57,7 +57,7 @@ def admission(on: SessionState, call: ToolCall) -> ListAdmission:
         return ListAdmission(why_not="its input cannot be read", unread=True)
 
 
-def _admitted(on: SessionState, subject: CallInFlight, *, several: bool) -> ListAdmission:
+def _admitted(on: SessionState, subject: CallState, *, several: bool) -> ListAdmission:
     lists = [(r, r.machine) for r in on.rules.values() if isinstance(r.machine, AllowlistMachine)]
     if not lists:
         return ListAdmission(why_not="the policy has no allow list")
@@ -73,7 +73,7 @@ def _admitted(on: SessionState, subject: CallInFlight, *, several: bool) -> List
     return ListAdmission(rules=tuple(found))
 
 
-def _line_of(subject: CallInFlight) -> tuple[str, bool]:
+def _line_of(subject: CallState) -> tuple[str, bool]:
     """Why the command line of a call cannot be read, if it is one; and whether it is several commands."""
     names = subject.names
     if names.in_part:

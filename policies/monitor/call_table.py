@@ -1,4 +1,4 @@
-"""The state of one session: its calls, its place in the stream, and what each rule has to remember.
+"""The calls of a session, each from its request to its end, and where the session stands.
 
 All of it is plain data, so that a snapshot is the state written down.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from ..events import ToolCallDenied, ToolCallRequested, ToolCallStarted
 from ..events.calls import UNREADABLE, fingerprint, is_mark_of, mark
 from ..language.facts import NamingKind
 from ..language.selectors import VirtualName
@@ -26,8 +27,10 @@ from .program import CallPlan, CompiledRule
 from .usage import TokenMeter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import TypeAlias
 
+    from ..events import ToolEvent, ToolOutcome
     from ..events.run_context import RunContext, Usage
     from ..language.conditions import OutputRef
     from ..language.facts import CallNames, Directories
@@ -98,11 +101,16 @@ FINISHED_KEPT = 65_536
 """The most finished calls of a run that are remembered by id; an older id counts as a new call."""
 
 
-REQUESTED, HELD, LAPSED, ALLOWED, STARTED = "requested", "held", "lapsed", "allowed", "started"
+DENIED_KEPT = 1_024
+"""How many refused calls are remembered: an outcome that a provider reports for one is not news."""
 
 
-RUNNING = (STARTED, ALLOWED)
-"""Let through, and not over."""
+REQUESTED, HELD, LAPSED = "requested", "held", "lapsed"
+DECIDED, ALLOWED, STARTED = "decided", "allowed", "started"
+
+
+RUNNING = (STARTED, ALLOWED, DECIDED)
+"""Let through, and not over; `decided`: what it spends is still to be spent, when it starts."""
 
 
 UNDECIDED = (REQUESTED, HELD, LAPSED)
@@ -137,12 +145,13 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
         return self.rules is None or (policy, rule) in self.rules
 
 
-class CallInFlight(msgspec.Struct, gc=False):
+class CallState(msgspec.Struct, gc=False):
     """One call in flight, and what the rules may ask about it.
 
     `bound` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
     the id of the approval it waits for, `shown` are the rules that ask for it; `kept` is the mark of an input that a
-    snapshot could not hold.
+    snapshot could not hold. `given` is the input as the client gave it, `key` the proposal it was let through for,
+    0 where it started without one.
     """
 
     # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
@@ -154,6 +163,8 @@ class CallInFlight(msgspec.Struct, gc=False):
     status: str = REQUESTED
     bound: BoundPlan = NOTHING_TO_DO
     kind: NamingKind = ""
+    given: Any = None
+    key: int = 0
     approval: str = ""
     shown: tuple[RuleName, ...] = ()
     kept: bytes = b""
@@ -172,6 +183,11 @@ class CallInFlight(msgspec.Struct, gc=False):
     def approved(self) -> bool:
         """Whether a person agreed to this tool with this input."""
         return self.grant is not None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was let through."""
+        return self.status in RUNNING
 
     @property
     def observed(self) -> bool:
@@ -223,7 +239,7 @@ class CallInFlight(msgspec.Struct, gc=False):
         if self.name != name:
             return False
         try:
-            return self.input is input or is_mark_of(self.kept or mark(name, self.input), name, input)
+            return self.given is input or is_mark_of(self.kept or mark(name, self.given), name, input)
         except UNREADABLE:
             return False
 
@@ -251,8 +267,8 @@ class Session:
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
     `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
-    `earlier` those of responses before. `clashing` are the ids of calls in flight under which another call was
-    refused, until that is recorded.
+    `earlier` those of responses before, `denied` the ids whose latest call was refused. `clashing` are the ids of
+    calls in flight under which another call was refused, until that is recorded.
     """
 
     # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
@@ -267,6 +283,7 @@ class Session:
     begun: int = 0
     finished: dict[str, bytes] = field(default_factory=dict)
     earlier: dict[str, bytes] = field(default_factory=dict)
+    denied: dict[str, None] = field(default_factory=dict)
     clashing: frozenset[str] = frozenset()
     granted: dict[str, Grant] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
@@ -301,22 +318,11 @@ class Session:
         self.turn_base = self.turn
         self.turn_offset = None if self.runs > 1 else 0
         self.begun = 0
-        self.finished, self.earlier, self.granted = {}, {}, {}
+        self.finished, self.earlier, self.denied, self.granted = {}, {}, {}, {}
         self.clashing = EMPTY
         self.meter.new_run(model)
         if self.budgets.open or self.budgets.shut:
             self.budgets = BudgetState()
-
-    def finish(self, call: CallInFlight, *, denied: bool = False) -> None:
-        """A call is over; only its id and its mark stay."""
-        finished = self.finished
-        try:
-            call_mark = call.kept or mark(call.name, call.input)
-        except UNREADABLE:
-            call_mark = b""  # the same as no call
-        finished[call.id] = DENIED + call_mark if denied else call_mark
-        if len(finished) > FINISHED_KEPT:
-            self._forget(finished)
 
     def begin_turn(self, turn: int) -> None:
         """The stream has come to this response; calls that are over are of an earlier one."""
@@ -327,9 +333,16 @@ class Session:
             self.earlier |= self.finished
             self.finished = {}
             if len(self.earlier) > FINISHED_KEPT:
-                self._forget(self.earlier)
+                self.forget(self.earlier)
 
-    def _forget(self, calls: dict[str, bytes]) -> None:
+    def deny(self, id: str) -> None:
+        """The latest call of that id was refused."""
+        self.denied[id] = None
+        if len(self.denied) > DENIED_KEPT:
+            del self.denied[next(iter(self.denied))]
+
+    def forget(self, calls: dict[str, bytes]) -> None:
+        """Let the oldest of many go."""
         # Many at a time: finding the first key of a dict steps over all that were deleted before it.
         oldest = list(islice(calls, FINISHED_KEPT // 8))
         for id in oldest:
@@ -358,9 +371,9 @@ class ParsedOutput(msgspec.Struct, gc=False):
         return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()
 
 
-CallIdentity: TypeAlias = Literal["new", "asked", "changed", "running", "over", "denied", "clash"]
-"""What a call is to the calls of its run: `asked` for and undecided, `changed`: asked for with another input,
-`running`, `over`, or `denied` before; `clash`: the id is another call's.
+Relation: TypeAlias = Literal["new", "repeat", "changed", "running", "ended", "denied", "conflict"]
+"""What a call is to the calls of its run: a `repeat` of one that is asked for and undecided, `changed`: that one with
+another input, `running`, `ended` or `denied` before; `conflict`: the id is another call's.
 """
 
 
@@ -370,27 +383,78 @@ def check_id(id: object) -> None:
         raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
 
 
-def identify(
-    session: Session, calls: Mapping[str, CallInFlight], id: str, name: str, input: object, turn: int
-) -> CallIdentity:
-    """What the call of that id, tool and input is, if it is of response `turn` (the session's number; 0: unknown).
+class CallTable(dict[str, CallState]):
+    """The calls of a run that are not over, by id; of the others the session has their marks.
 
-    Ids live within their run. A client that numbers the calls of each response anew gives ids that are new ones
-    from the response on that the stream has begun. Raises one of UNREADABLE.
+    `redact` is set where the session was folded from its record: an input in here is then what it makes of the exact
+    one.
     """
-    call = calls.get(id)
-    if call is not None:
-        same = call.is_again(name, input)
-        if call.status in RUNNING:
-            return "running" if same else "clash"
-        if call.name != name:
-            return "clash"
-        return "asked" if same else "changed"
-    mark = session.finished.get(id)
-    if mark is None:
-        mark = session.earlier.get(id)
-        if mark is None or turn >= session.begun:
-            return "new"
-    if not is_mark_of(mark.removeprefix(DENIED), name, input):
-        return "clash"
-    return "denied" if mark.startswith(DENIED) else "over"
+
+    __slots__ = ("memory", "redact", "session")
+
+    session: Session
+    memory: Memory
+
+    def __init__(self) -> None:
+        self.redact: Callable[[Any], Any] | None = None
+
+    def relate(self, id: str, name: str, input: Any, turn: int) -> Relation:
+        """What the call of that id, tool and input is, if it is of response `turn` (by the session; 0: unknown).
+
+        Ids live within their run. A client that numbers the calls of each response anew gives ids that are new ones
+        from the response on that the stream has begun. Raises one of UNREADABLE.
+        """
+        call = self.get(id)
+        if call is not None:
+            same = self.is_same(call, name, input)
+            if call.status in RUNNING:
+                return "running" if same else "conflict"
+            if call.name != name:
+                return "conflict"
+            return "repeat" if same else "changed"
+        session = self.session
+        ended = session.finished.get(id)
+        if ended is None:
+            ended = session.earlier.get(id)
+            if ended is None or turn >= session.begun:
+                return "new"
+        kept = ended.removeprefix(DENIED)
+        if not is_mark_of(kept, name, input) and not (
+            self.redact is not None and is_mark_of(kept, name, self.redact(input))
+        ):
+            return "conflict"
+        return "denied" if ended.startswith(DENIED) else "ended"
+
+    def is_same(self, call: CallState, name: str, input: Any) -> bool:
+        """Whether this tool with this input is that call: the order of keys aside, 7.0 is 7, and true is not 1."""
+        return call.is_again(name, input) or (
+            self.redact is not None and call.name == name and call.is_again(name, self.redact(input))
+        )
+
+    def apply(self, event: ToolEvent | ToolOutcome) -> None:
+        """Follow a call's life without judging it, as is done once judging has failed."""
+        call = self.get(event.tool_call_id)
+        if isinstance(event, ToolCallRequested | ToolCallStarted):
+            if call is None or isinstance(event, ToolCallStarted):
+                status = STARTED if isinstance(event, ToolCallStarted) else REQUESTED
+                id, name, input = event.tool_call_id, event.tool_name, event.tool_input
+                self[id] = CallState(id, name, input, event.turn, self.memory, status, given=input)
+                self.session.denied.pop(id, None)
+            return
+        refused = isinstance(event, ToolCallDenied)
+        if call is not None and (refused or call.status in RUNNING):
+            self.finish(call, denied=refused)
+
+    def finish(self, call: CallState, *, denied: bool = False) -> None:
+        """A call is over; only its id and its mark stay."""
+        del self[call.id]
+        finished = self.session.finished
+        try:
+            call_mark = call.kept or mark(call.name, call.given)
+        except UNREADABLE:
+            call_mark = b""  # the same as no call
+        finished[call.id] = DENIED + call_mark if denied else call_mark
+        if denied:
+            self.session.deny(call.id)
+        if len(finished) > FINISHED_KEPT:
+            self.session.forget(finished)

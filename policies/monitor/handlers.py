@@ -17,7 +17,7 @@ from ..rules.petri_net import Net
 from ..stack.clauses import net_name
 from ..values.json_values import is_number
 from .budget_checker import finding_of
-from .call_table import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, Grant, ParsedOutput
+from .call_table import DECIDED, HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, Grant, ParsedOutput
 from .memory import EMPTY, message_text
 from .state import SessionState
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..events import NetJoined, NetLeft
     from ..events.calls import LimitWarning
-    from .call_table import CallInFlight, RuleName
+    from .call_table import CallState, RuleName
     from .program import CompiledRule
 
 
@@ -138,31 +138,37 @@ def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
 def requested(on: SessionState, event: ev.ToolCallRequested) -> None:
     """A call was requested; judging it is `propose`'s."""
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-    open_call = on.calls.get(id)
-    identity = on.identify(id, name, input, event.turn, proposed=True)
-    if identity in ("clash", "running"):
+    session, current = on.session, on.calls.get(id)
+    if current is None and id not in session.finished and id not in session.earlier:
+        on.latest = on.request(id, name, input, event.turn, REQUESTED, True)
+        return
+    relation = on.relate(id, name, input, event.turn, proposed=True)
+    if relation in ("conflict", "running"):
         on.come_to(event.turn)
-    if open_call is not None and open_call.status != REQUESTED and identity != "changed":
-        if identity == "clash" or open_call.status == STARTED:
-            on.session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
-    elif open_call is not None and identity == "clash":
-        on.session.clashing |= {id}
-    elif identity != "clash":
-        on.request(id, name, input, event.turn, REQUESTED, identity != "asked")
+        if current is not None and (relation == "conflict" or current.status == STARTED):
+            session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
+    elif current is None or current.status == REQUESTED or relation == "changed":
+        on.latest = on.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
 
 
 def started(on: SessionState, event: ev.ToolCallStarted) -> list[Violation]:
     """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
     session, first = on.session, True
-    if id in on.calls or id in session.finished or id in session.earlier:
-        identity = on.identify(id, name, input, event.turn, proposed=False)
-        if identity == "running":
-            on.calls[id].status = STARTED
+    current = on.calls.get(id)
+    if current is not None or id in session.finished or id in session.earlier:
+        decided = (
+            current is not None and current.status == DECIDED and current.given is input and current.name == name
+        )
+        relation = "running" if decided else on.relate(id, name, input, event.turn, proposed=False)
+        if current is not None and relation == "running":
+            if current.status == DECIDED:
+                on.start(current)
+            current.status = STARTED
             return []
-        if identity == "over":
+        if relation == "ended":
             return []
-        first = identity not in ("asked", "denied")
+        first = relation not in ("repeat", "denied")
     call = on.request(id, name, input, event.turn, STARTED, first)
     violations = on.judged(call, [], repeat=False)
     on.start(call)
@@ -174,11 +180,10 @@ def completed(on: SessionState, event: ev.ToolCallCompleted) -> None:
     call = on.calls.get(event.tool_call_id)
     if call is None or call.status not in RUNNING:
         return
-    del on.calls[call.id]
     bound = call.bound
     if bound.outcomes or bound.remembers:
         on.succeeded(call, ParsedOutput(event.tool_output))
-    on.session.finish(call)
+    on.calls.finish(call)
 
 
 def failed(on: SessionState, event: ev.ToolCallFailed) -> list[Violation]:
@@ -194,6 +199,8 @@ def denied(on: SessionState, event: ev.ToolCallDenied) -> list[Violation]:
         return []  # another call was refused, for having this one's id
     call = on.calls.get(event.tool_call_id)
     if call is None:
+        if event.tool_call_id in on.session.finished or event.tool_call_id in on.session.earlier:
+            on.session.deny(event.tool_call_id)  # another call under the id of one that is over
         return []
     if call.status in RUNNING:
         return on.ended(call, "failed")
@@ -239,7 +246,7 @@ def lapsed(on: SessionState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpir
         on.session.granted.pop(call.id, None)
 
 
-def _answers(event: ev.ApprovalEvent, call: CallInFlight) -> bool:
+def _answers(event: ev.ApprovalEvent, call: CallState) -> bool:
     """Whether an answer is to the approval that the call waits for."""
     return event.approval_id == (call.approval or event.approval_id)
 
@@ -294,12 +301,12 @@ def _held(on: SessionState, event: ev.PolicyViolated) -> bool:
     return bool(waiting)
 
 
-def _being_judged(on: SessionState, call: CallInFlight) -> bool:
+def _being_judged(on: SessionState, call: CallState) -> bool:
     """Whether nobody was asked yet, or somebody agreed."""
     return not call.approval or call.id in on.session.granted
 
 
-def _show(call: CallInFlight, rule: RuleName) -> None:
+def _show(call: CallState, rule: RuleName) -> None:
     """Whoever answers for the call was shown that this rule asks."""
     if rule not in call.shown:
         call.shown = (*call.shown, rule)

@@ -13,26 +13,34 @@ import msgspec
 
 from .. import events as ev
 from ..errors import EventError, Violation, wrong_type
-from ..events.calls import STRICTNESS, UNREADABLE, Decision, ToolCall, check_input, tell_model_default
+from ..events.calls import (
+    STRICTNESS,
+    UNREADABLE,
+    Decision,
+    NeedsChecks,
+    ToolCall,
+    check_input,
+    tell_model_default,
+)
 from ..rules.petri_net import NetMachine, net_status
-from ..rules.python_check import TOOL, CheckMachine
 from . import handlers
 from .admission import ListAdmission, admission
-from .call_table import ALLOWED, HELD, NO_ANSWERS, REQUESTED, CallInFlight
+from .call_table import ALLOWED, DECIDED, HELD, NO_ANSWERS, REQUESTED, CallState
 from .handlers import HANDLERS, add_net, remove_net
 from .snapshots import write
 from .state import id_in_use, of_rule, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any, TypeAlias
 
-    from ..events.calls import LimitWarning
+    from ..events.calls import AsyncCheck, LimitWarning
     from ..events.run_context import Usage
     from ..language.facts import NamingKind
     from ..limits import BudgetClaim
     from ..rules.net_shorthand import NetLine
     from ..rules.petri_net import Net, Stance
+    from .call_table import CallTable
     from .limit_checker import LimitUse
     from .program import CompiledRule
     from .state import SessionState
@@ -101,7 +109,7 @@ def refusing(on: SessionState, tool: str) -> Iterator[str]:
 
 def _refusing(on: SessionState, tool: str, kind: NamingKind) -> Iterator[str]:
     count = on.session.count
-    ahead = CallInFlight("", tool, None, on.session.turn + 1, on.memory, kind=kind)
+    ahead = CallState("", tool, None, on.session.turn + 1, on.memory, kind=kind)
     probes = on.program.probes(kind)
     named = {probe.rule.number for probe in probes}
     due = [(number, 0, 0) for number in on.due_next() if number not in named]
@@ -205,7 +213,12 @@ class Monitor:
         return found
 
     @property
-    def calls(self) -> int:
+    def calls(self) -> CallTable:
+        """The calls that are not over."""
+        return self.state.calls
+
+    @property
+    def calls_started(self) -> int:
         """How many calls this run has started so far, where a limit or a budget asks for it."""
         return self.state.session.limits.calls
 
@@ -214,19 +227,34 @@ class Monitor:
         """What the run draws on of budgets that it shares with others; what is left of them the store knows."""
         return self.state.program.budgets.claims(self.state.context)
 
-    def async_checks(self, call: ToolCall) -> list[tuple[str, Callable[[ToolCall], Any]]]:
-        """The asynchronous checks that concern a call, by rule id: ask them, then propose with the answers."""
+    def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = None) -> Decision | NeedsChecks:
+        """Decide on a call that was asked for; nothing is spent until its start is observed.
+
+        Where asynchronous checks concern it, they are to be asked, and the call is decided with their answers, by
+        rule id; one that is missing then refuses. Raises EventError for anything that is not a call.
+        """
         on = self.state
         try:
-            check_input(call.input)
-            turn = on.session.turn_ahead(call.turn)
-            seen = on.subject(call.id, call.name, call.input, turn)
-            rules = on.bound_for(seen).plan.rules
-        except (*UNREADABLE, AttributeError):
-            return []  # `propose` refuses it
-        machines = [(rule, rule.machine) for rule, mask in rules if mask & TOOL]
-        checks = [(rule, machine) for rule, machine in machines if isinstance(machine, CheckMachine)]
-        return [(r.id, m.bound_check(on.states[r.number], seen)) for r, m in checks if m.is_async]
+            subject = on.latest
+            if subject is None or subject.status != REQUESTED or subject.given is not call.input:
+                subject = self._admitted(call)
+                if subject is None:
+                    return self._used(call)
+            if checks is None:
+                if subject.bound.plan.asks and (needed := self._needed(subject)):
+                    return NeedsChecks(checks=needed)
+                checks = NO_ANSWERS
+            errors: list[str] = []
+            violations = on.judged(subject, errors, True, checks)
+            if not violations and not self.explain:
+                subject.status = DECIDED
+                return Decision(action="allow", tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
+            decision = self._weighed(call, subject, violations, errors)
+        except (*UNREADABLE, AttributeError) as error:
+            return self._unreadable(call, error)
+        if decision.action in ("allow", "warn"):
+            subject.status = DECIDED
+        return decision
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
         """Judge a call at the gate on every rule and, if it may run, spend what it spends.
@@ -237,42 +265,57 @@ class Monitor:
         on = self.state
         try:
             id = call.id
-            session, first = on.session, True
-            if id in on.calls or id in session.finished or id in session.earlier:
-                identity = on.identify(id, call.name, call.input, call.turn, proposed=True)
-                if identity == "running" or identity == "clash":
+            if id in on.calls or id in on.session.finished or id in on.session.earlier:
+                subject = self._admitted(call)
+                if subject is None:
                     return self._used(call)
-                first = identity != "asked"
-            subject = on.request(id, call.name, call.input, call.turn, REQUESTED, first)
-            if checks:
-                subject.answers = checks
+            else:
+                subject = on.request(id, call.name, call.input, call.turn, REQUESTED, True)
             errors: list[str] = []
-            violations = on.judged(subject, errors, repeat=True)
-            if checks:
-                subject.answers = NO_ANSWERS
+            violations = on.judged(subject, errors, True, checks)
             if violations or self.explain:
-                return self._weighed(call, subject, violations, tuple(errors))
+                return self._enforced(subject, self._weighed(call, subject, violations, errors))
             subject.status = ALLOWED
             on.start(subject)
             return Decision(action="allow", tool_call_id=id, tool_name=call.name, tool_input=call.input)
         except (*UNREADABLE, AttributeError) as error:
-            if not isinstance(call, ToolCall):
-                raise EventError(wrong_type("a tool call", call)) from None
-            return decision_on(call, [unreadable(on.program.name, call, error)], ("input",))
+            return self._unreadable(call, error)
+
+    def _admitted(self, call: ToolCall) -> CallState | None:
+        """The call as it is asked for now, in the table; None where its id is another call's, or where it runs."""
+        relation = self.state.relate(call.id, call.name, call.input, call.turn, proposed=True)
+        if relation in ("running", "conflict"):
+            return None
+        return self.state.request(call.id, call.name, call.input, call.turn, REQUESTED, relation != "repeat")
+
+    def _needed(self, subject: CallState) -> tuple[AsyncCheck, ...]:
+        states = self.state.states
+        return tuple((r.id, m.bound_check(states[r.number], subject)) for r, m in subject.bound.plan.asks)
+
+    def _unreadable(self, call: ToolCall, error: Exception) -> Decision:
+        if not isinstance(call, ToolCall):
+            raise EventError(wrong_type("a tool call", call)) from None
+        return decision_on(call, [unreadable(self.state.program.name, call, error)], ("input",))
 
     def admission(self, call: ToolCall) -> ListAdmission:
         """Which allow lists admit a call by what can be read of it, before it is proposed; nothing is counted."""
         return admission(self.state, call)
 
     def _weighed(
-        self, call: ToolCall, subject: CallInFlight, violations: list[Violation], errors: tuple[str, ...]
+        self, call: ToolCall, subject: CallState, violations: list[Violation], errors: Sequence[str]
     ) -> Decision:
-        """The decision on what was found, and what it does to the call."""
-        on = self.state
+        """The decision on what was found."""
         violations.sort(key=lambda violation: -STRICTNESS[violation.action])
-        decision = decision_on(call, violations, errors)
-        rules = subject.bound.plan.rules
-        before = on.describe(rules) if self.explain else None
+        decision = decision_on(call, violations, tuple(errors))
+        if not self.explain:
+            return decision
+        states = self.state.describe(subject.bound.plan.rules)
+        return msgspec.structs.replace(decision, steps=explained(states, states, violations))
+
+    def _enforced(self, subject: CallState, decision: Decision) -> Decision:
+        """What a decision does to its call: it runs, or it is held."""
+        on, violations = self.state, decision.violations
+        before = on.describe(subject.bound.plan.rules) if self.explain else None
         if decision.action in ("allow", "warn"):
             subject.status = ALLOWED
             on.start(subject)
@@ -283,7 +326,8 @@ class Monitor:
         on.mark_violated(v for v in violations if v.action != "request_approval" or subject.status != HELD)
         if before is None:
             return decision
-        return msgspec.structs.replace(decision, steps=explained(before, on.describe(rules), violations))
+        after = on.describe(subject.bound.plan.rules)
+        return msgspec.structs.replace(decision, steps=explained(before, after, violations))
 
     def _used(self, call: ToolCall) -> Decision:
         """The refusal of a call whose id is that of one that is not over, or of another call."""
@@ -305,6 +349,7 @@ class Monitor:
         except KeyError:
             raise EventError(wrong_type("an event", event)) from None
         on = self.state
+        on.latest = None
         try:
             found = handlers.observe_limited(on, event, handler) if on.limited else handler(on, event)
         except (*UNREADABLE, AttributeError) as error:

@@ -23,7 +23,7 @@ from ..rules.net_shorthand import net_of
 from ..rules.per_key import Keyed
 from ..rules.petri_net import Net, NetMachine
 from ..rules.provenance import ProvenanceMachine
-from ..rules.python_check import CheckMachine
+from ..rules.python_check import TOOL, CheckMachine
 from ..rules.rule import Rule
 from ..stack.clauses import clauses_of, net_name, scope_of
 from ..stack.merge import checked_stack, effective_action, effective_budgets, effective_limits, price_tables
@@ -120,12 +120,14 @@ Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 class CallPlan:
     """The rules that a call concerns, in the stack's order, and what each of them has to do.
 
-    `judges` and `spends` say how (None: nothing), `validators` what is asked last; `attempts` want to know that
+    `asks` are the checks that have to wait, asked first; `judges` and `spends` say how (None: nothing), `validators`
+    what is asked last; `attempts` want to know that
     the call is asked for, `outcomes` how it ends; `ordinals` are the numbers of those that depend on what comes
     next; `exercised` are the ids of those that restrict it. `by_name`: every call of its kind has this plan.
     """
 
     __slots__ = (
+        "asks",
         "attempts",
         "by_name",
         "exercised",
@@ -148,6 +150,8 @@ class CallPlan:
         self.spends = [(rule, mask, rule.machine.spending(mask)) for rule, mask in rules]
         self.attempts = [met for met in rules if met[1] & met[0].machine.attempts]
         self.outcomes = [met for met in rules if met[1] & met[0].machine.outcomes]
+        checks = ((rule, rule.machine) for rule, mask in rules if mask & TOOL)
+        self.asks = [(rule, check) for rule, check in checks if isinstance(check, CheckMachine) and check.is_async]
         self.ordinals = [rule.number for rule, _ in rules if rule.machine.ordinals]
         self.exercised = frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts)
 

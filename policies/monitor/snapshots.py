@@ -11,7 +11,7 @@ from ..errors import EventError
 from ..events.calls import UNREADABLE, mark
 from ..events.run_context import RunContext
 from ..values.json_values import unkeepable
-from .call_table import RUNNING, CallInFlight, RuleName, Session
+from .call_table import RUNNING, CallState, RuleName, Session
 from .handlers import add_net, read_net, remove_net
 from .memory import Returned
 from .program import CallPlan, Program
@@ -81,12 +81,12 @@ def _snapshot(on: SessionState) -> Snapshot:
             StoredCall(
                 id=call.id,
                 name=call.name,
-                input=None if unkeepable(call.input) else call.input,
+                input=None if unkeepable(call.given) else call.given,
                 turn=call.turn,
                 status=call.status,
                 approval=call.approval,
                 shown=call.shown,
-                kept=call.kept or (_mark_of(call) if unkeepable(call.input) else b""),
+                kept=call.kept or (_mark_of(call) if unkeepable(call.given) else b""),
                 visits=_outcomes(call) if call.status in RUNNING else [],
             )
             for call in on.calls.values()
@@ -99,9 +99,9 @@ def _snapshot(on: SessionState) -> Snapshot:
     )
 
 
-def _mark_of(call: CallInFlight) -> bytes:
+def _mark_of(call: CallState) -> bytes:
     try:
-        return mark(call.name, call.input)
+        return mark(call.name, call.given)
     except UNREADABLE:
         return b""
 
@@ -112,7 +112,7 @@ def _in_order(session: Session) -> Session:
     return replace(session, **sets)
 
 
-def _outcomes(call: CallInFlight) -> list[tuple[int, int]]:
+def _outcomes(call: CallState) -> list[tuple[int, int]]:
     return [(rule.number, mask) for rule, mask in call.bound.plan.outcomes]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from typing import TYPE_CHECKING
 
 from ..errors import Violation
@@ -13,14 +14,15 @@ from ..values.foreign_code import error_text
 from .call_table import (
     HELD,
     LAPSED,
+    NO_ANSWERS,
     NOTHING_TO_DO,
     REQUESTED,
     BoundPlan,
-    CallInFlight,
+    CallState,
+    CallTable,
     Session,
     States,
     check_id,
-    identify,
 )
 from .memory import Memory, Returned
 
@@ -37,14 +39,12 @@ if TYPE_CHECKING:
     from ..rules.net_shorthand import NetLine
     from ..rules.petri_net import Net
     from ..stack.merge import BudgetEntry
-    from .call_table import CallIdentity, ParsedOutput, RuleName
+    from .call_table import ParsedOutput, Relation, RuleName
     from .limit_checker import Exceeded
     from .program import CallPlan, CompiledRule, Met, Program
 
 
-def of_rule(
-    stack: str, rule: CompiledRule, finding: Finding, call: CallInFlight | None, session: Session
-) -> Violation:
+def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | None, session: Session) -> Violation:
     """What a rule found, about a call or not."""
     action = finding.action or rule.action
     return Violation(
@@ -66,7 +66,7 @@ def of_rule(
 
 
 def of_limit(
-    stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallInFlight | None, session: Session
+    stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallState | None, session: Session
 ) -> Violation:
     """A limit is exceeded, or nothing can be reserved of a shared budget; what the finding decides itself stands."""
     action = finding.action or entry.action
@@ -123,9 +123,7 @@ def _condition(explained: dict[str, Any], text: str) -> str:
     return ", ".join(words)
 
 
-def _details(
-    finding: Finding, description: str | None, call: CallInFlight | None, session: Session
-) -> dict[str, Any]:
+def _details(finding: Finding, description: str | None, call: CallState | None, session: Session) -> dict[str, Any]:
     """What was expected and what happened, and how far the session had come: its response, and the calls before."""
     words = {
         "expected": finding.expected,
@@ -138,7 +136,7 @@ def _details(
     return {**stated, "turn": turn, "sequence_length": session.count, **finding.details}
 
 
-def _enforcement(action: Action, call: CallInFlight | None) -> Enforcement:
+def _enforcement(action: Action, call: CallState | None) -> Enforcement:
     """How far it got, as far as the monitor knows: what was proposed and refused never ran."""
     if action in ("allow", "warn"):
         return "observed"
@@ -147,7 +145,7 @@ def _enforcement(action: Action, call: CallInFlight | None) -> Enforcement:
     return "interrupted" if action in ("deny", "cancel") else "observed"
 
 
-def id_in_use(stack: str, call: ToolCall, current: CallInFlight | None) -> Violation:
+def id_in_use(stack: str, call: ToolCall, current: CallState | None) -> Violation:
     """The id belongs to another call of the run, `current` if that is not over, or to this very call, which runs."""
     running = current is not None and current.is_again(call.name, call.input)
     actual = "the call of this id is running" if running else "the id was used before, for another call"
@@ -185,7 +183,8 @@ PLANS_BOUND = 128
 class SessionState:
     """Everything that is kept of a session; its methods move it on by one call or one outcome.
 
-    `added_nets` and `removed_nets` are what was changed of the program while the session lived.
+    `added_nets` and `removed_nets` are what was changed of the program while the session lived. `latest` is the call
+    that was asked for last, as long as nothing has happened since.
     """
 
     def __init__(self, program: Program, context: RunContext) -> None:
@@ -196,7 +195,8 @@ class SessionState:
         self.limited = bool(program.limits.entries or program.budgets)
         self.clocked = program.limits.has_clocks
         self.session = Session()
-        self.calls: dict[str, CallInFlight] = {}
+        self.calls = CallTable()
+        self.latest: CallState | None = None
         self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in program.references}
         self.rules: Mapping[int, CompiledRule] = program.by_number
         self.states = States(program.by_number)
@@ -218,6 +218,7 @@ class SessionState:
     def rebind(self) -> None:
         """The rules or their states were replaced: work out again what calls do to them."""
         self.memory = Memory(self.returned, self.session.words, self.session.meter, self.context, self.tools)
+        self.calls.session, self.calls.memory, self.latest = self.session, self.memory, None
         self._bound.clear()
         for call in self.calls.values():
             call.bound = self.bound(call.bound.plan)
@@ -230,7 +231,7 @@ class SessionState:
         """The rules that the next call concerns whatever its name."""
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
-    def identify(self, id: str, name: str, input: Any, turn: int, *, proposed: bool) -> CallIdentity:
+    def relate(self, id: str, name: str, input: Any, turn: int, *, proposed: bool) -> Relation:
         """What a call is to the calls of its run. `turn` is as the client counts; where a call is asked for, 0 is the
         response going on.
         """
@@ -239,9 +240,9 @@ class SessionState:
             turn = session.session_turn(turn)
         elif proposed:
             turn = max(session.turn, session.begun)
-        return identify(session, self.calls, id, name, input, turn)
+        return self.calls.relate(id, name, input, turn)
 
-    def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> CallInFlight:
+    def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> CallState:
         """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time.
 
         Raises one of UNREADABLE for one that cannot be written as JSON and read back.
@@ -257,8 +258,10 @@ class SessionState:
             bound = self._bound.get(call.kind)
         else:
             bound = self._bound.get(name)
-            call = CallInFlight(id, name, input, turn, self.memory, status, NOTHING_TO_DO, name)
+            call = CallState(id, name, input, turn, self.memory, status, NOTHING_TO_DO, name, input)
         self.calls[id] = call
+        if session.denied:
+            session.denied.pop(id, None)
         if turn > session.turn:
             session.turn = turn
             if self.limited:
@@ -277,20 +280,21 @@ class SessionState:
                 rule.machine.requested(state, call, mask)
         return call
 
-    def _grant(self, call: CallInFlight) -> None:
+    def _grant(self, call: CallState) -> None:
         """Let the call have what a person granted to this tool with this input."""
         grant = self.session.granted.get(call.id)
         if grant is not None and grant.tool == call.name and grant.digest == input_digest(call.input):
             call.grant, call.shown = grant, grant.rules or ()
 
-    def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallInFlight:
+    def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallState:
         """A call as rules look at it: under all its names, its inputs found by their portable names too."""
         kind: NamingKind = name
+        given = input
         if self.portable:
             kind, input = self.tools.kind(name, input), self.tools.input(name, input)
-        return CallInFlight(id, name, input, turn, self.memory, status, NOTHING_TO_DO, kind)
+        return CallState(id, name, input, turn, self.memory, status, NOTHING_TO_DO, kind, given)
 
-    def bound_for(self, call: CallInFlight) -> BoundPlan:
+    def bound_for(self, call: CallState) -> BoundPlan:
         """What a call does to the rules that it concerns."""
         plan = self.program.plan(call.kind, call)
         due = self._due_at.get(self.session.count + 1) if self._due_at else None
@@ -308,12 +312,17 @@ class SessionState:
         """A plan bound to this session."""
         return BoundPlan(plan, self.states, self.rules, self.session.broken)
 
-    def judged(self, call: CallInFlight, errors: list[str], repeat: bool) -> list[Violation]:
+    def judged(
+        self, call: CallState, errors: list[str], repeat: bool, answers: Mapping[str, Any] = NO_ANSWERS
+    ) -> list[Violation]:
         """What limits and rules find against a call; a rule that raises objects, and is named in `errors`.
 
         A rule that asks for an approval is content with one that its person was shown it for.
-        `repeat`: also name limits that were reported in this run already.
+        `repeat`: also name limits that were reported in this run already. `answers` are those of asynchronous checks.
         """
+        if answers:
+            call = copy(call)  # so that the answers are let go once judged
+            call.answers = answers
         found = self._limited(call, repeat) if self.limited else []
         now = self.session.count
         for judges in call.bound.rounds:
@@ -350,7 +359,7 @@ class SessionState:
         session = self.session
         session.limits.turns = max(session.limits.turns, session.turn - session.turn_base)
 
-    def _limited(self, call: CallInFlight, repeat: bool) -> list[Violation]:
+    def _limited(self, call: CallState, repeat: bool) -> list[Violation]:
         session = self.session
         found = self.program.limits.judge(session.limits, session.meter, call.turn - session.turn_base)
         if found and not repeat:
@@ -362,11 +371,11 @@ class SessionState:
             violations += [self.used_up(entry, finding, call) for entry, finding in refusing]
         return violations
 
-    def used_up(self, entry: BudgetEntry, finding: Finding, call: CallInFlight | None) -> Violation:
+    def used_up(self, entry: BudgetEntry, finding: Finding, call: CallState | None) -> Violation:
         """Nothing can be reserved of a budget."""
         return of_limit(self.program.name, entry, finding, call, self.session)
 
-    def exceeded(self, exceeded: Exceeded, call: CallInFlight | None) -> Violation:
+    def exceeded(self, exceeded: Exceeded, call: CallState | None) -> Violation:
         """A limit is exceeded; from now on that is reported."""
         self.session.limits.reported |= {exceeded.number}
         return of_limit(
@@ -382,7 +391,7 @@ class SessionState:
             if rule is not None and rule.kind == violation.kind and rule.id not in session.violated:
                 session.violated |= {rule.id}
 
-    def mark_unapproved(self, call: CallInFlight) -> None:
+    def mark_unapproved(self, call: CallState) -> None:
         """Nobody approved a held call: what asked for it, and was not answered, is violated."""
         asking = (self.program.named(policy, rule) for policy, rule in self._unanswered(call))
         self.session.violated |= {rule.id for rule in asking if rule is not None}
@@ -392,12 +401,12 @@ class SessionState:
         held = (call for call in self.calls.values() if call.status == HELD)
         return any((rule.policy, rule.id) in self._unanswered(call) for call in held)
 
-    def _unanswered(self, call: CallInFlight) -> list[RuleName]:
+    def _unanswered(self, call: CallState) -> list[RuleName]:
         """The rules that ask a person for a call and were not granted."""
         grant = self.session.granted.get(call.id)
         return [name for name in call.shown if grant is None or not grant.covers(*name)]
 
-    def start(self, call: CallInFlight) -> None:
+    def start(self, call: CallState) -> None:
         """The call runs: every rule spends."""
         session, bound = self.session, call.bound
         if session.granted:
@@ -416,7 +425,7 @@ class SessionState:
             for number in bound.plan.ordinals:
                 self.reschedule(number)
 
-    def succeeded(self, call: CallInFlight, output: ParsedOutput) -> None:
+    def succeeded(self, call: CallState, output: ParsedOutput) -> None:
         """Tell the rules that want to know, and remember what the call returned."""
         for state, mask, rule in call.bound.outcomes:
             try:
@@ -426,9 +435,8 @@ class SessionState:
         for ref, values_at in call.bound.remembers:
             self.returned[ref].add(values_at(output.value))
 
-    def ended(self, call: CallInFlight, how: Literal["failed", "denied"]) -> list[Violation]:
+    def ended(self, call: CallState, how: Literal["failed", "denied"]) -> list[Violation]:
         """A call is over and did not succeed; returns what that violates. An approval of it is used up."""
-        del self.calls[call.id]
         self.session.granted.pop(call.id, None)
         found: list[Violation] = []
         for state, mask, rule in call.bound.outcomes:
@@ -439,7 +447,7 @@ class SessionState:
                 continue
             if finding is not None:
                 found.append(of_rule(self.program.name, rule, finding, None, self.session))
-        self.session.finish(call, denied=how == "denied")
+        self.calls.finish(call, denied=how == "denied")
         return found
 
     def broke(self, rule: CompiledRule, error: Exception) -> None:

@@ -29,7 +29,6 @@ ROOMS = (
     "provider_events",
     "pending_approvals",
     "reservations",
-    "call_table",
     "run_state",
     "event_factory",
     "message_bounds",

@@ -16,8 +16,6 @@ from proctor.policies.events import (
     ToolApprovalExpired,
     ToolApprovalGranted,
     ToolApprovalRequested,
-    ToolCallDenied,
-    ToolCallRequested,
     ToolCallStarted,
     ToolEvent,
     TurnEvent,
@@ -197,16 +195,6 @@ def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated
     return PolicyViolated(**{name: getattr(violation, name) for name in RECORDED}, escalated=escalated)
 
 
-def enforcement_requested(call: ToolCall) -> ToolCallRequested:
-    """The record that a call was requested."""
-    return ToolCallRequested(**_described(call))
-
-
-def started(call: ToolCall) -> ToolCallStarted:
-    """The record that a call was permitted."""
-    return ToolCallStarted(**_described(call))
-
-
 def input_changed(ran: ToolCallStarted) -> Violation:
     """The violation of whoever changed a call's input after it was judged."""
     return Violation(
@@ -222,24 +210,9 @@ def input_changed(ran: ToolCallStarted) -> Violation:
     )
 
 
-def denied(call: ToolCall, decision: str, tell_model: str) -> ToolCallDenied:
-    """The record of a call that was refused."""
-    return ToolCallDenied(tool_call_id=call.id, tool_name=call.name, decision=decision, tell_model=tell_model)
-
-
 def warned(warning: LimitWarning) -> BudgetWarned:
     """The record of a limit coming near."""
     return BudgetWarned(limit=warning.limit, used=warning.used, max=warning.max, fraction=warning.fraction)
-
-
-def _described(call: ToolCall) -> dict[str, Any]:
-    return {
-        "tool_call_id": call.id,
-        "tool_name": call.name,
-        "tool_input": call.input,
-        "turn": call.turn,
-        "parent_tool_call_id": call.parent_tool_call_id,
-    }
 
 
 CALLS_KEPT = 1_000

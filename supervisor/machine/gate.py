@@ -9,17 +9,23 @@ from typing import Any
 import msgspec
 
 from proctor.policies.errors import Violation
-from proctor.policies.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
-from proctor.policies.events.calls import ID_NOT_OVER, Decision, ToolCall, tell_model_default
+from proctor.policies.events import (
+    ErrorOccurred,
+    ToolApprovalGranted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from proctor.policies.events.calls import ID_NOT_OVER, Decision, NeedsChecks, ToolCall, tell_model_default
+from proctor.policies.monitor.call_table import REQUESTED
 from proctor.policies.policy import Approval
 
 from ..ports.adapter import GateAnswer
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
-from .call_table import OpenCall, OpenCalls, Proposal
-from .event_factory import denied, labelled, started
-from .event_factory import enforcement_requested as requested
+from .event_factory import labelled
 from .interface import AnswerGate, Command, RunChecks
-from .pending_approvals import HeldCalls
+from .pending_approvals import HeldCalls, Proposal
 from .reservations import Budgets
 from .run_state import RunState
 from .validation import NO_CALL, flaw_in
@@ -33,10 +39,10 @@ class GateKeeper:
     """Decides proposals.
 
     # INVARIANT: each key is answered once, after the record of its decision is durable, and nothing is
-    # permitted once the run is being cancelled.
+    # permitted once the run is being cancelled. Of the proposals that are not answered no two have one call id.
     """
 
-    __slots__ = ("_answerable", "_budgets", "_by_key", "_on_timeout", "calls", "held_calls", "state")
+    __slots__ = ("_answerable", "_budgets", "_by_key", "_on_timeout", "_undecided", "held_calls", "state")
 
     def __init__(
         self,
@@ -50,10 +56,10 @@ class GateKeeper:
         self.state = state
         self._answerable = answerable
         self._budgets = budgets
-        self.calls = OpenCalls()
         self.held_calls = HeldCalls(state, earlier_grants, approval)
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
+        self._undecided: dict[str, Proposal] = {}  # by the call's id
 
     def proposed(self, key: int, call: object) -> None:
         """A call wants to run."""
@@ -70,16 +76,26 @@ class GateKeeper:
         if self.state.ending is not None:
             self._answer(proposal, self._refusal(call))
             return
-        open_call = self.calls.get(call.id)
-        if open_call is None or (open_call.stage == "requested" and open_call.same(call.name, call.input)):
-            self._admit(proposal, open_call)
+        calls = self.state.judge.calls
+        current = calls.get(call.id)
+        again = current is not None and calls.is_same(current, call.name, call.input)
+        waits = call.id in self._undecided
+        if waits or (current is not None and not (again and current.status == REQUESTED)):
+            waits = waits or (current is not None and not current.runs)
+            self._refuse_used_id(proposal, again=again, state="waits" if waits else "runs")
+            return
+        self._undecided[call.id] = proposal
+        if current is None:
+            self.state.record(ToolCallRequested(**described(call)))
+        if self.state.cause is not None:
+            self._refuse(proposal, "cancel", None)
         else:
-            self._refuse_open_id(proposal, open_call)
+            self._reserve(proposal)
 
     def hold_again(self, request: ApprovalRequest) -> None:
         """Hold a call that an earlier shell of this run held, under a key without a waiter."""
         proposal = Proposal(-1 - len(self._by_key), request.call)
-        self._by_key[proposal.key] = proposal
+        self._by_key[proposal.key] = self._undecided[request.call.id] = proposal
         self._await_outcome(proposal, request.violations)
         self.held_calls.hold_again(request, proposal)
 
@@ -97,7 +113,7 @@ class GateKeeper:
         if not answer.granted:
             self._refuse(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, DECLINED))
         elif held.made_exact(tool_input):
-            self._judge(held.proposal)
+            self._reserve(held.proposal)
         else:
             self._refuse(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
 
@@ -127,34 +143,20 @@ class GateKeeper:
                 self._fail(proposal.key, proposal.call.id, f"refused: {why}")
                 proposal.answer = self._refusal(proposal.call)
 
-    def _admit(self, proposal: Proposal, open_call: OpenCall | None) -> None:
-        call = proposal.call
-        self.calls.put(call.id, call.name, call.input, "waiting")
-        if open_call is None:
-            self.state.record(requested(call))
-        if self.state.cause is not None:
-            self._refuse(proposal, "cancel", None)
-        else:
-            self._judge(proposal)
-
-    def _judge(self, proposal: Proposal) -> None:
-        checks = self.state.judge.async_checks(proposal.call)
-        if checks:
-            self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=tuple(checks)))
-        else:
-            self._reserve(proposal, {})
-
-    def _reserve(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
+    def _reserve(self, proposal: Proposal, answers: Mapping[str, Any] | None = None) -> None:
         """Decide, once the store has answered where the call asks something of a shared budget."""
         if self._budgets is None or not self._budgets.hold(lambda: self._go_on(proposal, answers)):
             self._decide(proposal, answers)
 
-    def _go_on(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
+    def _go_on(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
         if proposal.answer is None and self.state.cause is None:
             self._decide(proposal, answers)
 
-    def _decide(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
-        decision = self.state.judge.propose(proposal.call, answers)
+    def _decide(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
+        decision = self.state.judge.decide(proposal.call, answers)
+        if isinstance(decision, NeedsChecks):
+            self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=decision.checks))
+            return
         self._report_errors(decision)
         if decision.action == "request_approval":
             self._await_approval(proposal, decision)
@@ -183,7 +185,7 @@ class GateKeeper:
     def _await_approval(self, proposal: Proposal, decision: Decision) -> None:
         self._await_outcome(proposal, decision.violations)
         if self.held_calls.use_grant(proposal, decision):
-            self._judge(proposal)
+            self._reserve(proposal)
         elif self._answerable:
             self.held_calls.hold(proposal, decision)
         else:
@@ -198,20 +200,24 @@ class GateKeeper:
 
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
-        self.calls.put(call.id, call.name, call.input, "started", proposal.key)
+        current = self.state.judge.calls.get(call.id)
+        if current is not None:
+            current.key = proposal.key
         approved = [violation for violation in proposal.pending if violation.action == "request_approval"]
         if approved:  # and somebody approved: they have what they asked for
             self.state.approved = True
         self._note(proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved))
-        self.state.record(started(call))
+        self.state.record(ToolCallStarted(**described(call)))
         self._answer(proposal, GateAnswer(allowed=True))
 
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
         self._note(proposal, proposal.pending)
         answer = self._refusal(proposal.call, tell_model)
         call = proposal.call
-        self.calls.refuse(call.id)
-        self.state.record(denied(call, decision, answer.tell_model or ""))
+        text = answer.tell_model or ""
+        self.state.record(
+            ToolCallDenied(tool_call_id=call.id, tool_name=call.name, decision=decision, tell_model=text)
+        )
         self._answer(proposal, answer)
 
     def _refusal(self, call: ToolCall, tell_model: str | None = None) -> GateAnswer:
@@ -224,13 +230,10 @@ class GateKeeper:
         proposal = self._by_key[key] = Proposal(key, call)
         self._answer(proposal, self._refusal(call))
 
-    def _refuse_open_id(self, proposal: Proposal, open_call: OpenCall) -> None:
+    def _refuse_used_id(self, proposal: Proposal, *, again: bool, state: str) -> None:
         """A call runs or waits under this id already: two that run under one would count as one."""
         call = proposal.call
-        what = (
-            "again" if open_call.same(call.name, call.input) else f"again as `{call.name}` with another tool or input"
-        )
-        state = "runs" if open_call.stage == "started" else "waits"
+        what = "again" if again else f"again as `{call.name}` with another tool or input"
         self.state.record(
             ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was requested {what} while it {state}")
         )
@@ -238,6 +241,8 @@ class GateKeeper:
 
     def _answer(self, proposal: Proposal, answer: GateAnswer) -> None:
         proposal.answer = answer
+        if self._undecided.get(proposal.call.id) is proposal:
+            del self._undecided[proposal.call.id]
         self.state.outbox.after_record(partial(self._deliver, proposal.key))
 
     def _deliver(self, key: int) -> Command | None:
@@ -250,9 +255,8 @@ class GateKeeper:
 
     def _fail(self, key: int, call_id: str, error: str) -> None:
         """The call that was permitted to this key will not run; one that others run under its id goes on."""
-        call = self.calls.get(call_id)
-        if call is not None and call.stage == "started" and call.key == key and not self.state.ended:
-            self.calls.end(call_id)
+        call = self.state.judge.calls.get(call_id)
+        if call is not None and call.runs and call.key == key and not self.state.ended:
             self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=error))
 
     def _unapproved(self, violations: Sequence[Violation], message: str) -> None:
@@ -261,6 +265,17 @@ class GateKeeper:
             violation = msgspec.structs.replace(violations[0], action="cancel", message=message)
             self.state.note(violation)
             self.state.refuse_run(violation)
+
+
+def described(call: ToolCall) -> dict[str, Any]:
+    """The fields of an event of a call."""
+    return {
+        "tool_call_id": call.id,
+        "tool_name": call.name,
+        "tool_input": call.input,
+        "turn": call.turn,
+        "parent_tool_call_id": call.parent_tool_call_id,
+    }
 
 
 def _model_text(request: ApprovalRequest, sentence: str) -> str:

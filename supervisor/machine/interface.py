@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.errors import Action, PolicyViolationError, Violation
 from proctor.policies.events import Event, NetJoined, NetLeft, ToolCallRequested, ToolCallStarted
-from proctor.policies.events.calls import STRICTNESS, ToolCall
+from proctor.policies.events.calls import STRICTNESS, AsyncCheck, ToolCall
 from proctor.policies.events.run_context import Usage
 from proctor.policies.values.foreign_code import error_text, named_error
 
@@ -21,11 +21,11 @@ from ..store.codec import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import TypeAlias
 
     from proctor.policies.events import ToolEvent
-    from proctor.policies.events.calls import Decision, LimitWarning
+    from proctor.policies.events.calls import Decision, LimitWarning, NeedsChecks
     from proctor.policies.limits import BudgetClaim
+    from proctor.policies.monitor.call_table import CallTable
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,10 +156,6 @@ class Settled(Input, frozen=True, kw_only=True):
     error: Exception | None = None
 
 
-AsyncCheck: TypeAlias = tuple[str, Callable[[ToolCall], Awaitable[Any]]]
-"""A check that needs to wait: its name, and what answers it."""
-
-
 class SettledReport(Protocol):
     """How each rule ended, and what was violated."""
 
@@ -192,14 +188,15 @@ class Judge(Nets, Protocol):
     def metadata(self) -> Mapping[str, Any]: ...
 
     @property
-    def calls(self) -> int: ...
+    def calls(self) -> CallTable: ...
+
+    @property
+    def calls_started(self) -> int: ...
 
     @property
     def budgets(self) -> Sequence[BudgetClaim]: ...
 
-    def propose(self, call: ToolCall, checks: Mapping[str, Any] = ...) -> Decision: ...
-
-    def async_checks(self, call: ToolCall) -> Sequence[AsyncCheck]: ...
+    def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = ...) -> Decision | NeedsChecks: ...
 
     def observe(self, event: Event) -> Sequence[Violation]: ...
 

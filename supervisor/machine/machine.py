@@ -11,7 +11,8 @@ It is synchronous and without I/O; the actor owns it, feeds it and carries out w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,7 +33,6 @@ from proctor.policies.values.foreign_code import is_signal
 from ..ports.stored_types import ApprovalRequest
 from ..redaction import UNREDACTED, Redactor
 from . import ending, interface
-from .call_table import OpenCall
 from .ending import Closing
 from .gate import GateKeeper
 from .interface import ArmDeadline, Command, Judge, Nets, Outcome
@@ -41,6 +41,9 @@ from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .resume import past_of, recall
 from .run_state import RunIdentity, RunState, lost
+
+if TYPE_CHECKING:
+    from proctor.policies.monitor.call_table import CallTable
 
 
 class RunMachine:
@@ -97,7 +100,7 @@ class RunMachine:
         self._gate = GateKeeper(
             self._state, approval or Approval(), earlier_grants, answerable=answerable, budgets=shared
         )
-        self._reports = ProviderEvents(self._state, self._gate.calls, model=model)
+        self._reports = ProviderEvents(self._state, model=model)
         self._warns = warns
         self._clocked = clocked
         self._deadline: int | None = None
@@ -117,6 +120,7 @@ class RunMachine:
         past = past_of(identity, history)
         identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
         machine = cls(identity, judge, earlier_grants=past.grants, **settings)
+        judge.calls.redact = partial(machine._state.redactor.redact, session_id=identity.session_id)
         for event in history:
             if event.seq > judged_to:
                 judge.observe(event)
@@ -196,9 +200,10 @@ class RunMachine:
         """The number of the model response that goes on, from 1 in each run as providers count."""
         return self._reports.turn
 
-    def open_call(self, call_id: str) -> OpenCall | None:
-        """The call of that id and how far it got, unless it is over or was never asked for."""
-        return self._gate.calls.get(call_id)
+    @property
+    def calls(self) -> CallTable:
+        """The calls that are not over, and how far each got."""
+        return self._state.judge.calls
 
     @property
     def provider_done(self) -> bool:

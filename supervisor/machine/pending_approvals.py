@@ -7,16 +7,33 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.errors import Violation
 from proctor.policies.events import ToolApprovalGranted, at_ms
-from proctor.policies.events.calls import Decision, input_digest
+from proctor.policies.events.calls import Decision, ToolCall, input_digest
 from proctor.policies.policy import SCOPES, Approval
 
+from ..ports.adapter import GateAnswer
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from ..store.invariants import objection, same_input
 from . import event_factory as approvals
-from .call_table import Proposal
 from .interface import AskApproval, DropApproval
 from .run_state import RunState
+
+
+class Proposal:
+    """One call the gate holds, for who asked under `key`.
+
+    `pending` are violations of a call that is held: what they come to is known when it is decided.
+    """
+
+    __slots__ = ("answer", "call", "key", "noted", "pending")
+
+    def __init__(self, key: int, call: ToolCall) -> None:
+        self.key = key
+        self.call = call
+        self.answer: GateAnswer | None = None
+        self.noted: set[tuple[str, str]] = set()
+        self.pending: list[Violation] = []
 
 
 class Held:

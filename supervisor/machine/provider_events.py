@@ -27,7 +27,6 @@ from proctor.policies.events import (
     TurnStarted,
 )
 
-from .call_table import OpenCalls
 from .event_factory import input_changed
 from .run_state import RunState
 from .validation import believed, flaw_in, flaw_in_usage
@@ -44,11 +43,10 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 class ProviderEvents:
     """Takes a provider's events. After its end was reported nothing more is taken."""
 
-    __slots__ = ("_calls", "_deltas", "_message", "_model", "_reported", "_state", "end", "turn")
+    __slots__ = ("_deltas", "_message", "_model", "_reported", "_state", "end", "turn")
 
-    def __init__(self, state: RunState, calls: OpenCalls, *, model: str | None = None) -> None:
+    def __init__(self, state: RunState, *, model: str | None = None) -> None:
         self._state = state
-        self._calls = calls
         self._model = model
         self._message: Any = None
         self._deltas: list[str] = []
@@ -124,17 +122,15 @@ class ProviderEvents:
         self._state.record(event)
 
     def _requested(self, event: ToolCallRequested) -> None:
-        id = event.tool_call_id
-        if self._calls.get(id) is None and not self._calls.was_refused(id):
-            self._calls.put(event.tool_call_id, event.tool_name, event.tool_input, "requested")
+        id, calls = event.tool_call_id, self._state.judge.calls
+        if id not in calls and id not in calls.session.denied:
             self._state.record(self._state.numbered(event))
 
     def _started(self, event: ToolCallStarted) -> None:
-        id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-        call = self._calls.get(id)
-        if call is not None and call.stage == "started" and call.same(name, input):
+        calls = self._state.judge.calls
+        call = calls.get(event.tool_call_id)
+        if call is not None and call.runs and calls.is_same(call, event.tool_name, event.tool_input):
             return  # the gate recorded it when it permitted it
-        self._calls.put(id, name, input, "started")
         self._state.record(self._state.numbered(event))
 
     def ran_otherwise(self, event: ToolCallStarted) -> None:
@@ -143,21 +139,18 @@ class ProviderEvents:
         self._state.follow([input_changed(event)])
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
-        if not self._calls.was_refused(event.tool_call_id):
-            self._calls.end(event.tool_call_id)
+        if event.tool_call_id not in self._state.judge.calls.session.denied:
             self._state.record(event)
 
     def _denied(self, event: ToolCallDenied) -> None:
         """A call allowed here and then refused by the provider has failed."""
-        id = event.tool_call_id
-        if self._calls.was_refused(id):
+        id, calls = event.tool_call_id, self._state.judge.calls
+        if id in calls.session.denied:
             return
-        call = self._calls.get(id)
-        if call is None or call.stage != "started":
-            self._calls.end(id)
+        call = calls.get(id)
+        if call is None or not call.runs:
             self._state.record(event)
             return
-        self._calls.end(id)
         error = event.tell_model or "refused by the provider"
         self._state.record(ToolCallFailed(tool_call_id=id, tool_name=call.name, error=error, event_id=event.event_id))
 

@@ -198,7 +198,7 @@ class Budgets:
         self._state.outbox.at_once(Reserve(draws=draws))
 
     def _see(self) -> None:
-        usage, calls = self._state.judge.usage, self._state.judge.calls
+        usage, calls = self._state.judge.usage, self._state.judge.calls_started
         for line in self._lines:
             counts = line.claim.counts
             if line.claim.kind.of_usage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -19,17 +18,12 @@ from proctor.policies.events import (
     RunStarted,
     ToolApprovalGranted,
     ToolApprovalRequested,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
     ToolCallRequested,
-    ToolCallStarted,
     at_ms,
 )
 from proctor.policies.events.calls import ToolCall
 
 from ..store.invariants import shown
-from .call_table import OpenCall, Stage
 from .event_factory import RECORDED, Past
 from .gate import GateKeeper
 from .interface import AdapterEnded
@@ -80,12 +74,8 @@ class _Recollection:
         match event:
             case PolicyViolated():
                 self._violated(event)
-            case ToolCallRequested() | ToolCallStarted():
+            case ToolCallRequested():
                 self._asked_for(event)
-            case ToolCallCompleted() | ToolCallFailed():
-                self._gate.calls.end(event.tool_call_id)
-            case ToolCallDenied():
-                self._gate.calls.refuse(event.tool_call_id)
             case ApprovalEvent():
                 self._approval(event)
             case BudgetReserved() if self._budgets is not None:
@@ -113,17 +103,14 @@ class _Recollection:
         if event.action == "cancel" or event.escalated:
             self._state.refuse_run(violation)
 
-    def _asked_for(self, event: ToolCallRequested | ToolCallStarted) -> None:
-        id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-        started = isinstance(event, ToolCallStarted)
-        self._recall(id, name, input, "started" if started else "requested")
-        if not started:
-            parent = event.parent_tool_call_id
-            self._calls[id] = ToolCall(id=id, name=name, input=input, turn=event.turn, parent_tool_call_id=parent)
-
-    def _recall(self, id: str, name: str, input: dict[str, Any], stage: Stage) -> None:
-        redact, session_id = self._state.redactor.redact, self._state.identity.session_id
-        self._gate.calls.recall(id, OpenCall(name, input, stage, redact=lambda exact: redact(exact, session_id)))
+    def _asked_for(self, event: ToolCallRequested) -> None:
+        self._calls[event.tool_call_id] = ToolCall(
+            id=event.tool_call_id,
+            name=event.tool_name,
+            input=event.tool_input,
+            turn=event.turn,
+            parent_tool_call_id=event.parent_tool_call_id,
+        )
 
     def _approval(self, event: ApprovalEvent) -> None:
         if isinstance(event, ToolApprovalGranted):
@@ -136,4 +123,3 @@ class _Recollection:
             return
         if event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event
-            self._recall(event.tool_call_id, event.tool_name, event.tool_input, "waiting")

@@ -20,6 +20,7 @@ from proctor.policies.events import (
     SessionResumed,
     ToolCallStarted,
     ToolEvent,
+    ToolOutcome,
     TurnEvent,
 )
 from proctor.policies.events.calls import ToolCall
@@ -219,9 +220,12 @@ class RunState:
         event = recorded
         stamped, line, size = sized(self.stamp(event))
         self.outbox.put(stamped, line, size)
-        found = () if self.faulted else self.judge.observe(stamped)
-        if found:
-            self.follow(found, stamped)
+        if not self.faulted:
+            found = self.judge.observe(stamped)
+            if found:
+                self.follow(found, stamped)
+        elif isinstance(stamped, ToolEvent | ToolOutcome):
+            self.judge.calls.apply(stamped)
 
     def follow(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
         """Record violations of what already happened and enforce them as far as that goes.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, TypeAlias
 
-    from ..machine.interface import AsyncCheck
+    from proctor.policies.events.calls import AsyncCheck
+
     from ..ports.adapter import Approver
     from ..ports.budget_ledger import Drawn
     from ..ports.stored_types import ApprovalRequest

@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).parents[2]
 AREAS: Final[dict[str, tuple[str, ...]]] = {
     "gate": (
         *("supervisor/machine/gate.py", "supervisor/machine/pending_approvals.py"),
-        *("supervisor/machine/call_table.py", "supervisor/machine/event_factory.py"),
+        *("policies/monitor/call_table.py", "supervisor/machine/event_factory.py"),
         *("supervisor/machine/interface.py", "supervisor/run/callbacks.py", "adapters/kit/gate.py"),
     ),
     "machine": ("supervisor/machine/**/*.py",),

@@ -19,6 +19,7 @@ from proctor.policies import (
     parse_policies,
 )
 from proctor.policies import events as ev
+from proctor.policies.events.calls import Decision, NeedsChecks
 from proctor.policies.rules import Check
 from proctor.policies.rules.machine import BOUND
 from proctor.policies.rules.python_check import CheckContext, PastCall
@@ -154,8 +155,13 @@ async def test_an_asynchronous_check_sees_the_session_as_it_was_when_called(chec
     answers = []
     for id, tool in (("1", "find"), ("2", "pay"), ("3", "pay")):
         call = ToolCall(id=id, name=tool)
-        checks = {name: await bound_check(call) for name, bound_check in monitor.async_checks(call)}
-        answers.append((list(checks), monitor.propose(call, checks=checks).action))
+        needed = monitor.decide(call)
+        pending = needed.checks if isinstance(needed, NeedsChecks) else ()
+        checks = {name: await bound_check(call) for name, bound_check in pending}
+        decision = monitor.decide(call, checks) if checks else needed
+        assert isinstance(decision, Decision)
+        monitor.observe(ev.ToolCallStarted(tool_call_id=id, tool_name=tool))
+        answers.append((list(checks), decision.action))
 
     assert answers == [([], "allow"), (["c"], "allow"), (["c"], "cancel")]
 

@@ -23,7 +23,7 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies import events as ev
-from proctor.policies.events.calls import is_mark_of, mark, same_input
+from proctor.policies.events.calls import NeedsChecks, is_mark_of, mark, same_input
 
 
 def monitor(*rules: dict[str, Any], **fields: Any) -> Any:
@@ -182,7 +182,10 @@ def test_asking_which_checks_concern_a_call_changes_nothing(turn: int) -> None:
     of = compile_policy(Policy(name="p", rules=[Check(look)])).monitor(RunContext())
     for run in ("a", "b"):
         of.observe(ev.RunStarted(run_id=run))
+        of.observe(ev.ToolCallRequested(tool_call_id="1", tool_name="t", tool_input={}, turn=turn))
         before = of.snapshot()
-        assert len(of.async_checks(ToolCall(id="1", name="t", turn=turn))) == 1
+        needed = of.decide(ToolCall(id="1", name="t", turn=turn))
+        assert isinstance(needed, NeedsChecks)
+        assert len(needed.checks) == 1
         assert of.snapshot() == before
         of.observe(ev.TurnStarted(turn=3))

@@ -25,6 +25,7 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies import events as ev
+from proctor.policies.events.calls import Decision, NeedsChecks
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.rules import Check
@@ -194,13 +195,15 @@ def test_an_asynchronous_check_is_asked_outside_and_answered_here() -> None:
     monitor = compile_policy(policy).monitor()
     call = ToolCall(id="1", name="x")
 
-    assert [id for id, _ in monitor.async_checks(call)] == ["c"]
+    needed = monitor.decide(call)
+    assert isinstance(needed, NeedsChecks)
+    assert [id for id, _ in needed.checks] == ["c"]
     assert monitor.propose(call).action == "deny"
     assert monitor.propose(ToolCall(id="2", name="x"), checks={"c": True}).action == "allow"
 
 
 def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None:
-    """`propose` refuses it."""
+    """It is refused at once."""
 
     async def check(call: ToolCall) -> bool:
         return True
@@ -211,7 +214,9 @@ def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None
     rule = Check(tool=ToolWhere(tool="x", where=where), check=check)
     monitor = compile_policy(Policy(name="p", rules=[rule])).monitor()
 
-    assert monitor.async_checks(ToolCall(id="1", name="x", input={"o": endless})) == []
+    decision = monitor.decide(ToolCall(id="1", name="x", input={"o": endless}))
+    assert isinstance(decision, Decision)
+    assert (decision.action, decision.errors) == ("deny", ("input",))
 
 
 def test_a_repeated_id_in_a_stack_names_its_policy(drive: Any) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from proctor.policies import Policy, compile_policy
 from proctor.policies.errors import Violation
-from proctor.supervisor.machine.call_table import REFUSED_KEPT, OpenCalls
+from proctor.policies.events import ToolCallDenied, ToolCallRequested
+from proctor.policies.monitor.call_table import DENIED_KEPT
 from proctor.supervisor.machine.event_factory import LIMITS, reach
 
 
@@ -36,14 +38,12 @@ def test_a_violation_found_late_reaches_as_far_as_it_can(
 
 
 def test_only_the_latest_refused_calls_are_remembered() -> None:
-    """An id that is refused again is a late one; one that is asked for again is not refused any more."""
-    calls = OpenCalls()
-    for n in range(REFUSED_KEPT):
-        calls.refuse(f"c{n}")
-    calls.refuse("c0")
-    calls.refuse("one more")
-    calls.put("c5", "read", {}, "waiting")
+    """One that is asked for again is not refused any more."""
+    monitor = compile_policy(Policy(name="p")).monitor()
+    ids = [f"c{n}" for n in range(DENIED_KEPT)]
+    for id in [*ids, "one more"]:
+        monitor.observe(ToolCallRequested(tool_call_id=id, tool_name="read", tool_input={}))
+        monitor.observe(ToolCallDenied(tool_call_id=id, tool_name="read"))
+    monitor.observe(ToolCallRequested(tool_call_id="c5", tool_name="read", tool_input={}))
 
-    refused = [n for n in range(REFUSED_KEPT) if calls.was_refused(f"c{n}")]
-    assert refused == [n for n in range(REFUSED_KEPT) if n not in (1, 5)]
-    assert calls.was_refused("one more")
+    assert [*monitor.calls.session.denied] == [*(id for id in ids if id not in ("c0", "c5")), "one more"]

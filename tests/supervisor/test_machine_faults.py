@@ -38,7 +38,7 @@ from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
 STOP = interface.CancelAsked(now_ms=2, by="user", reason="no")
-OF_THE_JUDGE = ("observe", "propose", "tick", "warnings", "finish")
+OF_THE_JUDGE = ("observe", "decide", "tick", "warnings", "finish")
 
 
 class Run:
@@ -75,14 +75,14 @@ class Run:
         return [command for command in self.commands if isinstance(command, kind)]
 
 
-@pytest.mark.parametrize("name", ["observe", "propose", "tick"])
+@pytest.mark.parametrize("name", ["observe", "decide", "tick"])
 def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str) -> None:
     """Cancelled once, whatever comes later; its end says what was raised."""
     run = Run()
     run.breaks(name)
     steps: dict[str, interface.Input] = {
         "observe": interface.Reported(now_ms=2, event=MessageReceived(content="hey")),
-        "propose": interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")),
+        "decide": interface.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")),
         "tick": interface.Ticked(now_ms=2),
     }
     run.tell(steps[name])

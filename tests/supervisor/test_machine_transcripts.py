@@ -72,10 +72,10 @@ class TranscribedRun:
 
 def known_of(machine: RunMachine) -> dict[str, Any]:
     """What a machine is asked."""
-    calls = {f"c{n}": machine.open_call(f"c{n}") for n in range(12)}
+    calls = machine.calls
     return {
         "state": (machine.begun, machine.ended, machine._state.refusal is not None, machine.seq, machine.turn),
-        "calls": {id: (call.name, call.input, call.stage) for id, call in calls.items() if call is not None},
+        "calls": {id: (call.name, call.given, call.status) for id, call in calls.items()},
         "requests": [plain(request) for request in machine.requests],
         "findings": [plain(violated(violation)) for violation in machine._state.findings],
     }

@@ -33,7 +33,6 @@ from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules.precedence import Before
 from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.call_table import OpenCall
 from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
@@ -321,15 +320,23 @@ def test_a_resumed_run_gives_its_last_message() -> None:
 
 
 def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one() -> None:
-    """The record has a placeholder where the secret was."""
+    """The record has a placeholder where the secret was; a call that is over is known again, too."""
+    calls = compile_policy(merge_policies([POLICY])).monitor(RunContext())
     redacted = {"to": "[redacted]"}
-    call = OpenCall("x", redacted, "started", redact=lambda exact: redacted if exact == {"to": TOKEN} else exact)
+    calls.observe(ToolCallStarted(tool_call_id="c", tool_name="x", tool_input=redacted))
+    table = calls.calls
 
-    assert [call.same("x", {"to": TOKEN}), call.same("x", {"to": "y"}), call.same("z", {"to": TOKEN})] == [
-        True,
-        False,
-        False,
-    ]
+    def related() -> list[str]:
+        variants = (("x", {"to": TOKEN}), ("x", {"to": "y"}), ("z", {"to": TOKEN}))
+        return [table.relate("c", name, input, 0) for name, input in variants]
+
+    assert related() == ["conflict"] * 3
+    table.redact = lambda exact: redacted if exact == {"to": TOKEN} else exact
+    assert related() == ["running", "conflict", "conflict"]
+    calls.observe(ToolCallCompleted(tool_call_id="c", tool_name="x"))
+    table.session.begun = 1
+    table.session.earlier, table.session.finished = table.session.finished, {}
+    assert related() == ["ended", "conflict", "conflict"]
 
 
 def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
