@@ -9,7 +9,7 @@ import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.values import login_name
 
+T = TypeVar("T")
 Role: TypeAlias = Literal["see", "answer", "stop"]
 ROLES: tuple[Role, ...] = ("see", "answer", "stop")
 VARIABLE = "PROCTOR_WEB_TOKEN"
@@ -89,16 +90,20 @@ def from_environment() -> str | None:
     return os.environ.pop(VARIABLE, None) or None
 
 
+def read_private(path: Path, kind: type[T], *, holds: str) -> T:
+    """A file in YAML that holds secrets. Raises UsageError for one that is wrong or that others could read."""
+    try:
+        found, data = path.stat(), path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if _is_open(found):
+        raise UsageError(f"`{path}` can be read by others; it holds {holds}: chmod 600 {path}")
+    return _parsed(data, str(path), kind)
+
+
 def read_tokens(file: str) -> AccessTokens:
     """The tokens of a file in YAML. Raises UsageError for a file that is wrong or that others could read."""
-    path = Path(file)
-    try:
-        found_file, data = path.stat(), path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"`{file}` cannot be read: {(error.strerror or str(error)).lower()}") from None
-    if _is_open(found_file):
-        raise UsageError(f"`{file}` can be read by others; it holds tokens: chmod 600 {file}")
-    lines = _parsed(data, file).tokens
+    lines = read_private(Path(file), TokenFile, holds="tokens").tokens
     if not lines:
         raise UsageError(f"`{file}` holds no tokens")
     found: dict[bytes, Identity] = {}
@@ -124,12 +129,11 @@ def _is_open(found: os.stat_result) -> bool:
     return bool(found.st_mode & others)
 
 
-def _parsed(data: bytes, file: str) -> TokenFile:
+def _parsed(data: bytes, file: str, kind: type[T]) -> T:
     import yaml
 
     try:
-        read = yaml.safe_load(data)
-        return msgspec.convert(read, TokenFile)
+        return msgspec.convert(yaml.safe_load(data), kind)
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         raise UsageError(f"`{file}` is not YAML" + (f", in line {line + 1}" if line is not None else "")) from None

@@ -32,6 +32,7 @@ from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..evaluate.fold import Refold, recorded
 from ..kit.process_tree import end_remains
+from ..suggest.like import like_of
 from .call_view import call_shown
 from .timeline import TimelineItems
 from .views import (
@@ -197,11 +198,19 @@ class OperatorService:
         """The approval that an event has just requested."""
         return await self.view(StoredApproval(request=shown(event)))
 
-    async def answer(self, name: str, given: ApprovalAnswer, *, wait_s: float = TAKEN_UP_S) -> Answered:
+    async def answer(
+        self, name: str, given: ApprovalAnswer, *, like: bool = False, wait_s: float = TAKEN_UP_S
+    ) -> Answered:
         """Answer an approval, named as in `approval`, and wait up to `wait_s` seconds until the owner of its run has
-        acted on it. Raises ApprovalError where the answer does not count.
+        acted on it. `like`: a grant for the run or the session covers only what is like the call. Raises
+        ApprovalError where the answer does not count, UsageError where nothing is like the call.
         """
         approval_id = await approval_named(self.store, name)
+        if like:
+            entry = (await self.approval(approval_id)).like
+            if entry is None or given.scope == "once":
+                raise UsageError("this approval can cover no calls like this one: answer for this call alone")
+            given = replace(given, like=entry.entry)
         approval = await give_answer(self.store, approval_id, given, wait_s=wait_s)
         return Answered(
             approval_id=approval_id,
@@ -303,8 +312,10 @@ class OperatorService:
         if run is not None:
             run = self._redacted(run)
             about = {"prompt": _prompt(run), "provider": run.provider, "tenant": run.tenant}
+        wider = request.scope != "once" and not request.ran
         return ApprovalView(
             **asdict(request),
+            like=like_of(request.call, was.tools) if wider else None,
             **about,
             state=approval.state,
             shown=call_shown(request.call, was.tools),

@@ -15,6 +15,7 @@ from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.ports.stored_types import ApprovalRequest, ApprovalState, Owner, RunInfo
 
 from ..evaluate.fold import Explained
+from ..suggest.like import Like
 from .identities import Role
 
 
@@ -183,6 +184,8 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
         state: `requested`, `granted`, `denied`, `expired` or `withdrawn`.
         shown: The call made readable.
         scopes: The scopes that a grant may have.
+        like: What is like the call, in words and as the entry of an allow list: a grant may be limited to that. Null
+            where there is no such entry, or where a grant covers one call only.
         prompt: What the agent was asked.
         provider: The agent.
         tenant: The tenant of the run.
@@ -195,6 +198,7 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
     state: ApprovalState
     shown: CallShown
     scopes: tuple[str, ...] = ("once",)
+    like: Like | None = None
     prompt: str = ""
     provider: str = ""
     tenant: str | None = None

@@ -1,14 +1,26 @@
 """A policy learnt from recorded sessions, each entry with its evidence."""
 
 from .learning import Suggestion, learn
+from .like import Like, like_of
 from .observed import ObservedSession, observe
 from .written import policy_text, tests_text, without_denied
 
-__all__ = ["ObservedSession", "Suggestion", "learn", "observe", "policy_text", "tests_text", "without_denied"]
+__all__ = [
+    "Like",
+    "ObservedSession",
+    "Suggestion",
+    "learn",
+    "like_of",
+    "observe",
+    "policy_text",
+    "tests_text",
+    "without_denied",
+]
 
 ROOMS = (
     "written",
     "learning",
+    "like",
     "inputs",
     "commands",
     "orders",

@@ -104,7 +104,7 @@ def _named(line: Any) -> tuple[str, ...]:
 
 def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> list[Entry]:
     """The deepest folders that several sessions use; of a path elsewhere its own folder, or its name."""
-    places = _by_session(uses, lambda use: {_folder(v, use.workspace) or str(v) for v in use.values})
+    places = _by_session(uses, lambda use: {folder_of(v, use.workspace) or str(v) for v in use.values})
     count: Counter[str] = Counter()
     for found in places.values():
         count.update({above for folder in found for above in _above(folder)})
@@ -125,7 +125,7 @@ def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> li
     return [_condition(tool, path, uses, about, where, _lone(covers), optional, stops="/somewhere/else")]
 
 
-def _folder(value: Any, workspace: str | None) -> str | None:
+def folder_of(value: Any, workspace: str | None) -> str | None:
     """The folder of a path as text, relative to the workspace where it is inside it; None where it cannot be told."""
     place = place_of(value, workspace) if isinstance(value, str) else None
     base = place_of(workspace) if workspace else None

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "server",
+    "notify",
     "webhook",
     "api_control",
     "connections",

@@ -55,7 +55,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `input_digest` is the digest of the input that was shown: a grant holds for this input only. `reason` is for
     the record; `tell_model` is what the model is told about a denied call. `scope` is what a grant covers: this call
-    (`once`), or also later ones of the `run` or the `session` that the same rules ask about, if the policy says so.
+    (`once`), or also later ones of the `run` or the `session` that the same rules ask about, if the policy says so;
+    with `like`, only those that are like it, as the approval's `like` says.
     """
 
     answer: Literal["grant", "deny"]
@@ -63,6 +64,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: Words | None = None
     tell_model: Words | None = None
     scope: ApprovalScope = "once"
+    like: bool = False
 
 
 @operation("GET", "/api/approvals", ApprovalList, query=ApprovalQuery)
@@ -90,7 +92,7 @@ async def answer(request: ApiRequest) -> Answered:
         groups=request.who.groups,
         scope=body.scope,
     )
-    return await request.service.answer(request.path["approval_id"], given)
+    return await request.service.answer(request.path["approval_id"], given, like=body.like)
 
 
 Reason = Annotated[str, msgspec.Meta(max_length=2_000)]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import urlsplit
 
 import anyio
@@ -27,7 +27,7 @@ from proctor.supervisor.watch.subscriptions import Subscriptions
 from ..kit.values import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
     from typing import Any, TypeAlias
 
@@ -246,14 +246,14 @@ class CursorFile:
 
 
 @contextmanager
-def cursor_of(store: Path, url: str) -> Iterator[CursorFile]:
+def cursor_of(store: Path, url: str, kind: str = "webhook") -> Iterator[CursorFile]:
     """The cursor of a receiver of a store. Raises UsageError while another process sends to it."""
-    name = f"{store.name}.webhook-{sha256(url.encode()).hexdigest()[:12]}"
+    name = f"{store.name}.{kind}-{sha256(url.encode()).hexdigest()[:12]}"
     try:
         lock = os.open(store.with_name(f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UsageError(
-            f"the webhook's place cannot be kept beside `{store}`: {(error.strerror or '').lower()}"
+            f"the place of the {kind} cannot be kept beside `{store}`: {(error.strerror or '').lower()}"
         ) from None
     try:
         try:
@@ -272,35 +272,53 @@ KEPT_EVERY = 1_000
 STORE_PAUSE_S = 1.0
 
 
+class Deliverer(Protocol):
+    """Delivers one event after another."""
+
+    async def deliver(self, event: Event) -> Outcome:
+        """Send an event until it arrives or is given up."""
+        ...
+
+
 async def send(store: Store, target: Target, cursor: CursorFile) -> None:
     """Send events until cancelled, or until the receiver wants no more.
 
     Raises UsageError when the cursor is of another store.
     """
     log = logger(webhook=urlsplit(target.url).netloc)
+    async with httpx.AsyncClient(follow_redirects=False, timeout=None, trust_env=False) as client:
+        await send_events(store, target.types, cursor, lambda store_id: Courier(target, store_id, client, log), log)
+
+
+async def send_events(
+    store: Store, types: Collection[str], cursor: CursorFile, deliverer: Callable[[str], Deliverer], log: Any
+) -> None:
+    """Deliver the events of these types, in order, from the cursor on, until cancelled or nobody wants more of them.
+
+    The first time it begins with what is to come. `deliverer` makes what delivers, of the store's id. Raises
+    UsageError when the cursor is of another store.
+    """
     subscriptions = Subscriptions(store)
     after = cursor.read()
-    async with httpx.AsyncClient(follow_redirects=False, timeout=None, trust_env=False) as client:
-        while True:
-            try:
-                async with subscriptions.subscribe(after=after or 0) as events:
-                    place = str(events.cursor)
-                    cursor.write(place)
-                    courier = Courier(target, place.rpartition(".")[0], client, log)
-                    return await _send(events, target, cursor, courier)
-            except StoreError as error:
-                if error.kind == "closed":
-                    return
-                log.warning("webhook.store_unreadable", why=str(error))
-                await anyio.sleep(STORE_PAUSE_S)
-            after = cursor.read()
+    while True:
+        try:
+            async with subscriptions.subscribe(after=after or 0) as events:
+                place = str(events.cursor)
+                cursor.write(place)
+                return await _send(events, types, cursor, deliverer(place.rpartition(".")[0]))
+        except StoreError as error:
+            if error.kind == "closed":
+                return
+            log.warning("webhook.store_unreadable", why=str(error))
+            await anyio.sleep(STORE_PAUSE_S)
+        after = cursor.read()
 
 
-async def _send(events: Subscription, target: Target, cursor: CursorFile, courier: Courier) -> None:
+async def _send(events: Subscription, types: Collection[str], cursor: CursorFile, deliverer: Deliverer) -> None:
     passed = 0
     async for event in events:
-        if event.type in target.types:
-            if await courier.deliver(event) == "gone":
+        if event.type in types:
+            if await deliverer.deliver(event) == "gone":
                 return
             passed = KEPT_EVERY
         passed += 1

@@ -170,12 +170,15 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
     Attributes:
         scope: What the yes covers besides: nothing (`once`), or later calls of the `run` or the `session`.
         covers: Of such a call, the rules that may ask, each with its key: `policy/rule` or `policy/rule=key`.
+        like: Such a call is one that this entry of an allow list admits, with no other inputs than this one has; null
+            for any.
         covered_by: The approval whose yes counts for this call too; null where the yes was to this call.
         asking: Then, what would have asked: pairs of policy and rule.
     """
 
     scope: str = "once"
     covers: tuple[str, ...] = ()
+    like: dict[str, Any] | None = None
     covered_by: str | None = None
     asking: tuple[tuple[str, str], ...] = ()
 

@@ -118,7 +118,7 @@ def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGr
     if not answer.granted:
         return ToolApprovalDenied(**about)
     if answer.scope != "once":
-        about |= {"scope": answer.scope, "covers": covered_by(request.violations)}
+        about |= {"scope": answer.scope, "covers": covered_by(request.violations), "like": answer.like}
     return ToolApprovalGranted(**about)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies import PolicyError, compile_policy, merge_policies, parse_policies
 from proctor.policies.errors import Violation
 from proctor.policies.events import ToolApprovalGranted, at_ms
 from proctor.policies.events.calls import Decision, ToolCall, input_digest
@@ -34,6 +35,19 @@ class Proposal:
         self.answer: GateAnswer | None = None
         self.noted: set[tuple[str, str]] = set()
         self.pending: list[Violation] = []
+
+
+def is_like(call: ToolCall, grant: ToolApprovalGranted) -> bool:
+    """Whether a call is like the one that was granted, as the grant says what is."""
+    if grant.like is None:
+        return True
+    if not call.input.keys() <= grant.tool_input.keys():
+        return False
+    try:
+        policies = parse_policies({"name": "like", "tool_rules": [{"allow": [grant.like]}]})
+    except PolicyError:  # it was recorded by another version
+        return False
+    return bool(compile_policy(merge_policies(policies)).monitor().admission(call).rules)
 
 
 class Held:
@@ -73,7 +87,7 @@ class HeldCalls:
         self._state = state
         self._held: dict[str, Held] = {}
         self._earlier_grants: dict[tuple[str, str | None], ToolApprovalGranted] = {}
-        self._covering: dict[tuple[str, tuple[str, ...]], ToolApprovalGranted] = {}
+        self._covering: dict[tuple[str, tuple[str, ...]], list[ToolApprovalGranted]] = {}
         self._rules = rules
         for grant in earlier_grants:
             self.take_grant(grant)
@@ -83,7 +97,7 @@ class HeldCalls:
         if grant.scope == "once":
             self._earlier_grants[grant.tool_name, grant.input_digest] = grant
         elif grant.covers:
-            self._covering[grant.tool_name, grant.covers] = grant
+            self._covering.setdefault((grant.tool_name, grant.covers), []).append(grant)
 
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
         """Whether an earlier grant answers the call: one for this tool and input, which is used up by this, or one
@@ -91,7 +105,7 @@ class HeldCalls:
         """
         tool = proposal.call.name
         once = self._earlier_grants.pop((tool, decision.input_digest), None) if self._earlier_grants else None
-        grant = once or self._covering_grant(tool, decision)
+        grant = once or self._covering_grant(proposal.call, decision)
         if grant is None:
             return False
         request, reason = self._request(proposal, decision), f"covered by approval `{grant.approval_id}`"
@@ -100,10 +114,14 @@ class HeldCalls:
         self._state.record(approvals.covered(request, grant, reason=reason or None))
         return True
 
-    def _covering_grant(self, tool: str, decision: Decision) -> ToolApprovalGranted | None:
-        """The policy of this moment says how far a yes may reach."""
-        grant = self._covering.get((tool, approvals.covered_by(decision.violations))) if self._covering else None
-        return grant if grant and SCOPES.index(grant.scope) <= SCOPES.index(self._rules.scope) else None
+    def _covering_grant(self, call: ToolCall, decision: Decision) -> ToolApprovalGranted | None:
+        """The latest that covers the call. The policy of this moment says how far a yes may reach."""
+        if not self._covering:
+            return None
+        for grant in reversed(self._covering.get((call.name, approvals.covered_by(decision.violations)), [])):
+            if SCOPES.index(grant.scope) <= SCOPES.index(self._rules.scope) and is_like(call, grant):
+                return grant
+        return None
 
     def hold(self, proposal: Proposal, decision: Decision) -> None:
         """Ask for an approval and hold the call."""

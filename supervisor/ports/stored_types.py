@@ -274,6 +274,8 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
         groups: The groups of who answers, as the surface that took the answer says.
         scope: What a grant covers: this call (`once`), or also later ones of the `run` or the `session` that the
             same rules ask about; no more than the policy allows.
+        like: The later calls are only those that this entry of an allow list admits, with no other inputs than this
+            call has.
     """
 
     granted: bool
@@ -283,6 +285,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     tell_model: str | None = None
     groups: tuple[str, ...] = ()
     scope: ApprovalScope = "once"
+    like: dict[str, Any] | None = None
 
 
 class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):

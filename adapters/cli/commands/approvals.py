@@ -44,6 +44,9 @@ reason_option = click.option("--reason", metavar="TEXT", help="Why; recorded wit
     show_default=True,
     help="Also later calls of this tool that the same rules ask about, where the policy allows it.",
 )
+@click.option(
+    "--like", is_flag=True, help="With a wider --scope: only later calls like this one, as `approvals` says."
+)
 @group_option
 @store_option
 @json_option
@@ -53,13 +56,14 @@ def approve(
     reason: str | None,
     digest: str | None,
     scope: str,
+    like: bool,
     groups: tuple[str, ...],
     store: str | None,
     as_json: bool,
 ) -> None:
     """Let a waiting call run, with exactly the input that is shown."""
     given = {"granted": True, "by": by, "reason": reason, "input_digest": digest, "groups": groups, "scope": scope}
-    _answer(approval_id, given, store=store, as_json=as_json)
+    _answer(approval_id, given, like=like, store=store, as_json=as_json)
 
 
 @click.command()
@@ -84,7 +88,9 @@ def deny(
     _answer(approval_id, given, store=store, as_json=as_json)
 
 
-def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_json: bool) -> None:
+def _answer(
+    approval_id: str, fields: dict[str, Any], *, like: bool = False, store: str | None, as_json: bool
+) -> None:
     from ...kit.values import login_name
     from ..persons import check_person
 
@@ -98,7 +104,7 @@ def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_j
 
     async def answered() -> Answered:
         async with operating(store) as service:
-            return await service.answer(approval_id, given)
+            return await service.answer(approval_id, given, like=like)
 
     answered_now = run_async(answered)
     if as_json:
@@ -212,5 +218,7 @@ def _show(out: Console, request: ApprovalView) -> None:
     for rule, why in who_asks(request):
         out.print(f"  asked by {rule}")
         out.print(f"  why      {why}")
+    if request.like is not None:
+        out.print(f"  its like {printable(request.like.about)}")
     if request.expires_at:
         out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")

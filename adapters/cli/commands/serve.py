@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import click
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from proctor.supervisor.ports.store import Store
 
     from ...operations.identities import AccessTokens
+    from ...web.notify import Recipient
     from ...web.server import Certificate
     from ...web.webhook import Target
 
@@ -60,6 +62,12 @@ DEFAULT = "127.0.0.1:8700"
     metavar="TYPE",
     help="Send events of this type. [default: approvals requested, violations, ends of runs]",
 )
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="Whom to notify of calls that wait, in YAML. [default: proctor/config.yaml in XDG_CONFIG_HOME, ~/.config]",
+)
+@click.option("--phone", is_flag=True, help="Show a QR code that opens the page at --origin on a phone.")
 @store_option
 @json_option
 def serve(
@@ -72,6 +80,8 @@ def serve(
     proxy: str | None,
     webhook: str | None,
     types: tuple[str, ...],
+    config: str | None,
+    phone: bool,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -95,16 +105,23 @@ def serve(
     _check_proxy(proxy)
     identities, made = _tokens(tokens)
     target = _target(webhook, types)
+    if phone:
+        _check_phone(origins)
+    notified = _recipients(config)
     listener = listening(
         listen, why="whoever can connect could try; use `--anywhere` if you mean it", anywhere=anywhere
     )
     try:
         url = f"{url_of(listener).replace('http:', 'https:' if certificate else 'http:')}/"
         shown = f"{url}#token={made}" if made else url
+        page = f"{origins[0].rstrip('/')}/" if origins else url
+        if phone:
+            _show_code(f"{page}#phone={made}" if made else page)
         serving = partial(
             serve_on, listener=listener, tokens=identities, origins=origins, certificate=certificate, proxy=proxy
         )
-        run_async(lambda: _served(serving, store, shown, target, as_json=as_json))
+        senders = partial(_senders, target=target, notified=notified, page=page, store=store)
+        run_async(lambda: _served(serving, store, shown, senders, as_json=as_json))
     finally:
         listener.close()
 
@@ -113,7 +130,7 @@ async def _served(
     serving: Callable[[Store], Coroutine[Any, Any, None]],
     store: str | None,
     url: str,
-    target: Target | None,
+    senders: Callable[[Store, AsyncExitStack], list[Sender]],
     *,
     as_json: bool,
 ) -> None:
@@ -122,7 +139,7 @@ async def _served(
     from ..options import VARIABLE, opened
 
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
-        sending = _sending(kept, target, store, stack)
+        sending = senders(kept, stack)
         _say_warnings()
         if as_json:
             say_json({"url": url})
@@ -132,23 +149,81 @@ async def _served(
             note("serving until Ctrl-C")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_signal, tasks.cancel_scope)
-            if sending is not None:
-                tasks.start_soon(sending)
+            for sender in sending:
+                tasks.start_soon(sender)
             await serving(kept)
             tasks.cancel_scope.cancel()
 
 
-def _sending(
-    kept: Store, target: Target | None, store: str | None, stack: AsyncExitStack
-) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """What sends events, if anything does; raises UsageError while another process sends them there."""
-    if target is None:
-        return None
+Sender: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+def _senders(
+    kept: Store,
+    stack: AsyncExitStack,
+    *,
+    target: Target | None,
+    notified: tuple[list[Recipient], str | None],
+    page: str,
+    store: str | None,
+) -> list[Sender]:
+    """What sends events and requests, as far as anything does; raises UsageError while another process does."""
     from ...web.webhook import cursor_of, send
     from ..options import beside
 
-    cursor = stack.enter_context(cursor_of(beside(store), target.url))
-    return partial(send, kept, target, cursor)
+    found: list[Sender] = []
+    if target is not None:
+        found.append(partial(send, kept, target, stack.enter_context(cursor_of(beside(store), target.url))))
+    recipients, own_page = notified
+    for recipient in recipients:
+        from ...web.notify import notify
+
+        cursor = stack.enter_context(cursor_of(beside(store), recipient.address, "notify"))
+        found.append(partial(notify, kept, recipient, own_page or page, cursor))
+    return found
+
+
+def _recipients(config: str | None) -> tuple[list[Recipient], str | None]:
+    """Whom to notify, and the page's address where the file names it."""
+    file = config or _default_config()
+    if file is None:
+        return [], None
+    from ...web.notify import Recipient, read_config
+
+    found = read_config(file).notify
+    if found.page is not None:
+        _check_origin(found.page, "`notify.page")
+    return [Recipient(address) for address in found.to], found.page
+
+
+def _default_config() -> str | None:
+    """The configuration file of this user, where there is one."""
+    try:
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    except RuntimeError:
+        return None
+    file = folder / "proctor" / "config.yaml"
+    return str(file) if file.exists() else None
+
+
+def _check_phone(origins: tuple[str, ...]) -> None:
+    from importlib.util import find_spec
+
+    from proctor.supervisor.errors import UsageError, install_of
+
+    if not origins or urlsplit(origins[0]).scheme != "https":
+        raise click.UsageError(
+            "`--phone` needs the address that your phone reaches, with TLS: `--origin https://HOST` of a tunnel"
+        )
+    if find_spec("segno") is None:
+        raise UsageError(f"the QR code needs segno; {install_of('web')}")
+
+
+def _show_code(address: str) -> None:
+    """The address as a QR code, on standard error: what is printed stays one line."""
+    import segno
+
+    segno.make(address, error="l").terminal(sys.stderr, compact=True, border=2)
 
 
 def _say_warnings() -> None:
@@ -207,7 +282,7 @@ def _check_proxy(address: str | None) -> None:
         raise click.UsageError(f"`--proxy {address}` is not an address; use 127.0.0.1, or the proxy's own") from None
 
 
-def _check_origin(origin: str) -> None:
+def _check_origin(origin: str, what: str = "`--origin") -> None:
     parts = urlsplit(origin)
     if (
         parts.scheme not in ("http", "https")
@@ -216,7 +291,7 @@ def _check_origin(origin: str) -> None:
         or parts.query
         or parts.fragment
     ):
-        raise click.UsageError(f"`--origin {origin}` is not an origin; use https://HOST or http://HOST:PORT")
+        raise click.UsageError(f"{what} {origin}` is not an origin; use https://HOST or http://HOST:PORT")
 
 
 def _check_installed() -> None:

@@ -1,4 +1,4 @@
-// What is asked of the server. The token stays in this tab, in memory of its session.
+// What is asked of the server. The token stays in this tab, in memory of its session; on a phone, in that of the page.
 
 const KEPT = "proctor-token";
 
@@ -11,21 +11,26 @@ export class Refused extends Error {
 
 /** Takes the token out of the address, where it must not stay; whether there is one now. */
 export function takeToken() {
-  const found = /^#token=(.+)$/.exec(location.hash);
+  const found = /^#(token|phone)=(.+)$/.exec(location.hash);
   if (found) {
-    sessionStorage.setItem(KEPT, decodeURIComponent(found[1]));
+    setToken(decodeURIComponent(found[2]), { stays: found[1] === "phone" });
     history.replaceState(null, "", "#/");
   }
-  return sessionStorage.getItem(KEPT) !== null;
+  return token() !== null;
 }
 
-export function setToken(token) {
-  sessionStorage.setItem(KEPT, token);
+/** `stays`: also for tabs that are opened later on this device, as links in notifications are. */
+export function setToken(given, { stays = false } = {}) {
+  sessionStorage.setItem(KEPT, given);
+  if (stays) localStorage.setItem(KEPT, given);
 }
 
 export function forgetToken() {
   sessionStorage.removeItem(KEPT);
+  localStorage.removeItem(KEPT);
 }
+
+const token = () => sessionStorage.getItem(KEPT) ?? localStorage.getItem(KEPT);
 
 async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
   const response = await fetch(path, {
@@ -33,7 +38,7 @@ async function request(path, { method = "GET", body, headers = {}, signal } = {}
     signal,
     body: body === undefined ? undefined : JSON.stringify(body),
     headers: {
-      authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}`,
+      authorization: `Bearer ${token() ?? ""}`,
       ...(body === undefined ? {} : { "content-type": "application/json" }),
       ...headers,
     },

@@ -21,7 +21,7 @@ function open() {
   const [, name, id] = /^#\/(?:(run|approvals)\/?)?(.*)$/.exec(location.hash) ?? [];
   view?.close();
   if (name === "run" && id) view = new Run(me, decodeURIComponent(id));
-  else if (name === "approvals") view = new Approvals(me);
+  else if (name === "approvals") view = new Approvals(me, id && decodeURIComponent(id));
   else view = new Runs();
   fill(main, view.element);
   const current = view instanceof Approvals ? "approvals" : "runs";
@@ -104,10 +104,11 @@ function pressed(event) {
 function signIn(why) {
   me = null;
   forgetToken();
+  const stays = h("input", { type: "checkbox" });
   const token = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "aria-describedby": "token-why" });
   const given = (event) => {
     event.preventDefault();
-    setToken(token.value.trim());
+    setToken(token.value.trim(), { stays: stays.checked });
     start();
   };
   fill(
@@ -118,6 +119,7 @@ function signIn(why) {
       h("h1", {}, "A token is needed"),
       h("p", { class: "soft", id: "token-why" }, why ?? "`proctor serve` prints an address with one; or ask who runs it."),
       h("label", {}, "Token", token),
+      h("label", { class: "row check" }, stays, "Stay signed in on this device"),
       h("div", { class: "row end" }, h("button", { class: "main" }, "Go on")),
     ),
   );
@@ -138,7 +140,7 @@ async function start() {
 document.getElementById("help").addEventListener("click", help);
 document.addEventListener("keydown", pressed);
 window.addEventListener("hashchange", () => {
-  if (location.hash.startsWith("#token=")) {
+  if (/^#(token|phone)=/.test(location.hash)) {
     takeToken();
     start();
   } else if (me) open();

@@ -8,15 +8,19 @@ import { duration, moment } from "./format.js";
 export class Approvals {
   title = "Approvals";
 
-  constructor(me) {
+  /** `id`: the approval that a link leads to. */
+  constructor(me, id) {
+    Object.assign(this, { id });
     this.list = h("div", { class: "approvals" });
     this.cards = new Keyed(this.list, (each) => each.approval_id, (each) => new Card(each, me));
     this.count = h("span", { class: "soft", role: "status" });
     this.nothing = h("p", { class: "nothing card" }, "Nothing waits for a person.");
+    this.gone = h("p", { class: "banner", role: "status", hidden: true });
     this.element = h(
       "div",
       {},
       h("div", { class: "head" }, h("h1", {}, "Approvals"), this.count),
+      this.gone,
       this.list,
       this.nothing,
     );
@@ -32,6 +36,25 @@ export class Approvals {
     if (held >= 0 && document.activeElement === document.body) this.focus(Math.min(held, this.list.children.length - 1));
     fill(this.count, found.total > found.approvals.length ? `the oldest ${found.approvals.length} of ${found.total}` : `${found.total}`);
     this.nothing.hidden = found.total > 0;
+    if (this.id) await this.lead();
+  }
+
+  /** To the card that the link names, or to what became of it. */
+  async lead() {
+    const card = this.cards.shown.get(this.id);
+    if (card && !this.led) {
+      this.led = true;
+      card.element.scrollIntoView({ block: "start" });
+      card.element.focus({ preventScroll: true });
+    }
+    if (card) return;
+    try {
+      const { call, state, answered_by: by } = await get(`/api/approvals/${encodeURIComponent(this.id)}`);
+      fill(this.gone, h("code", {}, call.name), ` is ${state === "requested" ? "not in this list" : state}${by ? ` by ${by}` : ""}.`);
+    } catch (error) {
+      fill(this.gone, sentence(error.message));
+    }
+    this.gone.hidden = false;
   }
 
   tick() {
@@ -73,7 +96,12 @@ export class Card {
     this.deny = h("button", { type: "button", class: "danger", on: { click: () => this.answer("deny") } }, "Deny");
     const wider = approval.scopes
       .filter((scope) => scope !== "once")
-      .map((scope) => h("button", { type: "button", on: { click: () => this.answer("grant", scope) } }, `Approve for the rest of the ${scope}`));
+      .map((scope) => h("button", { type: "button", on: { click: () => this.answer("grant", scope) } }, `Approve all it asks for the rest of the ${scope}`));
+    const widest = approval.scopes.at(-1);
+    if (approval.like) {
+      const words = ["Approve ", ...sentence(approval.like.about), ` for this ${widest}`];
+      wider.unshift(h("button", { type: "button", on: { click: () => this.answer("grant", widest, true) } }, words));
+    }
     this.buttons = h("div", { class: "row" }, this.deny, wider, this.approve);
     this.told = h("p", { class: "banner", hidden: true, role: "status" });
     const may = me.roles.includes("answer");
@@ -106,7 +134,7 @@ export class Card {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.answer("deny");
   }
 
-  async answer(answer, scope) {
+  async answer(answer, scope, like = false) {
     const words = this.words.value.trim() || undefined;
     const { approval_id: id, input_digest: digest } = this.approval;
     if (this.sent) return;
@@ -117,7 +145,7 @@ export class Card {
         input_digest: digest,
         reason: words,
         ...(answer === "deny" ? { tell_model: words } : {}),
-        ...(scope && scope !== "once" ? { scope } : {}),
+        ...(scope && scope !== "once" ? { scope, like } : {}),
       });
       const said = answer === "grant" ? "Approved" : "Denied";
       fill(this.told, said);

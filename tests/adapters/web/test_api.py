@@ -320,3 +320,38 @@ def test_a_wrong_request_is_one_clear_error(
 
     assert answer.status == status
     assert set(answer.data) == {"code", "message"}
+
+
+ASKS_TO_PUSH = """\
+name: team
+approval: {timeout_s: 120, scope: session}
+tool_rules: [{deny: [bash], action: request_approval}]
+"""
+PUSHES = """\
+tools: [bash]
+steps:
+  - {call: bash, input: {command: git push origin main}}
+  - {call: bash, input: {command: git push origin release}}
+  - {call: bash, input: {command: git push origin main && rm -rf build}}
+"""
+
+
+def test_a_grant_for_its_like_covers_that_and_asks_about_anything_else(site: web_server.Site) -> None:
+    """The approval says what is like it; a later push is not asked about, a push with more in the line is."""
+    with web_server.going(site, PUSHES, ASKS_TO_PUSH, prompt="Push") as run:
+        with web_server.waits(run) as event:
+            path = f"/api/approvals/{event['approval_id']}"
+            view = site.get(path)
+            order = {"answer": "grant", "input_digest": view["input_digest"], "like": True}
+            alone = site.ask("POST", f"{path}/answer", body=order)
+            taken = site.ask("POST", f"{path}/answer", body={**order, "scope": "session"})
+        with web_server.waits(run) as next_one:
+            events = site.get(f"/api/runs/{event['run_id']}/events")["events"]
+    granted = [each for each in events if each["type"] == "tool_approval_granted"]
+
+    assert view["like"]["about"] == "`bash` `git push`"
+    assert alone.status == 400
+    assert taken.status == 200
+    assert next_one["tool_input"]["command"] == "git push origin main && rm -rf build"
+    assert [each.get("covered_by") for each in granted] == [None, event["approval_id"]]
+    assert granted[0]["like"] == view["like"]["entry"]

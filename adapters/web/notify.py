@@ -1,0 +1,185 @@
+"""Requests for approval, sent to people through apprise: what is asked, why, and a link to its card on the page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+import anyio
+import msgspec
+import tenacity
+
+from proctor.policies.events import ToolApprovalRequested
+from proctor.supervisor.errors import StoreError, UsageError, install_of
+from proctor.supervisor.log import logger
+
+from ..kit.printable import printable_lines
+from ..operations.identities import read_private
+from ..operations.service import MissingError, OperatorService
+from .webhook import send_events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from proctor.policies.events import Event
+    from proctor.supervisor.ports.store import Store
+
+    from ..operations.views import ApprovalView
+    from .webhook import CursorFile, Outcome
+
+TYPES = frozenset(("tool_approval_requested",))
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 60.0
+_MOST_LINES = 40
+"""Of one message."""
+_LONGEST = 200
+"""Characters of one of its lines."""
+
+
+class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whom to tell of calls that wait.
+
+    Attributes:
+        to: Addresses as apprise writes them: `ntfys://ntfy.sh/TOPIC`, `mailto://...`, `slack://...`.
+        page: The address under which people reach the page; by default that of `serve`.
+    """
+
+    to: tuple[str, ...]
+    page: str | None = None
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the configuration file of `serve` says."""
+
+    notify: Notify
+
+
+def read_config(file: str) -> Config:
+    """A configuration file in YAML. Raises UsageError for one that is wrong or that others could read."""
+    config = read_private(Path(file), Config, holds="addresses with their secrets")
+    if not config.notify.to:
+        raise UsageError(f"`{file}`: `notify.to` names nobody")
+    return config
+
+
+class Recipient:
+    """One address that apprise knows. Raises UsageError for one that it does not."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import apprise
+        except ImportError:
+            raise UsageError(f"`notify` needs apprise; {install_of('notify')}") from None
+        self.address = address
+        self.kind = urlsplit(address).scheme
+        self._sender = apprise.Apprise()
+        self._text = apprise.NotifyFormat.TEXT
+        if not self._sender.add(address):
+            raise UsageError(f"`notify.to` has an address that apprise does not know: `{self.kind}://...`")
+
+    async def send(self, title: str, body: str) -> bool:
+        """Whether it arrived."""
+        notify = partial(self._sender.notify, title=title, body=body, body_format=self._text)
+        return bool(await anyio.to_thread.run_sync(notify, abandon_on_cancel=True))
+
+
+class _NotSentError(Exception):
+    """It did not arrive."""
+
+
+class _Notifier:
+    """Tells one recipient of each request, until it arrives or nobody needs to answer it any more."""
+
+    def __init__(self, recipient: Recipient, service: OperatorService, page: str) -> None:
+        self._recipient = recipient
+        self._service = service
+        self._page = page
+        self._log = logger(notify=recipient.kind)
+
+    async def deliver(self, event: Event) -> Outcome:
+        """Send a request. What is closed before it arrives is skipped."""
+        assert isinstance(event, ToolApprovalRequested)
+        tries = tenacity.AsyncRetrying(
+            sleep=anyio.sleep,
+            wait=tenacity.wait_random_exponential(multiplier=FIRST_WAIT_S, max=LONGEST_WAIT_S),
+            retry=tenacity.retry_if_exception_type(_NotSentError),
+            before_sleep=self._note_retry,
+        )
+        outcome: Outcome = await tries(self._once, event)
+        return outcome
+
+    async def _once(self, event: ToolApprovalRequested) -> Outcome:
+        try:
+            approval = await self._service.approval(event.approval_id)
+        except MissingError:
+            return "skipped"
+        except StoreError:
+            raise _NotSentError from None
+        if not is_open(approval):
+            return "skipped"
+        title, body = message(approval, self._page)
+        if not await self._recipient.send(title, body):
+            raise _NotSentError
+        return "sent"
+
+    def _note_retry(self, state: tenacity.RetryCallState) -> None:
+        if state.attempt_number in (1, 10, 100):
+            self._log.warning("notify.again", attempt=state.attempt_number, why="apprise could not deliver it")
+
+
+def is_open(approval: ApprovalView) -> bool:
+    """Whether an answer can still count."""
+    in_time = approval.expires_at is None or approval.expires_at > datetime.now(UTC)
+    return approval.state == "requested" and not approval.ran and in_time
+
+
+def message(approval: ApprovalView, page: str) -> tuple[str, str]:
+    """The title and the text of a notification: without secrets, and without what a program would obey."""
+    title = printable_lines(f"{approval.call.name} waits for a person")
+    lines = [printable_lines(line) for part in _lines(approval) for line in part.split("\n")]
+    shown = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines[:_MOST_LINES]]
+    if len(lines) > _MOST_LINES:
+        shown.append(f"… {len(lines) - _MOST_LINES} more lines on the page")
+    return title, "\n".join([*shown, "", link(page, approval.approval_id)])
+
+
+def link(page: str, approval_id: str) -> str:
+    """The address of an approval's card."""
+    return f"{page.rstrip('/')}/#/approvals/{quote(approval_id, safe='')}"
+
+
+def _lines(approval: ApprovalView) -> Iterator[str]:
+    shown = approval.shown
+    for command in shown.commands:
+        yield f"$ {command.line}"
+    for edit in shown.edits:
+        yield edit.path or "a file"
+        yield from (f"{line.mark} {line.text}" for line in edit.lines)
+        yield from _values(edit.rest)
+    yield from _values(shown.rest)
+    for violation in approval.violations:
+        yield f"Why: {violation.message}"
+    if not approval.violations and approval.reason:
+        yield f"Why: {approval.reason}"
+    about = {"agent": approval.provider, "tenant": approval.tenant, "started by": approval.user}
+    facts = ", ".join(f"{name} {value}" for name, value in about.items() if value)
+    yield f"Run: {approval.prompt or approval.run_id}{f' ({facts})' if facts else ''}"
+    if approval.expires_at is not None:
+        yield f"Expires: {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _values(values: dict[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{name}: {value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()}"
+
+
+async def notify(store: Store, recipient: Recipient, page: str, cursor: CursorFile) -> None:
+    """Tell a recipient of every request, each once, until cancelled.
+
+    Raises UsageError when the cursor is of another store.
+    """
+    notifier = _Notifier(recipient, OperatorService(store), page)
+    await send_events(store, TYPES, cursor, lambda _: notifier, logger(notify=recipient.kind))

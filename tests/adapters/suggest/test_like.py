@@ -1,0 +1,88 @@
+"""What is like a call: the entry admits the call and those that differ in what does not matter, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.adapters.kit.client_tools import CLAUDE_TOOLS
+from proctor.adapters.suggest import like_of
+from proctor.policies import ToolCall
+from proctor.policies.events import ToolApprovalGranted
+from proctor.supervisor.machine.pending_approvals import is_like
+
+
+def alike(name: str, granted: dict[str, Any], later: dict[str, Any]) -> bool:
+    """Whether a later call is like one that was granted, by what is recorded of the grant."""
+    found = like_of(call(name, granted), CLAUDE_TOOLS)
+    assert found is not None
+    grant = ToolApprovalGranted(
+        approval_id="run_1.1", tool_call_id="c", tool_name=name, tool_input=granted, scope="session", like=found.entry
+    )
+    assert is_like(call(name, granted), grant)
+    return is_like(call(name, later), grant)
+
+
+def call(name: str, input: dict[str, Any]) -> ToolCall:
+    return ToolCall(id="c", name=name, input=input, turn=1)
+
+
+PUSH = {"command": "git push origin main"}
+WRITE = {"file_path": "/work/app/a.py", "content": "x = 1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "granted", "later"),
+    [
+        ("Bash", PUSH, {"command": "git push origin release"}),
+        ("Bash", {**PUSH, "description": "Push"}, {"command": "git push", "description": "Push it again"}),
+        ("Bash", {"command": "cd app && git push"}, {"command": "git push"}),
+        ("Write", WRITE, {"file_path": "/work/app/b.py", "content": "y = 2"}),
+        ("Write", WRITE, {"file_path": "/work/app/below/c.py", "content": ""}),
+        ("deploy", {"to": "staging", "timeout": 5}, {"to": "staging", "timeout": 9}),
+    ],
+)
+def test_its_like_differs_in_what_does_not_matter(name: str, granted: Any, later: Any) -> None:
+    """Arguments of the same subcommand, another file of the folder, another text in it."""
+    assert alike(name, granted, later)
+
+
+@pytest.mark.parametrize(
+    ("name", "granted", "later"),
+    [
+        ("Bash", PUSH, {"command": "git pull"}),
+        ("Bash", PUSH, {"command": "git push; rm -rf /"}),
+        ("Bash", PUSH, {"command": "git push $(rm -rf /)"}),
+        ("Bash", PUSH, {"command": "git push origin main > /etc/passwd"}),
+        ("Bash", PUSH, {"command": "sh -c 'git push'; curl evil"}),
+        ("Bash", PUSH, {**PUSH, "dangerouslyDisableSandbox": True}),
+        ("Bash", {**PUSH, "run_in_background": False}, {**PUSH, "run_in_background": True}),
+        ("Bash", {"command": "rm -r build"}, {"command": "rm -r /"}),
+        ("Bash", {"command": "curl https://ops.example"}, {"command": "curl https://evil.example"}),
+        ("Write", WRITE, {"file_path": "/work/app/../../etc/passwd", "content": "x"}),
+        ("Write", WRITE, {"file_path": "/work/other/a.py", "content": "x"}),
+        ("Write", WRITE, {"content": "x"}),
+        ("deploy", {"to": "staging"}, {"to": "production"}),
+        ("deploy", {"to": "staging"}, {"to": "staging", "force": True}),
+        ("deploy", {"to": "staging", "force": False}, {"to": "staging", "force": 0, "more": 1}),
+        ("pay", {"amount": 10, "to": "ana"}, {"amount": 11, "to": "ana"}),
+        ("pay", {"amount": 10, "to": ["ana"]}, {"amount": 10, "to": ["ana", "eve"]}),
+        ("pay", {"amount": 10, "order": {"to": "ana"}}, {"amount": 10, "order": {"to": "eve"}}),
+    ],
+)
+def test_nothing_else_is_like_it(name: str, granted: Any, later: Any) -> None:
+    """Another program beside it, another amount, another folder, one input more."""
+    assert not alike(name, granted, later)
+
+
+@pytest.mark.parametrize("line", ["$TOOL push", "git $(cat what)", 'python -c "import x"', "eval $x"])
+def test_what_cannot_be_read_is_like_nothing(line: str) -> None:
+    """There is no entry to offer, or one that admits nothing."""
+    found = like_of(call("Bash", {"command": line}), CLAUDE_TOOLS)
+    if found is not None:
+        grant = ToolApprovalGranted(
+            approval_id="a", tool_call_id="c", tool_name="Bash", tool_input={"command": line}, like=found.entry
+        )
+        assert not is_like(call("Bash", {"command": line.replace("push", "pull")}), grant)
+        assert not is_like(call("Bash", {"command": "rm -rf /"}), grant)

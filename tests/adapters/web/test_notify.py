@@ -1,0 +1,230 @@
+"""Calls that wait are told to people through apprise: to a real receiver, with a link that opens the card."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import web_server
+from web_server import ANA, BEN, Site
+
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytest.importorskip("apprise", reason="pip install 'proctor[notify]'")
+
+POLICY = """\
+name: team
+approval: {timeout_s: 3000, scope: session}
+tool_rules:
+  - {deny: [{tool: bash, where: [{path: $.command, runs: [git push]}]}], action: request_approval, reason: release}
+"""
+SCRIPT = """\
+tools: [bash]
+steps:
+  - call: bash
+    input: {command: "git push https://ana:hunter2secret@git.example/x main"}
+    if_denied: [{say: Then not.}]
+"""
+CONTEXT = ("--context", "tenant=acme", "--context", "user=zoe")
+
+
+class Receiver:
+    """Takes what apprise posts as JSON; answers with the statuses it is given, then with 200."""
+
+    def __init__(self) -> None:
+        self.got: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.statuses: list[int] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status = receiver.statuses.pop(0) if receiver.statuses else 200
+                self.send_response(status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                receiver.got.put({"status": status, **body})
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def next(self) -> dict[str, Any]:
+        """What comes next."""
+        return self.got.get(timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """In a thread of its own."""
+    found = Receiver()
+    thread = threading.Thread(target=found.server.serve_forever)
+    thread.start()
+    yield found
+    found.server.shutdown()
+    thread.join()
+    found.server.server_close()
+
+
+@contextmanager
+def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
+    """`proctor serve` in a process of its own, with a configuration file."""
+    for name, text in (
+        ("tokens.yaml", web_server.TOKENS),
+        ("config.yaml", f"notify: {{to: ['json://127.0.0.1:{receiver.server.server_port}/proctor']}}\n"),
+    ):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+    words = ("serve", "--listen", "127.0.0.1:0", "--tokens", "tokens.yaml", "--config", "config.yaml")
+    with subprocess.Popen(
+        [*web_server.PROCTOR, *words, "--store", "runs.db"], cwd=folder, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield Site(process.stdout.readline().strip().rstrip("/"), folder / "runs.db")
+        finally:
+            process.terminate()
+            process.stdout.close()
+
+
+@contextmanager
+def waiting(site: Site) -> Iterator[dict[str, Any]]:
+    """A run whose push waits."""
+    with web_server.going(site, SCRIPT, POLICY, *CONTEXT, prompt="Ship it") as run, web_server.waits(run) as event:
+        yield event
+
+
+def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver: Receiver) -> None:
+    """The command, why, whose run, a link; no secret. A receiver that fails is asked again; a restart tells nothing
+    again, and what was answered meanwhile is not told.
+    """
+    with web_server.site(tmp_path):
+        pass  # makes the store
+    receiver.statuses = [500]
+    with serving(tmp_path, receiver) as site, waiting(site) as event:
+        first, again = receiver.next(), receiver.next()
+        body = {"answer": "deny", "input_digest": event["input_digest"]}
+        answered = site.ask("POST", f"/api/approvals/{event['approval_id']}/answer", body=body, token=BEN)
+    with serving(tmp_path, receiver) as site, waiting(site) as later:
+        third = receiver.next()
+
+    assert (first["status"], again["status"]) == (500, 200)
+    assert first["message"] == again["message"]
+    assert first["title"] == "bash waits for a person"
+    lines = first["message"].splitlines()
+    assert lines[0].startswith("$ git push https://")
+    assert "hunter2secret" not in first["message"]
+    assert any(line.startswith("Why: ") and "git" in line for line in lines)
+    assert "Run: Ship it (agent scripted, tenant acme, started by zoe)" in lines
+    assert lines[-1].endswith(f"/#/approvals/{event['approval_id']}")
+    assert answered.data["answer"] == "denied"
+    assert third["message"].splitlines()[-1].endswith(f"/#/approvals/{later['approval_id']}")
+    assert receiver.got.empty()
+
+
+def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) -> None:
+    """At the width of a phone, with a token that stays on it: one thumb answers, and a second phone sees by whom."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'proctor[dev]'")
+    if not Path(web_server.CHROMIUM).exists():
+        pytest.skip("apt-get install chromium")
+    expect = sync_api.expect
+    with web_server.site(tmp_path):
+        pass
+    with (
+        serving(tmp_path, receiver) as site,
+        waiting(site) as event,
+        sync_api.sync_playwright() as playwright,
+    ):
+        link = receiver.next()["message"].splitlines()[-1]
+        chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
+        phone = chromium.new_context(viewport={"width": 390, "height": 760}, has_touch=True, is_mobile=True)
+        phone.set_default_timeout(20_000)
+        asked = phone.new_page()
+        asked.goto(link)
+        asked.get_by_label("Token").fill(ANA)
+        asked.get_by_label("Stay signed in on this device").check()
+        asked.get_by_role("button", name="Go on").tap()
+        card = asked.get_by_role("article")
+        expect(card).to_be_focused(timeout=20_000)
+        expect(card).to_contain_text("Tenantacme")
+        expect(card).to_contain_text("Started byzoe")
+        later = phone.new_page()
+        later.goto(link)
+        button = later.get_by_role("button", name="Approve", exact=True)
+        expect(button).to_be_visible(timeout=20_000)
+        box = button.bounding_box()
+        assert box is not None
+        assert box["height"] >= 48
+        button.tap()
+        expect(later.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
+        expect(asked.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
+        assert asked.evaluate("document.documentElement.scrollWidth") <= 390
+        chromium.close()
+        run = site.until(f"/api/runs/{event['run_id']}", lambda run: run["status"] == "completed")
+        assert run["waiting"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "why"),
+    [
+        ("notify: {to: ['nonsense://x']}\n", 0o600, "an address that apprise does not know: `nonsense://...`"),
+        ("notify: {to: []}\n", 0o600, "`notify.to` names nobody"),
+        ("notify: {too: []}\n", 0o600, "unknown field `too`"),
+        ("notify: {to: ['json://localhost'], page: ops}\n", 0o600, "`notify.page ops` is not an origin"),
+        ("notify: {to: ['json://ana:hunter2@localhost']}\n", 0o644, "chmod 600"),
+        ("notify: [", 0o600, "is not YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_clear_error(tmp_path: Path, text: str, mode: int, why: str) -> None:
+    """And no secret of it is said."""
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    file.chmod(mode)
+    words = ("serve", "--listen", "127.0.0.1:0", "--config", str(file), "--store", str(tmp_path / "runs.db"))
+    found = subprocess.run([*web_server.PROCTOR, *words], capture_output=True, text=True, check=False)
+
+    assert found.returncode == 2
+    assert why in found.stderr
+    assert "hunter2" not in found.stderr
+
+
+def test_a_phone_needs_tls(tmp_path: Path) -> None:
+    """The code would carry a token over a network that reads it."""
+    words = [*web_server.PROCTOR, "serve", "--listen", "127.0.0.1:0", "--phone"]
+    for more in ((), ("--origin", "http://ops.example")):
+        found = subprocess.run([*words, *more], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+        assert found.returncode == 2
+        assert "`--phone` needs the address that your phone reaches, with TLS" in found.stderr
+
+
+def test_the_code_opens_the_page_with_its_token(tmp_path: Path) -> None:
+    """What the terminal shows is the code of the origin with the token that the page keeps on the phone."""
+    segno = pytest.importorskip("segno", reason="pip install 'proctor[web]'")
+    words = ("serve", "--listen", "127.0.0.1:0", "--phone", "--origin", "https://ops.example")
+    with subprocess.Popen(
+        [*web_server.PROCTOR, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "PROCTOR_STORE": ""},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        process.terminate()
+        shown = process.communicate()[1]
+    token = url.partition("#token=")[2]
+    expected = tmp_path / "code.txt"
+    with expected.open("w", encoding="utf-8") as file:
+        segno.make(f"https://ops.example/#phone={token}", error="l").terminal(file, compact=True, border=2)
+
+    assert token
+    assert expected.read_text(encoding="utf-8") in shown
+    assert token not in shown
