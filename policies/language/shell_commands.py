@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UnjudgeableLineError
-from ..shell.program_options import Options, WrittenOptions, options_of, written
+from ..shell.program_options import Options, WrittenOptions, in_full, names_of, options_of, written
 from ..values.json_values import texts_in
 from .facts import Facts
 from .operators import Reading
@@ -97,10 +97,11 @@ class NamedCommand:
         name = given[0]
         if name is None:
             return True
-        named = {name.casefold(), name.rpartition("/")[2].casefold()}  # some file systems take `RM` for `rm`
+        named = {name.casefold(), *names_of(name.rpartition("/")[2])}  # some file systems take `RM` for `rm`
         if self.name.casefold() not in named:
             return False
-        if not _may_follow(given[1:], self._written.others, _REDEFINES.get(self.name, ())):
+        given = (name, *in_full(self.name, given[1:]))
+        if not _may_follow(given[1:], [*in_full(self.name, self._written.others)], _REDEFINES.get(self.name, ())):
             return False
         if not self.options or None in given:
             return True
@@ -189,7 +190,7 @@ def _among(given: Words) -> Iterator[Words]:
                 yield (*inner[at:], *given[n + 1 :])
 
 
-def _may_follow(given: Words, wanted: Sequence[str], redefining: tuple[str, ...]) -> bool:
+def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...]) -> bool:
     """Whether words follow in their order; options, and one word behind an option, may stand between."""
     left = list(wanted)
     may_be_argument = False

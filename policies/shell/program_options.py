@@ -101,6 +101,52 @@ it; `cluster` where the first word may be letters without a dash.
 """
 
 
+_VERBS = {
+    "npm": {
+        "install": "i in ins inst insta instal isnt isnta isntal isntall add",
+        "uninstall": "un unlink remove rm r",
+        "update": "up upgrade udpate",
+        "run": "run-script rum urn",
+        "test": "t tst",
+        "exec": "x",
+        "config": "c",
+    },
+    "pnpm": {"install": "i", "remove": "rm un uninstall", "update": "up upgrade", "test": "t"},
+    "yarn": {"upgrade": "up"},
+    "bun": {"install": "i", "remove": "rm", "add": "a"},
+    "cargo": {"build": "b", "check": "c", "test": "t", "run": "r", "doc": "d", "remove": "rm"},
+    "docker": {"": "container"},
+    "podman": {"": "container"},
+    "brew": {"uninstall": "remove rm"},
+}
+"""The short names of the verbs of programs; a word that may stand before a verb has none."""
+_SHORT = {
+    program: {short: verb for verb, all_ in verbs.items() for short in all_.split()}
+    for program, verbs in _VERBS.items()
+}
+_VERSIONED = re.compile(r"([a-z+_-]+?)-?[\d.]+")
+
+
+def names_of(program: str) -> set[str]:
+    """The names by which a program is meant: its own, and that without a version (`pip3`, `python3.11`)."""
+    name = program.casefold()
+    versioned = _VERSIONED.fullmatch(name)
+    return {name} if versioned is None else {name, versioned[1]}
+
+
+def in_full(program: str, words: Sequence[str | None]) -> Sequence[str | None]:
+    """The words of a program, with its verb by its full name."""
+    short = _SHORT.get(program, {})
+    for at, word in enumerate(words):
+        if word is None or not (
+            word.startswith("-") or word in short or (at and (words[at - 1] or "").startswith("-"))
+        ):
+            return words
+        if word in short:
+            return [*words[:at], *filter(None, [short[word]]), *words[at + 1 :]]
+    return words
+
+
 class Options(NamedTuple):
     """The first spelling of the option that each spelling is, and those that take a value; whether the first word may
     be letters without a dash.

@@ -39,6 +39,12 @@ REFUSED = [
     ("git push", "nobody-knows $x"),
     ("curl", "nobody-knows --fetch=curl x"),
     ("git push", "lxc exec c -- git push"),
+    *(("npm install -g", line) for line in ("npm i --global x", "npm add x -g", "npm --prefix d i -g x")),
+    ("pip install --user", "pip3 install --user x"),
+    ("pip install", "python3 -m pip install x"),
+    ("python", "python3.11 x.py"),
+    ("docker rm -f", "docker container rm --force x"),
+    ("cargo run", "cargo r"),
     *(
         ("git push", line)
         for line in (
