@@ -44,7 +44,7 @@ PLACES: Final[dict[str, str]] = {
     "command": "command commands cmd command_line",
     "path": "path file_path filePath filepath file filename file_name absolute_path source_path source paths",
     "to": "to destination_path destination new_path",
-    "content": "content contents text file_text new_str new_string newString",
+    "content": "content contents text file_text new_str new_string newString new new_text newText",
     "pattern": "pattern query regex",
     "url": "url uri urls",
     "query": "query queries",

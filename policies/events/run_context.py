@@ -38,8 +38,8 @@ _HARMLESS: Final[dict[str, str]] = {
     "read": "encoding end end_line limit line_end line_start lines max_bytes max_chars max_lines offset pages "
     "read_range start start_line view_range",
     "write": "append create_dirs create_parents encoding mode newline overwrite",
-    "edit": "all_occurrences encoding end_line expected_replacements insert_line line line_number new new_text old "
-    "oldString old_str old_string old_text replaceAll replace_all start_line",
+    "edit": "all_occurrences encoding end_line expected_replacements insert_line line_number old oldString oldText "
+    "old_str old_string old_text replaceAll replace_all start_line",
     "delete": "force missing_ok recursive",
     "move": "force overwrite",
     "glob": "caseSensitive case_sensitive limit max_results offset recursive respect_git_ignore sort",

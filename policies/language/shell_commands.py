@@ -41,8 +41,9 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
         shell: Shell = "bash" if facts.directories.shell == "bash" else "sh"
         if reading.permits:
             return type(value) is str and commands.admit(value, shell)
-        lines = texts_in(value) if reading.loose or type(value) is str else []
-        if isinstance(value, list | tuple) and all(type(item) is str for item in value):
+        is_list = isinstance(value, list | tuple) and all(type(item) is str for item in value)
+        lines = texts_in(value) if reading.loose and is_list or type(value) is str else []
+        if is_list:
             lines = [*lines, shlex.join(value)]
         return not lines or any(commands.reach(line, shell) for line in lines)
 

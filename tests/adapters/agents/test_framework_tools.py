@@ -274,6 +274,23 @@ HALF = [
 ]
 
 
+@pytest.mark.parametrize("command", [{"program": "git", "args": ["push"]}, [["git"], ["push"]], [["git", "push"]], 7])
+def test_a_command_that_is_neither_text_nor_words_cannot_be_told(command: Any) -> None:
+    """Nobody knows how its parts become a command."""
+    for tools in ((function_tools.own_tool("run_command", ["command"]),), function_tools.MOSTLY):
+        assert answers_of(tools, "run_command", {"command": command}, PUSH, "deny") == "deny"
+
+
+@pytest.mark.parametrize("place", ["new_text", "new", "newText", "new_string", "newString", "new_str", "text"])
+def test_what_an_edit_puts_in_is_its_content(place: str) -> None:
+    """However the parameter is called."""
+    rule = {"tool": "edit", "where": [{"path": "$.content", "contains": "SECRET"}]}
+    for tools in ((function_tools.own_tool("edit_file", ["path", "old", place]),), function_tools.MOSTLY):
+        given = {"path": "x", "old": "a", place: "SECRET"}
+        assert answers_of(tools, "edit_file", given, rule, "deny") == "deny"
+        assert answers_of(tools, "edit_file", {**given, place: "fine"}, rule, "deny") == "allow"
+
+
 def answers_of(tools: Any, name: str, given: dict[str, Any], rule: Any, how: str) -> str:
     """What a call is answered under one rule, of an agent that has these tools."""
     compiled = compile_policy(merge_policies(policies(rule, how)), tools=tools)
