@@ -42,7 +42,7 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
         if reading.permits:
             return type(value) is str and commands.admit(value, shell)
         is_list = isinstance(value, list | tuple) and all(type(item) is str for item in value)
-        lines = texts_in(value) if reading.loose and is_list or type(value) is str else []
+        lines = texts_in(value) if (reading.loose and is_list) or type(value) is str else []
         if is_list:
             lines = [*lines, shlex.join(value)]
         return not lines or any(commands.reach(line, shell) for line in lines)
