@@ -63,9 +63,18 @@ _WORDS = "authorization|passwords?|passwd|passphrase|secret|token|api[_-]?key|ac
 """What a name ends with that is a secret's."""
 
 
+_ASSIGNED = "passwords?|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
+"""What a name ends with whose value in a text is a secret."""
+
+
+_SIGNS = r"[\w+/~!@#%^*-]"
+_MIXED = "|".join(f"{_SIGNS}{{{n}}}[0-9]{_SIGNS}{{{7 - n},}}" for n in range(7)) + f"|{_SIGNS}{{7,}}[0-9]{_SIGNS}*"
+"""Eight signs or more, one of them a figure: a value, and no word, call or type of a program."""
+
+
 _NAMED = re.compile(
     r"(?:.*[_. ])?(?:pg)?(?:authorization|passwords?|passwd|passphrase|pwd|secret|token|api_?key|access_?key"
-    r"|secret_?key|private_?key|credentials?|cookie)"
+    r"|secret_?key|private_?key|credentials?|cookie|basic_auth)"
 )
 
 
@@ -94,10 +103,10 @@ OWN = (
     Pattern(
         "authorization", r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})", 1
     ),
-    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:([^\s/\"'<>\\]+)@[\w.\[-]", 1),
+    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:([^\s/\"'<>\\]+)@[\w.\[-]", 1),
     Pattern(  # with a slash; `host:8080/path@x` has none: what can be a port is one
         "password-in-url",
-        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>]*:"
+        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:"
         r"([^\s/\"'<>\\@]*[^\s/\"'<>\\@0-9][^\s/\"'<>\\@]*/[^\s\"'<>\\@]*|(?:[0-9]{6,})?/[^\s\"'<>\\@]*)@[\w.\[-]",
         1,
     ),
@@ -119,11 +128,31 @@ OWN = (
     ),
     Pattern(
         "named-secret",
-        r"\b[A-Z][A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PRIVATE_KEY)=[\"']?([^\s\"'$()\\]{4,})",
+        r"\b[A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PRIVATE_KEY)=[\"']?([^\s\"'$()\\]{4,})",
         1,
     ),
     Pattern("named-secret", rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)", 1),
     Pattern("named-secret", r"\"[\w.-]*(?i:passwords?|passwd|passphrase|pwd|secret)\\*\"\s*:\s*(-?[0-9][0-9.]*)", 1),
+    Pattern(  # in a text: `db_password = "..."`, `X-Api-Key: ...`, `?access_token=...`
+        "named-secret",
+        rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
+        1,
+    ),
+    Pattern(
+        "named-secret",
+        r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
+        1,
+    ),
+    Pattern("named-secret", rf"<[\w:.-]*(?i:{_ASSIGNED})>([^<\s\"'\\]{{4,}})</", 1),
+    Pattern("named-secret", rf"(?i:\b(?:password|passphrase)(?:\s+is)?\s+)[\"'\\]*({_MIXED})(?:[\s\"'\\.,;]|\z)", 1),
+    Pattern("named-secret", r"(?i:\bcookie\s*:\s*)([\w.-]+=[^\"'\\\n]{8,})", 1),
+    Pattern("bearer-token", r"(?i:\bbearer:?\s+)([\w.~+/=-]{20,})", 1),
+    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://([\w-]{20,})@[\w.\[-]", 1),
+    Pattern("command-password", r"-pass(?:in|out)?[ \t]+pass:([^\s\"'\\]+)", 1),
+    Pattern("command-password", r"\bhtpasswd\s+-\S*b\S*\s+\S+\s+\S+\s+[\"'\\]*([^\s\"'$\\]+)", 1),
+    Pattern("command-password", r"\blogin\s+\S+\s+password\s+[\"'\\]*([^\s\"'$\\]+)", 1),
+    Pattern("command-password", r"\becho\s+[\"'\\]*([^\s|\"'$\\]+)[\"'\\]*\s*\|[^\n]*--password-stdin", 1),
+    Pattern("docker-token", r"dckr_[a-z]{2,4}_[\w-]{20,}"),
     Pattern("slack-token", r"xox[a-z](?:-[0-9A-Za-z]+){2,}|xapp-\d-[0-9A-Za-z-]{20,}"),
     Pattern("stripe-key", r"(?:[rs]k_(?:live|test)|whsec)_[0-9a-zA-Z]{16,}"),
     Pattern("huggingface-token", r"hf_[A-Za-z]{34,}"),
@@ -146,7 +175,8 @@ TRIGGERS = "|".join(
         r"(?i:aws)[^\n]*(?i:key|pwd|pw|pass|token)",
         r"eyJ[\w-]{10}|(?i:authorization\W)",
         r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
-        r"(?i:token)(?:[\"'\\=:]|[ \t])|://[^\s/]*:[^\s]+@",
+        r"(?i:token)\W|://[^\s/]*:[^\s]+@",
+        r"(?i:bearer)|://[\w-]{20,}@|-pass|dckr_|\"(?:pass|pw)\\*\"|(?i:basic_?auth)",
         r"curl|sshpass|redis-cli|mysql|(?:docker|podman)[^\n]*login",
         r"AccountKey=|://[^:/?#\[\]@!$&'()*+,;=\s]+:[^:/?#\[\]@!$&'()*+,;=\s]+@",
         r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}",
@@ -322,11 +352,16 @@ EXACT = frozenset(
 """Fields of records by which something is found again; they are left as they are."""
 
 
-_NAMES = ("name", "key", "header", "Name", "Key")
+_NAMES = ("name", "key", "k", "header", "field", "variable", "Name", "Key")
 
 
-_VALUES = ("value", "Value", "val")
+_VALUES = ("value", "Value", "val", "v")
 """Objects that give something as a name and a value."""
+
+
+_LOGINS = ("user", "username", "login")
+_PASSES = ("pass", "pw")
+"""What goes by a short name is a password where it stands beside a user."""
 
 
 _NAMES_COUNTS = re.compile("token|cookie|authorization|credential", re.IGNORECASE)
@@ -404,8 +439,13 @@ class _Walk:
         if isinstance(value, dict):
             pair = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), "")
             pair = pair if names_secret(pair) else ""
+            by_login = any(key in value for key in _LOGINS)
             walked = {
-                self.of(key, depth + 1): self.of(item, depth + 1, named=named or _secret_name(key, pair))
+                self.of(key, depth + 1): self.of(
+                    item,
+                    depth + 1,
+                    named=named or _secret_name(key, pair) or (key if by_login and key in _PASSES else ""),
+                )
                 for key, item in value.items()
             }
             same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))

@@ -182,7 +182,71 @@ NAMED = [
     {"command": f'curl -H "Authorization: {HIDDEN}" x'},
     {"command": f'curl -H "Authorization: ApiKey {HIDDEN}" x'},
     {"output": json.dumps({"client_secret": HIDDEN})},
+    {"auth": {"username": "ana", "pass": HIDDEN}},
+    {"basic_auth": f"ana:{HIDDEN}"},
+    {"options": [{"k": "password", "v": HIDDEN}]},
+    {"command": f"PASSWORD={HIDDEN} x; echo {HIDDEN} | docker login --password-stdin"},
+    {"command": f"openssl rsa -passin pass:{HIDDEN}"},
+    {"command": f"htpasswd -b users ana {HIDDEN}"},
+    {"output": f"machine h login ana password {HIDDEN}"},
+    {"output": f"<password>{HIDDEN}</password>"},
 ]
+TOKEN = "Zk3vQ8mN5pR1tW7yB2cF6hJ9"
+IN_TEXT = [
+    *(f"X-Api-Key: {TOKEN}", f"-H 'X-Auth-Token: {TOKEN}'", f"export API_KEY={TOKEN}", f"token: {TOKEN}"),
+    *(f"https://x/?api_key={TOKEN}&a=b", f"https://x/?access_token={TOKEN}", f"client_secret={TOKEN}&x=1"),
+    *(f'db_password = "{TOKEN}"', f"{{'password': '{TOKEN}'}}", f"password => '{TOKEN}'", f"secret: {TOKEN}\n"),
+    *("host=h password=hunter2Xq9", "Server=h;Password=hunter2Xq9;", "password: 'correct-horse'", f"Bearer {TOKEN}"),
+    *(
+        f"jdbc:postgresql://h/db?user=u&password={TOKEN}",
+        f"Cookie: a=b; sid={TOKEN}",
+        f"Set-Cookie: sid={TOKEN}; Path=/",
+    ),
+    *(f"git clone https://{TOKEN}@github.com/x", "the password is hunter2Xq9.", f"dckr_pat_{TOKEN}"),
+]
+
+
+@pytest.mark.parametrize("text", IN_TEXT)
+def test_a_secret_is_found_in_a_text_by_the_name_before_it(redactor: Redactor, text: str) -> None:
+    """Of a header, a setting, a query, a cookie; and once it is replaced, it stays so."""
+    shown = redactor.redact(text, "s")
+
+    assert not any(each in shown for each in (TOKEN, "hunter2Xq9", "correct-horse"))
+    assert redactor.redact(shown, "s") == shown
+    assert redactor.redact({"content": text}, "s") == {"content": shown}
+
+
+ORDINARY = [
+    *("token = tokenizer.next()", "password: str = Field(...)", "api_key: str", "secret = os.environ['SECRET']"),
+    *(
+        "export TOKEN=$TOKEN",
+        "API_KEY=$(cat f)",
+        "const token = await getToken()",
+        "max_tokens: 4096",
+        "token_type: bearer",
+    ),
+    *(
+        "test_password_is_hashed PASSED",
+        "password: ${DB_PASSWORD}",
+        "TOKEN: ${{ secrets.GITHUB_TOKEN }}",
+        "if token == end:",
+    ),
+    *(
+        "git@github.com:o/r.git",
+        "ssh://git@github.com/x",
+        "POST /token 200",
+        "grep 'token:' f",
+        "cookie: none",
+        "pass: ok",
+    ),
+    *("the bearer of this", "password must have 8 characters", "secret: !vault", "<token>x</token>", "csrf_token()"),
+]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_about_secrets_stays(redactor: Redactor, text: str) -> None:
+    """Code, types, variables, figures and prose."""
+    assert redactor.redact(text) == text
 
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
