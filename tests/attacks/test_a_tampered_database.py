@@ -15,7 +15,7 @@ from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
 from proctor.policies.events.run_context import RunContext
-from proctor.supervisor import run_once
+from proctor.supervisor import create_run, run_once
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import Block
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
@@ -32,7 +32,10 @@ CHANGES = (
     "UPDATE approvals SET held = NOT held",
     "UPDATE approvals SET run_id = 'other'",
     "DELETE FROM approvals",
+    "UPDATE approvals SET number = -number",
     "UPDATE runs SET created_ms = 1",
+    "UPDATE runs SET tenant = 'other' WHERE status = 'created'",
+    "UPDATE store SET store_id = 'x'",
     "UPDATE sessions SET provider_session_id = 'other'",
     "UPDATE sessions SET provider = 'other'",
     "UPDATE runs SET calls_in_flight = 'x' WHERE run_id = 'drawing'",
@@ -64,8 +67,10 @@ def url() -> Iterator[str]:
 
     async def recorded(url: str) -> None:
         async with PostgresStore(url) as store:
-            adapter = FakeAdapter([Ask(name="bash")])
-            await run_once(adapter, "go", policies=policies, store=store, approver=FakeApprover(True), context=TEAM)
+            for _ in range(2):
+                adapter, approver = FakeAdapter([Ask(name="bash")]), FakeApprover(True)
+                await run_once(adapter, "go", policies=policies, store=store, approver=approver, context=TEAM)
+            await create_run(store, "go", context=TEAM)
             epoch = await owner(store)
             await begun(store, epoch, "drawing", "s-drawing")
             for used in (2, 3):

@@ -18,9 +18,9 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import AuditReport, audited
 from proctor.adapters.stores.audit.heads import Heads
-from proctor.policies import Limits, Policy, encode_event, parse_policies
+from proctor.policies import Limits, Policy, RunContext, encode_event, parse_policies
 from proctor.policies.events import TokenUsageUpdated
-from proctor.supervisor import Redaction, export_lines, import_lines, prune, run_once
+from proctor.supervisor import Redaction, create_run, export_lines, import_lines, prune, run_once
 from proctor.supervisor.ports.stored_types import Block, Cancel, Lift
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 from proctor.supervisor.testing.store_approvals import draw, money
@@ -368,6 +368,44 @@ def test_what_no_list_of_events_tells_is_held_to_what_was_written(
     assert untouched == ()
     assert not report.intact
     assert codes(report) == {"list_changed"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE runs SET tenant = 'other'",
+        "UPDATE runs SET tenant = NULL",
+        "UPDATE runs SET labels = '{}'",
+        "UPDATE store SET store_id = 'x'",
+        "DELETE FROM store",
+        "INSERT INTO store SELECT * FROM store",
+    ],
+)
+def test_what_a_run_was_created_with_and_the_store_itself_are_held_to_what_was_written(
+    tmp_path: Path, change: str
+) -> None:
+    """Of a run that never started no event tells."""
+    path = tmp_path / "s.db"
+
+    async def created() -> None:
+        async with SQLiteStore(path) as store:
+            await create_run(store, "go", context=RunContext(tenant="red", labels={"env": "prod"}))
+
+    anyio.run(created)
+    untouched = audited(path).findings
+    sql(path, change)
+
+    assert untouched == ()
+    assert codes(audited(path)) == {"list_changed"}
+
+
+def test_the_order_in_which_approvals_are_listed_is_that_of_the_record(tmp_path: Path) -> None:
+    """Whoever pages through them meets them as they were asked for."""
+    path = tmp_path / "s.db"
+    with_approvals(path)
+    sql(path, "UPDATE approvals SET number = -number")
+
+    assert codes(audited(path)) == {"list_changed"}
 
 
 OF_THE_RECORD = "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'hook_notes'"

@@ -24,7 +24,7 @@ from proctor.supervisor.store.admission import AFTER_THE_END, CALLS, CallsInFlig
 from proctor.supervisor.store.codec import status_after
 from proctor.supervisor.store.invariants import asks
 from proctor.supervisor.store.memory_tables import Desk
-from proctor.supervisor.store.run_index import COUNTED, RunTally
+from proctor.supervisor.store.run_index import COUNTED, RunTally, owners
 
 from .verify import StoredRecord, Verifier
 
@@ -202,7 +202,7 @@ class Lists:
                     self._desk.answer(event.approval_id, order.answer, order.at, instruct=True)
 
     def check(self, verifier: Verifier, runs: Iterable[RunInfo | str], approvals: Iterable[ListedApproval]) -> None:
-        """Find what a list shows otherwise than the record, and what it does not show."""
+        """Find what a list shows otherwise than the record, and what it does not show; approvals in their order."""
         gone = {one.session_id for one in verifier.pruned}
         for run_id, read in self._runs.items():
             for code, seq, message in read.flaws if read.session_id not in verifier.lacking else ():
@@ -224,10 +224,16 @@ class Lists:
             place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
             verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
         missing = {id for id, event in self._requests.items() if event.session_id not in gone | verifier.lacking}
+        order = {id: place for place, id in enumerate(self._requests)}
+        last = -1
         for approval in approvals:
             missing.discard(approval.approval_id)
             if approval.session_id not in gone:
                 self._check_approval(verifier, approval)
+            if order.get(approval.approval_id, last) < last:
+                message = f"approval `{approval.approval_id}` is listed behind one that was asked for later"
+                verifier.find("integrity", "list_changed", message, session_id=approval.session_id)
+            last = max(last, order.get(approval.approval_id, last))
         for approval_id in sorted(missing):
             place = {"session_id": self._requests[approval_id].session_id, "seq": self._requests[approval_id].seq}
             message = f"approval `{approval_id}` is in the record and in no list"
@@ -315,10 +321,13 @@ def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[
         listed, own = getattr(run, name), getattr(recorded, name)
         if listed != own:
             yield f"has {name} `{listed}` in the list; its record says `{own}`"
-    for name in ("tenant", "labels"):
-        listed, own = getattr(run, name), getattr(recorded, name)
-        if recorded.started_seq and listed != own:
-            yield f"has the {name} `{listed}` in the list; its record says `{own}`"
+    began = bool(recorded.started_seq)
+    whose = (recorded.tenant, recorded.labels) if began else owners(run.spec)
+    for name, own in zip(("tenant", "labels"), whose, strict=True):
+        listed = getattr(run, name)
+        if listed != own:
+            of = "its record says" if began else "it was created with"
+            yield f"has the {name} `{listed}` in the list; {of} `{own}`"
     for name in recorded.usage.__struct_fields__:
         listed, own = getattr(run.usage, name), getattr(recorded.usage, name)
         if abs(listed - own) > _CLOSE * max(1.0, abs(own)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,12 +25,17 @@ RECORDS = (
 APPROVALS = (
     "SELECT approval_id, coalesce(session_id, ''), approvals.seq, run_id, state, held, ran, answer,"
     " answered_at, recorded FROM approvals LEFT JOIN sessions ON key = session_key"
+    " ORDER BY approvals.number"
 )
 
 ORDERS = "SELECT number, data FROM instructions ORDER BY number"
 SESSIONS = "SELECT session_id, provider, provider_session_id FROM sessions"
 IN_FLIGHT = "SELECT run_id, calls_in_flight FROM runs"
 BLOCKS = "SELECT number, scope, value FROM blocks"
+
+
+_ID = re.compile("[0-9a-f]{16}")
+"""A store's id."""
 
 
 class AuditSource(NamedTuple):
@@ -69,7 +75,12 @@ def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
 
 
 def changed(tables: Tables) -> Iterator[str]:
-    """What rows that no event tells of are not as they were written: runs as they were created, owners, budgets."""
+    """What rows that no event tells of are not as they were written: runs as they were created, owners, budgets,
+    the store itself.
+    """
+    lines = tables.rows("SELECT store_id FROM store")
+    if len(lines) != 1 or not _ID.fullmatch(str(lines[0][0])):
+        yield "the store has not the one id that every store is made with"
     columns = f"run_id, coalesce(session_id, ''), epoch, attempts, seal, {RUN}"
     for run_id, session_id, epoch, attempts, digest, *row in tables.rows(
         f"SELECT {columns} FROM runs LEFT JOIN sessions ON key = session_key"
