@@ -7,6 +7,7 @@ ROOMS = (
     "snapshots",
     "handlers",
     "state",
+    "violations",
     "call_table",
     "memory",
     "program",

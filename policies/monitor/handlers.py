@@ -17,7 +17,7 @@ from ..rules.petri_net import Net
 from ..stack.clauses import net_name
 from ..values.json_values import is_number
 from .budget_checker import finding_of
-from .call_table import DECIDED, HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, Grant, ParsedOutput
+from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, Grant
 from .memory import EMPTY, message_text
 from .state import SessionState
 
@@ -133,81 +133,6 @@ def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
         return []
     found = on.program.budgets.unpriced(meter.unpriced)
     return [on.used_up(entry, finding, None) for entry, finding in found]
-
-
-def requested(on: SessionState, event: ev.ToolCallRequested) -> None:
-    """A call was requested; judging it is `propose`'s."""
-    id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-    session, current = on.session, on.calls.get(id)
-    if current is None and id not in session.finished and id not in session.earlier:
-        on.latest = on.request(id, name, input, event.turn, REQUESTED, True)
-        return
-    relation = on.relate(id, name, input, event.turn, proposed=True)
-    if relation in ("conflict", "running"):
-        on.come_to(event.turn)
-        if current is not None and (relation == "conflict" or current.status == STARTED):
-            session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
-    elif current is None or current.status == REQUESTED or relation == "changed":
-        on.latest = on.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
-
-
-def started(on: SessionState, event: ev.ToolCallStarted) -> list[Violation]:
-    """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
-    id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-    session, first = on.session, True
-    current = on.calls.get(id)
-    if current is not None or id in session.finished or id in session.earlier:
-        decided = (
-            current is not None and current.status == DECIDED and current.given is input and current.name == name
-        )
-        relation = "running" if decided else on.relate(id, name, input, event.turn, proposed=False)
-        if current is not None and relation == "running":
-            if current.status == DECIDED:
-                on.start(current)
-            current.status = STARTED
-            return []
-        if relation == "ended":
-            return []
-        first = relation not in ("repeat", "denied")
-    call = on.request(id, name, input, event.turn, STARTED, first)
-    violations = on.judged(call, [], repeat=False)
-    on.start(call)
-    return violations
-
-
-def completed(on: SessionState, event: ev.ToolCallCompleted) -> None:
-    """A call succeeded; an outcome for an unknown id changes nothing."""
-    call = on.calls.get(event.tool_call_id)
-    if call is None or call.status not in RUNNING:
-        return
-    bound = call.bound
-    if bound.outcomes or bound.remembers:
-        on.succeeded(call, ParsedOutput(event.tool_output))
-    on.calls.finish(call)
-
-
-def failed(on: SessionState, event: ev.ToolCallFailed) -> list[Violation]:
-    """A call failed."""
-    call = on.calls.get(event.tool_call_id)
-    return on.ended(call, "failed") if call is not None and call.status in RUNNING else []
-
-
-def denied(on: SessionState, event: ev.ToolCallDenied) -> list[Violation]:
-    """A call was refused and never ran; one that was allowed here and then refused has failed."""
-    if event.tool_call_id in on.session.clashing:
-        on.session.clashing -= {event.tool_call_id}
-        return []  # another call was refused, for having this one's id
-    call = on.calls.get(event.tool_call_id)
-    if call is None:
-        if event.tool_call_id in on.session.finished or event.tool_call_id in on.session.earlier:
-            on.session.deny(event.tool_call_id)  # another call under the id of one that is over
-        return []
-    if call.status in RUNNING:
-        return on.ended(call, "failed")
-    if call.status == HELD:
-        on.mark_unapproved(call)
-    call.bound = on.bound_for(call)
-    return on.ended(call, "denied")
 
 
 def approval_requested(on: SessionState, event: ev.ToolApprovalRequested) -> None:
@@ -333,11 +258,11 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.TurnStarted: turn,
     ev.TurnCompleted: turn,
     ev.TokenUsageUpdated: usage,
-    ev.ToolCallRequested: requested,
-    ev.ToolCallStarted: started,
-    ev.ToolCallCompleted: completed,
-    ev.ToolCallFailed: failed,
-    ev.ToolCallDenied: denied,
+    ev.ToolCallRequested: SessionState.on_requested,
+    ev.ToolCallStarted: SessionState.on_started,
+    ev.ToolCallCompleted: SessionState.on_completed,
+    ev.ToolCallFailed: SessionState.on_failed,
+    ev.ToolCallDenied: SessionState.on_denied,
     ev.ToolApprovalRequested: approval_requested,
     ev.ToolApprovalGranted: granted,
     ev.ToolApprovalDenied: lapsed,

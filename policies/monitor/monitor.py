@@ -28,7 +28,7 @@ from .admission import ListAdmission, admission
 from .call_table import ALLOWED, DECIDED, HELD, NO_ANSWERS, REQUESTED, CallState
 from .handlers import HANDLERS, add_net, remove_net
 from .snapshots import write
-from .state import id_in_use, of_rule, unreadable
+from .violations import id_in_use, of_rule, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ..limits import BudgetClaim
     from ..rules.net_shorthand import NetLine
     from ..rules.petri_net import Net, Stance
-    from .call_table import CallTable
     from .limit_checker import LimitUse
     from .program import CompiledRule
     from .state import SessionState
@@ -177,10 +176,11 @@ def _status(on: SessionState, rule: CompiledRule, *, owes: bool, complete: bool)
 
 
 class Monitor:
-    """Judges one session on its state. `explain` makes every decision carry its steps."""
+    """Judges one session on its state. `explain` makes every decision carry its steps; `calls` are those not over."""
 
     def __init__(self, state: SessionState, *, explain: bool = False) -> None:
         self.state = state
+        self.calls = state.calls
         self.explain = explain
 
     @property
@@ -211,11 +211,6 @@ class Monitor:
         if ended:
             found["ended_nets"] = ended
         return found
-
-    @property
-    def calls(self) -> CallTable:
-        """The calls that are not over."""
-        return self.state.calls
 
     @property
     def calls_started(self) -> int:

@@ -2,178 +2,47 @@
 
 from __future__ import annotations
 
-import json
 from copy import copy
 from typing import TYPE_CHECKING
 
-from ..errors import Violation
-from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER, check_input, input_digest
-from ..rules.machine import Finding
-from ..stack.merge import LimitEntry
+from ..events.calls import check_input, input_digest
 from ..values.foreign_code import error_text
 from .call_table import (
+    DECIDED,
     HELD,
     LAPSED,
     NO_ANSWERS,
     NOTHING_TO_DO,
     REQUESTED,
+    RUNNING,
+    STARTED,
     BoundPlan,
     CallState,
     CallTable,
+    ParsedOutput,
     Session,
     States,
     check_id,
 )
 from .memory import Memory, Returned
+from .violations import of_limit, of_rule, raised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Literal
 
-    from ..errors import Action, Enforcement
-    from ..events.calls import ToolCall
+    from .. import events as ev
+    from ..errors import Violation
     from ..events.run_context import RunContext
     from ..language.conditions import OutputRef
     from ..language.facts import NamingKind
-    from ..limits import Budget, Limit
+    from ..rules.machine import Finding
     from ..rules.net_shorthand import NetLine
     from ..rules.petri_net import Net
     from ..stack.merge import BudgetEntry
-    from .call_table import ParsedOutput, Relation, RuleName
+    from .call_table import Relation, RuleName
     from .limit_checker import Exceeded
     from .program import CallPlan, CompiledRule, Met, Program
-
-
-def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | None, session: Session) -> Violation:
-    """What a rule found, about a call or not."""
-    action = finding.action or rule.action
-    return Violation(
-        policy=rule.policy,
-        stack=stack,
-        rule=rule.id,
-        kind=rule.kind,
-        action=action,
-        enforcement=_enforcement(action, call),
-        message=_message(finding, rule.description, session.count + 1 if call and rule.machine.judges_order else 0),
-        details=_details(finding, rule.description, call, session),
-        cause=finding.cause,
-        reason=finding.reason or rule.reason,
-        tell_model=finding.tell_model or rule.tell_model,
-        unpreventable=rule.unpreventable,
-        tool_call_id=call.id if call else None,
-        tool_name=call.name if call else None,
-    )
-
-
-def of_limit(
-    stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallState | None, session: Session
-) -> Violation:
-    """A limit is exceeded, or nothing can be reserved of a shared budget; what the finding decides itself stands."""
-    action = finding.action or entry.action
-    written: Limit | Budget
-    if isinstance(entry, LimitEntry):
-        written, rule, kind = entry.limit, entry.name, entry.name
-    else:
-        written, rule, kind = entry.budget, entry.budget.name, "budget"
-    return Violation(
-        policy=entry.policy,
-        stack=stack,
-        rule=rule,
-        kind=kind,
-        action=action,
-        enforcement=_enforcement(action, call),
-        message=_message(finding, written.description),
-        details=_details(finding, written.description, call, session),
-        cause="budget",
-        reason=written.reason,
-        tell_model=written.tell_model,
-        tool_call_id=call.id if call else None,
-        tool_name=call.name if call else None,
-    )
-
-
-def raised(rule: CompiledRule, error: Exception) -> Finding:
-    """A rule that raises refuses, whatever its action."""
-    return Finding(
-        expected="a rule that can be judged",
-        actual=f"it raised {type(error).__name__}: {error_text(error)[:200]}",
-        action="cancel" if rule.action == "cancel" else "deny",
-    )
-
-
-def _message(finding: Finding, description: str | None, position: int = 0) -> str:
-    """What happened, for a person: with the call's position in an order, the values that decided, and what the
-    author says of the rule.
-    """
-    conditions = finding.details.get("conditions", ())
-    deciding = [each for each in conditions if not each["holds"]] or conditions
-    notes = [f"call {position}"] if position else []
-    notes += filter(None, (_condition(each, finding.actual) for each in deciding))
-    noted = f" ({'; '.join(notes)})" if notes else ""
-    return f"{finding.actual}{noted}" + (f": {description.strip()}" if description and description.strip() else "")
-
-
-def _condition(explained: dict[str, Any], text: str) -> str:
-    """A condition, unless it is said already, with the value it looked at."""
-    words = [] if explained["condition"] in text else [str(explained["condition"])]
-    if "value" in explained:
-        value = explained["value"]
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        words.append("got no value" if value == [] else f"got `{shown}`")
-    return ", ".join(words)
-
-
-def _details(finding: Finding, description: str | None, call: CallState | None, session: Session) -> dict[str, Any]:
-    """What was expected and what happened, and how far the session had come: its response, and the calls before."""
-    words = {
-        "expected": finding.expected,
-        "actual": finding.actual,
-        "suggestion": finding.suggestion,
-        "description": description,
-    }
-    stated = {name: text for name, text in words.items() if text}
-    turn = session.turn if call is None else call.turn
-    return {**stated, "turn": turn, "sequence_length": session.count, **finding.details}
-
-
-def _enforcement(action: Action, call: CallState | None) -> Enforcement:
-    """How far it got, as far as the monitor knows: what was proposed and refused never ran."""
-    if action in ("allow", "warn"):
-        return "observed"
-    if call is not None and not call.observed:
-        return "prevented"
-    return "interrupted" if action in ("deny", "cancel") else "observed"
-
-
-def id_in_use(stack: str, call: ToolCall, current: CallState | None) -> Violation:
-    """The id belongs to another call of the run, `current` if that is not over, or to this very call, which runs."""
-    running = current is not None and current.is_again(call.name, call.input)
-    actual = "the call of this id is running" if running else "the id was used before, for another call"
-    details = {"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id}
-    text = ID_OF_EARLIER if current is None else ID_NOT_OVER
-    return _of_monitor(stack, call, "tool_call_id", details, tell_model=text.format(call.name))
-
-
-def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforcement = "prevented") -> Violation:
-    """The input cannot even be looked at, so it is not let through."""
-    deep = isinstance(error, RecursionError)
-    actual = "a value in a circle, or nested too deep" if deep else f"{type(error).__name__}: {str(error)[:200]}"
-    details = {"expected": "an input that can be read", "actual": actual}
-    return _of_monitor(stack, call, "input", details, cause="input", enforcement=enforcement)
-
-
-def _of_monitor(stack: str, call: ToolCall, kind: str, details: dict[str, Any], **more: Any) -> Violation:
-    about = {"enforcement": "prevented", "tool_call_id": str(call.id), "tool_name": str(call.name), **more}
-    return Violation(
-        policy=stack,
-        stack=stack,
-        rule=kind,
-        kind=kind,
-        action="deny",
-        message=details["actual"],
-        details=details,
-        **about,
-    )
 
 
 PLANS_BOUND = 128
@@ -449,6 +318,76 @@ class SessionState:
                 found.append(of_rule(self.program.name, rule, finding, None, self.session))
         self.calls.finish(call, denied=how == "denied")
         return found
+
+    def on_requested(self, event: ev.ToolCallRequested) -> None:
+        """A call was requested; judging it is `decide`'s."""
+        id, name, input = event.tool_call_id, event.tool_name, event.tool_input
+        session, current = self.session, self.calls.get(id)
+        if current is None and id not in session.finished and id not in session.earlier:
+            self.latest = self.request(id, name, input, event.turn, REQUESTED, True)
+            return
+        relation = self.relate(id, name, input, event.turn, proposed=True)
+        if relation in ("conflict", "running"):
+            self.come_to(event.turn)
+            if current is not None and (relation == "conflict" or current.status == STARTED):
+                session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
+        elif current is None or current.status == REQUESTED or relation == "changed":
+            self.latest = self.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
+
+    def on_started(self, event: ev.ToolCallStarted) -> list[Violation]:
+        """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
+        id, name, input = event.tool_call_id, event.tool_name, event.tool_input
+        session, first = self.session, True
+        current = self.calls.get(id)
+        if current is not None or id in session.finished or id in session.earlier:
+            decided = (
+                current is not None and current.status == DECIDED and current.given is input and current.name == name
+            )
+            relation = "running" if decided else self.relate(id, name, input, event.turn, proposed=False)
+            if current is not None and relation == "running":
+                if current.status == DECIDED:
+                    self.start(current)
+                current.status = STARTED
+                return []
+            if relation == "ended":
+                return []
+            first = relation not in ("repeat", "denied")
+        call = self.request(id, name, input, event.turn, STARTED, first)
+        violations = self.judged(call, [], repeat=False)
+        self.start(call)
+        return violations
+
+    def on_completed(self, event: ev.ToolCallCompleted) -> None:
+        """A call succeeded; an outcome for an unknown id changes nothing."""
+        call = self.calls.get(event.tool_call_id)
+        if call is None or call.status not in RUNNING:
+            return
+        bound = call.bound
+        if bound.outcomes or bound.remembers:
+            self.succeeded(call, ParsedOutput(event.tool_output))
+        self.calls.finish(call)
+
+    def on_failed(self, event: ev.ToolCallFailed) -> list[Violation]:
+        """A call failed."""
+        call = self.calls.get(event.tool_call_id)
+        return self.ended(call, "failed") if call is not None and call.status in RUNNING else []
+
+    def on_denied(self, event: ev.ToolCallDenied) -> list[Violation]:
+        """A call was refused and never ran; one that was allowed here and then refused has failed."""
+        if event.tool_call_id in self.session.clashing:
+            self.session.clashing -= {event.tool_call_id}
+            return []  # another call was refused, for having this one's id
+        call = self.calls.get(event.tool_call_id)
+        if call is None:
+            if event.tool_call_id in self.session.finished or event.tool_call_id in self.session.earlier:
+                self.session.deny(event.tool_call_id)  # another call under the id of one that is over
+            return []
+        if call.status in RUNNING:
+            return self.ended(call, "failed")
+        if call.status == HELD:
+            self.mark_unapproved(call)
+        call.bound = self.bound_for(call)
+        return self.ended(call, "denied")
 
     def broke(self, rule: CompiledRule, error: Exception) -> None:
         """A machine that raised while it moved cannot be trusted: it refuses from now on."""

@@ -398,5 +398,5 @@ class Supervisor:
         await inbox.taken_up(self._store, approval)
 
     def _publish(self, events: list[Event]) -> None:
-        self._subscriptions.publish(events)
+        self._subscriptions.feed.publish(events)
         self._publishers.publish(events)

@@ -234,8 +234,9 @@ class RunMachine:
     def _next_deadline(self) -> int | None:
         if self._state.ended or self._state.cause is not None:
             return None
-        due = self._state.judge.deadline() if self._reports.end is None else None
-        expiry = self._gate.held_calls.next_expiry()
+        due = self._state.judge.deadline() if self._clocked and self._reports.end is None else None
+        held = self._gate.held_calls
+        expiry = held.next_expiry() if held.waiting else None
         if self._budgets is not None:
             moments = (due, expiry, self._budgets.deadline())
             return min((moment for moment in moments if moment is not None), default=None)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.policies.events import USER_MESSAGES_FULL, ErrorOccurred, Event, MessageEvent, MessageStreamed
+from proctor.policies.events import (
+    USER_MESSAGES_FULL,
+    ErrorOccurred,
+    Event,
+    MessageEvent,
+    MessageStreamed,
+)
 
 from .validation import MOST_BYTES, weight
 
@@ -31,10 +37,8 @@ class MessageCounts:
         self._used: dict[str, tuple[int, int]] = {}
         self._full: set[str] = set()
 
-    def recorded_for(self, event: Event) -> Event | None:
-        """What is recorded for an event: itself, once the word that no more messages are, or nothing."""
-        if not isinstance(event, MessageEvent | MessageStreamed):
-            return event
+    def recorded_for(self, event: MessageEvent | MessageStreamed) -> Event | None:
+        """What is recorded for a message: itself, once the word that no more messages are, or nothing."""
         code = USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
         if code in self._full:
             return None

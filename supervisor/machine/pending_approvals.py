@@ -21,20 +21,17 @@ from .interface import AskApproval, DropApproval
 from .run_state import RunState
 
 
-class Proposal:
+class Proposal(msgspec.Struct, eq=False):
     """One call the gate holds, for who asked under `key`.
 
     `pending` are violations of a call that is held: what they come to is known when it is decided.
     """
 
-    __slots__ = ("answer", "call", "key", "noted", "pending")
-
-    def __init__(self, key: int, call: ToolCall) -> None:
-        self.key = key
-        self.call = call
-        self.answer: GateAnswer | None = None
-        self.noted: set[tuple[str, str]] = set()
-        self.pending: list[Violation] = []
+    key: int
+    call: ToolCall
+    answer: GateAnswer | None = None
+    noted: set[tuple[str, str]] = set()
+    pending: list[Violation] = []
 
 
 def is_like(call: ToolCall, grant: ToolApprovalGranted) -> bool:
@@ -76,16 +73,16 @@ class Held:
 
 
 class HeldCalls:
-    """Held calls by approval id; `earlier_grants` are the grants an earlier run of the session left behind.
+    """The calls that are `waiting`, by approval id; `earlier_grants` are those an earlier run of the session left.
 
     # INVARIANT: whatever ends the waiting takes its call out, so it is answered once.
     """
 
-    __slots__ = ("_covering", "_earlier_grants", "_held", "_rules", "_state")
+    __slots__ = ("_covering", "_earlier_grants", "_rules", "_state", "waiting")
 
     def __init__(self, state: RunState, earlier_grants: Iterable[ToolApprovalGranted], rules: Approval) -> None:
         self._state = state
-        self._held: dict[str, Held] = {}
+        self.waiting: dict[str, Held] = {}
         self._earlier_grants: dict[tuple[str, str | None], ToolApprovalGranted] = {}
         self._covering: dict[tuple[str, tuple[str, ...]], list[ToolApprovalGranted]] = {}
         self._rules = rules
@@ -127,7 +124,7 @@ class HeldCalls:
         """Ask for an approval and hold the call."""
         request = self._request(proposal, decision)
         self._state.record(approvals.requested(request))
-        self._held[request.approval_id] = Held(request, proposal)
+        self.waiting[request.approval_id] = Held(request, proposal)
         self._state.outbox.after_record(lambda: self._ask(request.approval_id))
 
     def unanswerable(self, proposal: Proposal, decision: Decision) -> None:
@@ -138,14 +135,14 @@ class HeldCalls:
 
     def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
         """Hold a call that an earlier shell of this run held; its request is on record."""
-        held = self._held[request.approval_id] = Held(request, proposal)
+        held = self.waiting[request.approval_id] = Held(request, proposal)
         held.shown = True
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
         """The call that this answers; it is not held any more. None for an answer to another input, and for a second
         one. An answer to a signal is for the record.
         """
-        held = self._held.get(approval_id)
+        held = self.waiting.get(approval_id)
         request = held.request if held is not None else self._state.signals.get(approval_id)
         if request is None or not same_input(request, answer.input_digest) or objection(request, answer) is not None:
             return None
@@ -161,26 +158,24 @@ class HeldCalls:
 
     def expired(self) -> Iterator[Held]:
         """The calls whose time is up, one after another; they are not held any more."""
-        for held in [held for held in self._held.values() if held.expires_ms <= self._state.now_ms]:
+        for held in [held for held in self.waiting.values() if held.expires_ms <= self._state.now_ms]:
             self._expire(held, "nobody answered in time")
             yield held
 
     def drop(self, proposal: Proposal, why: str) -> None:
         """Hold the call of that proposal no more, if it is held."""
-        for held in self._held.values():
+        for held in self.waiting.values():
             if held.proposal is proposal:
                 self._expire(held, why, withdrawn=True)
                 return
 
-    def next_expiry(self) -> int | None:
-        """When the next held call expires, in milliseconds since the epoch."""
-        if not self._held:
-            return None
-        return min(held.expires_ms for held in self._held.values())
+    def next_expiry(self) -> int:
+        """When the next of the held calls expires, in milliseconds since the epoch."""
+        return min(held.expires_ms for held in self.waiting.values())
 
     def requests(self) -> list[ApprovalRequest]:
         """What is waiting for an answer, in the order it was asked."""
-        return [held.request for held in self._held.values() if held.shown]
+        return [held.request for held in self.waiting.values() if held.shown]
 
     def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
         state = self._state
@@ -198,7 +193,7 @@ class HeldCalls:
 
     def _ask(self, approval_id: str) -> AskApproval | None:
         """Now on record, the request may be shown; not if the call does not wait any more."""
-        held = self._held.get(approval_id)
+        held = self.waiting.get(approval_id)
         if held is None:
             return None
         held.shown = True
@@ -209,5 +204,5 @@ class HeldCalls:
         self._state.record(approvals.expired(held.request, reason=why, withdrawn=withdrawn))
 
     def _take_out(self, held: Held) -> None:
-        del self._held[held.request.approval_id]
+        del self.waiting[held.request.approval_id]
         self._state.outbox.at_once(DropApproval(approval_id=held.request.approval_id))

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from proctor.policies.errors import EventError, Violation
 from proctor.policies.events import (
     Event,
+    MessageEvent,
     MessageSent,
+    MessageStreamed,
     RunStarted,
     SessionCreated,
     SessionResumed,
@@ -214,10 +216,11 @@ class RunState:
 
     def record(self, event: Event) -> None:
         """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds."""
-        recorded = self.messages.recorded_for(event)
-        if recorded is None:
-            return
-        event = recorded
+        if isinstance(event, MessageEvent | MessageStreamed):
+            recorded = self.messages.recorded_for(event)
+            if recorded is None:
+                return
+            event = recorded
         stamped, line, size = sized(self.stamp(event))
         self.outbox.put(stamped, line, size)
         if not self.faulted:

@@ -81,7 +81,7 @@ class RunActor:
         parent: Parent | None = None,
         calls_before: tuple[ToolCall, ...] = (),
     ) -> None:
-        feed, now_ms = self._feed, self.now_ms  # shared, as each bound method takes memory of an idle run
+        feed, now_ms = self._feed, services.clock.now_ms  # shared, as each bound method takes memory of an idle run
         self._machine = machine
         self._calls_before = calls_before
         self._services = services

@@ -188,20 +188,16 @@ class Subscriptions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._feed = Feed(store)
+        self.feed = Feed(store)
 
     @property
     def subscribers(self) -> int:
         """How many listen."""
-        return self._feed.buffers
-
-    def publish(self, events: list[Event]) -> None:
-        """Spare whoever follows the reading of events that were just stored here."""
-        self._feed.publish(events)
+        return self.feed.buffers
 
     def close(self) -> None:
         """Let every subscriber end, after what it still has to see."""
-        self._feed.close()
+        self.feed.close()
 
     def subscribe(
         self,
@@ -223,7 +219,7 @@ class Subscriptions:
             track = LogTrack(self._store, tenant, after)
         else:
             track = SessionTrack(self._store, session_id, run_id, after)
-        return Subscription(self._feed, track, tenant, room, wanted)
+        return Subscription(self.feed, track, tenant, room, wanted)
 
 
 def event_types(given: object) -> frozenset[str]:

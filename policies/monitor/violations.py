@@ -1,0 +1,154 @@
+"""What a finding comes to: a violation, about a call or not, and how far its enforcement got."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from ..errors import Violation
+from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER
+from ..rules.machine import Finding
+from ..stack.merge import LimitEntry
+from ..values.foreign_code import error_text
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..errors import Action, Enforcement
+    from ..events.calls import ToolCall
+    from ..limits import Budget, Limit
+    from ..stack.merge import BudgetEntry
+    from .call_table import CallState, Session
+    from .program import CompiledRule
+
+
+def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | None, session: Session) -> Violation:
+    """What a rule found, about a call or not."""
+    action = finding.action or rule.action
+    return Violation(
+        policy=rule.policy,
+        stack=stack,
+        rule=rule.id,
+        kind=rule.kind,
+        action=action,
+        enforcement=_enforcement(action, call),
+        message=_message(finding, rule.description, session.count + 1 if call and rule.machine.judges_order else 0),
+        details=_details(finding, rule.description, call, session),
+        cause=finding.cause,
+        reason=finding.reason or rule.reason,
+        tell_model=finding.tell_model or rule.tell_model,
+        unpreventable=rule.unpreventable,
+        tool_call_id=call.id if call else None,
+        tool_name=call.name if call else None,
+    )
+
+
+def of_limit(
+    stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallState | None, session: Session
+) -> Violation:
+    """A limit is exceeded, or nothing can be reserved of a shared budget; what the finding decides itself stands."""
+    action = finding.action or entry.action
+    written: Limit | Budget
+    if isinstance(entry, LimitEntry):
+        written, rule, kind = entry.limit, entry.name, entry.name
+    else:
+        written, rule, kind = entry.budget, entry.budget.name, "budget"
+    return Violation(
+        policy=entry.policy,
+        stack=stack,
+        rule=rule,
+        kind=kind,
+        action=action,
+        enforcement=_enforcement(action, call),
+        message=_message(finding, written.description),
+        details=_details(finding, written.description, call, session),
+        cause="budget",
+        reason=written.reason,
+        tell_model=written.tell_model,
+        tool_call_id=call.id if call else None,
+        tool_name=call.name if call else None,
+    )
+
+
+def raised(rule: CompiledRule, error: Exception) -> Finding:
+    """A rule that raises refuses, whatever its action."""
+    return Finding(
+        expected="a rule that can be judged",
+        actual=f"it raised {type(error).__name__}: {error_text(error)[:200]}",
+        action="cancel" if rule.action == "cancel" else "deny",
+    )
+
+
+def _message(finding: Finding, description: str | None, position: int = 0) -> str:
+    """What happened, for a person: with the call's position in an order, the values that decided, and what the
+    author says of the rule.
+    """
+    conditions = finding.details.get("conditions", ())
+    deciding = [each for each in conditions if not each["holds"]] or conditions
+    notes = [f"call {position}"] if position else []
+    notes += filter(None, (_condition(each, finding.actual) for each in deciding))
+    noted = f" ({'; '.join(notes)})" if notes else ""
+    return f"{finding.actual}{noted}" + (f": {description.strip()}" if description and description.strip() else "")
+
+
+def _condition(explained: dict[str, Any], text: str) -> str:
+    """A condition, unless it is said already, with the value it looked at."""
+    words = [] if explained["condition"] in text else [str(explained["condition"])]
+    if "value" in explained:
+        value = explained["value"]
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        words.append("got no value" if value == [] else f"got `{shown}`")
+    return ", ".join(words)
+
+
+def _details(finding: Finding, description: str | None, call: CallState | None, session: Session) -> dict[str, Any]:
+    """What was expected and what happened, and how far the session had come: its response, and the calls before."""
+    words = {
+        "expected": finding.expected,
+        "actual": finding.actual,
+        "suggestion": finding.suggestion,
+        "description": description,
+    }
+    stated = {name: text for name, text in words.items() if text}
+    turn = session.turn if call is None else call.turn
+    return {**stated, "turn": turn, "sequence_length": session.count, **finding.details}
+
+
+def _enforcement(action: Action, call: CallState | None) -> Enforcement:
+    """How far it got, as far as the monitor knows: what was proposed and refused never ran."""
+    if action in ("allow", "warn"):
+        return "observed"
+    if call is not None and not call.observed:
+        return "prevented"
+    return "interrupted" if action in ("deny", "cancel") else "observed"
+
+
+def id_in_use(stack: str, call: ToolCall, current: CallState | None) -> Violation:
+    """The id belongs to another call of the run, `current` if that is not over, or to this very call, which runs."""
+    running = current is not None and current.is_again(call.name, call.input)
+    actual = "the call of this id is running" if running else "the id was used before, for another call"
+    details = {"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id}
+    text = ID_OF_EARLIER if current is None else ID_NOT_OVER
+    return _of_monitor(stack, call, "tool_call_id", details, tell_model=text.format(call.name))
+
+
+def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforcement = "prevented") -> Violation:
+    """The input cannot even be looked at, so it is not let through."""
+    deep = isinstance(error, RecursionError)
+    actual = "a value in a circle, or nested too deep" if deep else f"{type(error).__name__}: {str(error)[:200]}"
+    details = {"expected": "an input that can be read", "actual": actual}
+    return _of_monitor(stack, call, "input", details, cause="input", enforcement=enforcement)
+
+
+def _of_monitor(stack: str, call: ToolCall, kind: str, details: dict[str, Any], **more: Any) -> Violation:
+    about = {"enforcement": "prevented", "tool_call_id": str(call.id), "tool_name": str(call.name), **more}
+    return Violation(
+        policy=stack,
+        stack=stack,
+        rule=kind,
+        kind=kind,
+        action="deny",
+        message=details["actual"],
+        details=details,
+        **about,
+    )
