@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from proctor.policies import Event, Violation
     from proctor.supervisor import PolicyReport, RunResult
-    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.store import EventLog, Store
     from proctor.supervisor.ports.stored_types import RunInfo
 
     from ..operations.views import TimelineItem
@@ -239,7 +239,7 @@ class Latest:
         self._shows = shows
         self._found: list[Event] = []
 
-    async def of_run(self, store: Store, run: RunInfo) -> list[Event]:
+    async def of_run(self, store: EventLog, run: RunInfo) -> list[Event]:
         """Of one run, oldest first."""
         async with closing(store.read(run.session_id, run_id=run.run_id, newest_first=True)) as events:
             async for event in events:
@@ -248,7 +248,7 @@ class Latest:
                     break
         return self._found[::-1]
 
-    async def of_all(self, store: Store) -> list[Event]:
+    async def of_all(self, store: EventLog) -> list[Event]:
         """Of the whole store, in the order in which they were stored."""
         place = await store.place()
         self.cursor = str(place)

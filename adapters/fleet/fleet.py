@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from proctor.policies.events.calls import ToolCall
     from proctor.supervisor import ApprovalRequest, KillOutcome, Subscription
     from proctor.supervisor.machine.interface import RunResult
-    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.store import EventLog, Store
     from proctor.supervisor.ports.stored_types import RunInfo
     from proctor.supervisor.store.codec import Status
 
@@ -126,7 +126,7 @@ def _error(recorded: Any) -> Exception:
     return ProviderError(message, details=described)
 
 
-async def _calls_before(store: Store, run: RunInfo) -> tuple[ToolCall, ...]:
+async def _calls_before(store: EventLog, run: RunInfo) -> tuple[ToolCall, ...]:
     """The latest calls that ran in the session before a run. Raises StoreError."""
     past = Past(of=run.run_id)
     async with closing(store.read(run.session_id)) as events:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     from proctor.policies.policy import Policy
-    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.store import RunRegistry, Store
     from proctor.supervisor.ports.stored_types import RunInfo
 
 
@@ -177,7 +177,7 @@ async def waiting(store: Store, *, most: int, mine: int = 0) -> list[Waiting]:
     return list(oldest.values())[::-1]
 
 
-async def _waiting(store: Store, mine: int = 0) -> AsyncGenerator[RunInfo]:
+async def _waiting(store: RunRegistry, mine: int = 0) -> AsyncGenerator[RunInfo]:
     """All that wait for a worker, newest first."""
     before = None
     while page := await store.runs(limit=_PAGE, before=before, where=_CREATED):

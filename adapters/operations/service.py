@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from proctor.policies.events import Event, ToolApprovalRequested
     from proctor.policies.monitor.limit_checker import LimitUse
     from proctor.supervisor.control.kill_switch import Scope
-    from proctor.supervisor.ports.store import Store
+    from proctor.supervisor.ports.store import EventLog, RunRegistry, Store
     from proctor.supervisor.ports.stored_types import ApprovalRequest, Block, RunInfo
 
     from ..evaluate.fold import Explained, Recorded
@@ -366,7 +366,7 @@ def _blocks(found: list[Block]) -> tuple[BlockView, ...]:
     return msgspec.convert(found, tuple[BlockView, ...], from_attributes=True)
 
 
-async def run_named(store: Store, name: str) -> RunInfo:
+async def run_named(store: RunRegistry, name: str) -> RunInfo:
     """The run of that id, or the one whose id begins so; `last` is the newest. Raises MissingError, UsageError."""
     exact = await store.run(name)
     if exact is not None:
@@ -423,7 +423,7 @@ class Fold:
         self._refold: Refold | None = None
         self._seq = 0
 
-    async def catch_up(self, store: Store) -> None:
+    async def catch_up(self, store: EventLog) -> None:
         """Fold what has been recorded since."""
         chunk: list[Event] = []
         async for event in store.read(self.run.session_id, after=self._seq):

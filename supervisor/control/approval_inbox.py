@@ -13,7 +13,7 @@ from proctor.policies.values.json_values import json_words
 from ..arguments import check_text
 from ..errors import ApprovalError, StoreError, UsageError
 from ..machine.event_factory import answered
-from ..ports.store import Store
+from ..ports.store import ApprovalStore, Store
 from ..ports.stored_types import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
 from ..redaction import Redactor
 from ..store.invariants import how_closed
@@ -24,7 +24,7 @@ LOOK_AGAIN_S = 0.5
 _PAGE = 500
 
 
-async def pending(store: Store) -> list[ApprovalRequest]:
+async def pending(store: ApprovalStore) -> list[ApprovalRequest]:
     """The approvals that nobody has answered, oldest first.
 
     Requests for calls that have already run because they could not be held are not among them.
@@ -145,7 +145,7 @@ def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
         )
 
 
-async def _refused(store: Store, approval_id: str, error: StoreError) -> Exception:
+async def _refused(store: ApprovalStore, approval_id: str, error: StoreError) -> Exception:
     """Why the store did not take an answer."""
     approval = await store.approval(approval_id)
     match error.kind:

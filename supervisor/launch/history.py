@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proctor.policies.policy import Policy
 
     from ..machine.interface import Judge
-    from ..ports.store import Store
+    from ..ports.store import EventLog, Store
     from ..ports.stored_types import RunInfo
 
 
@@ -57,7 +57,7 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
         return "native" if self.resume else "replay" if self.replay else None
 
 
-async def read_history(store: Store, session_id: str, judge: Judge) -> History:
+async def read_history(store: EventLog, session_id: str, judge: Judge) -> History:
     """Read a session and fold it into the judge: the state is then as if it had watched all along. Raises UsageError
     for a session whose record was pruned.
     """
@@ -81,7 +81,7 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
     return History(past=past, created=created, provider_sessions=provider_sessions)
 
 
-async def read_transcript(store: Store, session_id: str, last_seq: int) -> tuple[Event, ...]:
+async def read_transcript(store: EventLog, session_id: str, last_seq: int) -> tuple[Event, ...]:
     """The events of a session up to that one, the latest that there is room for."""
     recent: deque[Event] = deque()
     size = 0

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ..machine.interface import Judge
     from ..ports.adapter import Remains
-    from ..ports.store import Store
+    from ..ports.store import CommandQueue, RunRegistry, Store
     from ..ports.stored_types import Owner
     from ..run.services import Services
     from .history import Continued, History
@@ -261,7 +261,7 @@ async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIt
         raise
 
 
-async def _check_unblocked(store: Store, order: Order, begin: Begin) -> None:
+async def _check_unblocked(store: CommandQueue, order: Order, begin: Begin) -> None:
     """Raises StartsBlockedError where somebody ordered that runs like this do not start."""
     context = begin.metadata["context"]
     about = {"tenant": context.get("tenant"), "labels": context.get("labels")}
@@ -307,7 +307,7 @@ async def _freed(store: Store, session_id: str, remains: Remains | None) -> bool
     return False
 
 
-async def _keepers(store: Store, session_id: str) -> list[Owner]:
+async def _keepers(store: RunRegistry, session_id: str) -> list[Owner]:
     """Whose runs keep a session: those that go on, or were lost, and one that is about to start."""
     runs = await store.runs(limit=_MOST, session_id=session_id, where=RunFilter(status=NOT_OVER))
     return [run.owner for run in runs if run.owner and not (run.status == "created" and run.owner.gone)]

@@ -27,9 +27,8 @@ from .stored_types import (
 )
 
 
-@runtime_checkable
-class Store(Protocol):
-    """The record. Every method may raise StoreError; nothing acknowledged is ever lost."""
+class EventLog(Protocol):
+    """The events, in the order in which they were stored."""
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
         """Store events, in order and as one unit; returns them stamped with `seq` (per session, from 1,
@@ -71,6 +70,16 @@ class Store(Protocol):
     async def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event; 0 without any."""
         ...
+
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Return when something was stored since `token` (by any process) or the time is up; the returned
+        token is for the next wait. Token 0 returns at once.
+        """
+        ...
+
+
+class RunRegistry(Protocol):
+    """The runs and sessions, and who owns a run."""
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """Register a run before it starts, and give it as it is stored; the same run_id again is
@@ -131,6 +140,10 @@ class Store(Protocol):
         """A session as a list shows it, or None."""
         ...
 
+
+class ApprovalStore(Protocol):
+    """What people are asked, and what they answered."""
+
     async def approvals(
         self,
         *,
@@ -163,6 +176,10 @@ class Store(Protocol):
         """
         ...
 
+
+class CommandQueue(Protocol):
+    """What was ordered of the owners of runs."""
+
     async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs, durable on return; returns its number, which rises."""
         ...
@@ -178,6 +195,10 @@ class Store(Protocol):
     async def last_instruction(self) -> int:
         """The number of the latest instruction; 0 without any."""
         ...
+
+
+class BudgetLedger(Protocol):
+    """What runs draw on budgets that they share."""
 
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets for a run; gives an answer to each draw, in order. One conditional write.
@@ -201,6 +222,10 @@ class Store(Protocol):
         """The shared budgets that were drawn on, by name and key."""
         ...
 
+
+class Maintenance(Protocol):
+    """What an operator does to the whole record."""
+
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session, its events, runs and approvals, as one unit, and store `event` after it,
         completed with what was removed. None, and nothing is removed, where `up_to` is not the seq of its last event
@@ -219,11 +244,10 @@ class Store(Protocol):
         """Give back unused room, as far as that delays nobody."""
         ...
 
-    async def wait(self, token: int, timeout_s: float) -> int:
-        """Return when something was stored since `token` (by any process) or the time is up; the returned
-        token is for the next wait. Token 0 returns at once.
-        """
-        ...
+
+@runtime_checkable
+class Store(EventLog, RunRegistry, ApprovalStore, CommandQueue, BudgetLedger, Maintenance, Protocol):
+    """The record. Every method may raise StoreError; nothing acknowledged is ever lost."""
 
     async def aclose(self) -> None:
         """Close it; what was acknowledged is kept."""

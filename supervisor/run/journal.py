@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..log import RunLog
     from ..machine.machine import RunMachine
-    from ..ports.store import Store
+    from ..ports.store import EventLog
     from .services import Services
 
 
@@ -100,7 +100,7 @@ class Journal:
 
     def __init__(
         self,
-        store: Store,
+        store: EventLog,
         machine: RunMachine,
         *,
         epoch: int = 0,

@@ -22,7 +22,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
 from ..ports.adapter import Remains
 from ..ports.processes import enter, leave, process_mark
-from ..ports.store import Store
+from ..ports.store import RunRegistry, Store
 from ..ports.stored_types import ENDING, Owner, RunInfo
 from ..store.invariants import create_next
 from .tasks import contained
@@ -35,7 +35,7 @@ _ORPHAN = Policy(name="orphan")
 
 
 @asynccontextmanager
-async def passing_owner(store: Store) -> AsyncIterator[Owner]:
+async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
     """An owner for as long as it takes. A start that finds its session claimed by one waits. Raises StoreError."""
     owner = enter(ENDING)
     try:

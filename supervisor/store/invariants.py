@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import ApprovalEvent, Event
 
-    from ..ports.store import Store
+    from ..ports.store import CommandQueue, RunRegistry, Store
     from ..ports.stored_types import ApprovalState, Owner, StoredApproval
 
 
@@ -223,7 +223,7 @@ async def create_next(store: Store, run: RunInfo) -> None:
         await store.instruct(Cancel(scope="run", value=created.run_id, by=order.by, reason=order.reason, at=order.at))
 
 
-async def _stored_next(store: Store, run: RunInfo) -> RunInfo | None:
+async def _stored_next(store: RunRegistry, run: RunInfo) -> RunInfo | None:
     following = next_of(run)
     stored = None if following is None else await store.run(following.run_id)
     if following is None or stored is None or stored.session_id != run.session_id:
@@ -231,7 +231,7 @@ async def _stored_next(store: Store, run: RunInfo) -> RunInfo | None:
     return stored if stored.spec.get(AGAIN) == following.spec[AGAIN] else None
 
 
-async def ordered_to_end(store: Store, run: RunInfo) -> Cancel | None:
+async def ordered_to_end(store: CommandQueue, run: RunInfo) -> Cancel | None:
     """Somebody's order that a run ends, given since it was created."""
     for order in await store.instructions(after=run.after):
         if isinstance(order, Cancel) and order.covers(

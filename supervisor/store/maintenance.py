@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event
 
-    from ..ports.store import Store
+    from ..ports.store import EventLog, Store
 
 
 _ENDED = frozenset(("completed", "failed", "cancelled"))
@@ -133,7 +133,7 @@ class _Pruning:
         self.report.events += events
 
 
-async def _latest(store: Store, session_id: str) -> Event | None:
+async def _latest(store: EventLog, session_id: str) -> Event | None:
     async with closing(store.read(session_id, newest_first=True)) as events:
         async for event in events:
             return event

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event
 
-    from ..ports.store import Store
+    from ..ports.store import RunRegistry
     from ..ports.stored_types import RunFilter, RunInfo
 
 
@@ -186,7 +186,7 @@ async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
 
 
 async def all_runs(
-    store: Store, *, session_id: str | None = None, where: RunFilter = ANY_RUN
+    store: RunRegistry, *, session_id: str | None = None, where: RunFilter = ANY_RUN
 ) -> AsyncGenerator[RunInfo, None]:
     """The runs of `store`, or of one session (`session_id`), that meet all of `where`, newest first; those that come
     meanwhile are left out.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from proctor.policies.events import Event
 
     from ..ports.adapter import Publisher
-    from ..ports.store import Store
+    from ..ports.store import EventLog
 
 
 ROOM = 1024
@@ -95,7 +95,7 @@ class Feed:
     # INVARIANT: what is stored after a buffer has joined is offered to it, unless it overflowed.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: EventLog) -> None:
         self._store = store
         self._of_session: dict[str, set[Buffer]] = {}
         self._of_all: set[Buffer] = set()

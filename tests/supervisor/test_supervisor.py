@@ -142,7 +142,7 @@ async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permiss
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         await anyio.wait_all_tasks_blocked()
-        async with Supervisor(store, publishers=[publisher, lambda e: hub.publish([e])]) as supervisor:
+        async with Supervisor(store, publishers=[publisher, lambda e: hub.feed.publish([e])]) as supervisor:
             for _ in range(3):
                 await supervisor.start(saying(30), "go", policies=[permissive])
         assert len(seen) == 1
@@ -185,7 +185,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
                 [MessageReceived(session_id=f"s{number}", run_id="r", content=n) for n in range(count)]
             )
             written += [(event.session_id, event.seq) for event in events]
-            hub.publish(events)
+            hub.feed.publish(events)
             if read:
                 may_read.release()
                 await anyio.wait_all_tasks_blocked()
