@@ -17,7 +17,7 @@ from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet, PlayedRule
 from .certificate import ProofCertificate
-from .components import IN_FLIGHT, LEVELS, LimitComponent
+from .components import ASK, DENY, IN_FLIGHT, LEVELS, LimitComponent
 from .replaying import Replayed, replay, replay_amount
 from .session_search import SessionProduct, ending_alike, explore
 
@@ -97,17 +97,41 @@ def _same(stack: Side, rule: PlayedRule) -> str:
     return ""
 
 
+_BOUNDING = {
+    "max_total_tokens": (("max_total_tokens",), ("max_input_tokens", "max_output_tokens")),
+    "max_input_tokens": (("max_input_tokens",), ("max_total_tokens",)),
+    "max_output_tokens": (("max_output_tokens",), ("max_total_tokens",)),
+    "max_idle_ms": (("max_idle_ms",), ("max_duration_ms",)),
+}
+"""For an amount the limits that together bound it, in each way."""
+
+
 def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     """A limit of tokens, cost or time, of which a run may use any amount."""
-    for entry in setting.stack.limits:
-        as_strict = LEVELS[entry.action] >= LEVELS[limit.action]
-        includes = entry.limit.scope == "session" or limit.limit.scope == "run"
-        if entry.name == limit.name and as_strict and includes and entry.limit.max <= limit.limit.max:
-            return Implication("proved", "", by=(entry.name,))
+    for names in _BOUNDING.get(limit.name, ((limit.name,),)):
+        entries = [_bounding(setting.stack, name, limit) for name in names]
+        bounds = [entry.limit.max for entry in entries if entry is not None]
+        if len(bounds) == len(names) and sum(bounds) <= limit.limit.max:
+            return Implication("proved", "", by=names)
+    if any(_asks_alike(entry, limit) for entry in setting.stack.limits):
+        return Implication("proved", "", by=(limit.name,))
     got = replay_amount(limit, setting.stack.program, setting.property, setting.context, strict=setting.strict)
     if got.broken:
         return Implication("refuted", "", replayed=got)
     return Implication("unknown", f"`{limit.name}` against other limits of tokens, cost or time")
+
+
+def _bounding(stack: Side, name: str, limit: LimitEntry) -> LimitEntry | None:
+    """The lowest limit of a name that ends a run before another limit of the same scope is exceeded."""
+    ending = (e for e in stack.limits if e.name == name and LEVELS[e.action] >= DENY)
+    wide = (e for e in ending if e.limit.scope == "session" or limit.limit.scope == "run")
+    return min(wide, key=lambda entry: entry.limit.max, default=None)
+
+
+def _asks_alike(entry: LimitEntry, limit: LimitEntry) -> bool:
+    """Whether both ask a person about the same amount."""
+    same = (entry.name, entry.limit.max, entry.limit.scope) == (limit.name, limit.limit.max, limit.limit.scope)
+    return same and LEVELS[entry.action] == LEVELS[limit.action] == ASK
 
 
 def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:

@@ -15,7 +15,7 @@ from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, WARN
 from .session_search import FAILED, REFUSED, RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..events.run_context import RunContext
     from ..monitor.program import Program
@@ -242,6 +242,24 @@ class _Replay:
             return self._resumed(ev.RunCancelled)
         return next((v for v in property if self._breaks(v, level)), None)
 
+    def use(self, limit: LimitEntry, used: Sequence[tuple[str, float]]) -> Replayed:
+        """Use so much in one run after another, until the property finds it or the stack ends it."""
+        least = sum(amount for _, amount in used)
+        runs = 1 if limit.limit.scope == "run" or not least else min(MOST_RUNS, int(limit.limit.max // least) + 1)
+        for n in range(runs):
+            run_id = f"run-{n + 1}"
+            self._both(ev.RunStarted(run_id=run_id, at=_AT))
+            for name, amount in used:
+                event = usage_event(name, amount, run_id)
+                found = self._weighed(*self._both(event))
+                if isinstance(found, Violation):
+                    shown = [{"limit": name, "used": amount, "runs": n + 1} for name, amount in used]
+                    return Replayed(True, [nothing_called(*shown)], (), found)
+                if found is False:
+                    return Replayed(False, [], tuple(self.refusing))
+            self._both(ev.RunCompleted(run_id=run_id, at=event.at))
+        return Replayed(False, [], tuple(self.refusing))
+
     def _finish(self) -> Violation | bool | None:
         owed = [v for v in self.stack.finish().violations if LEVELS[v.action] >= ASK]
         if owed:
@@ -255,30 +273,40 @@ def replay_amount(
     limit: LimitEntry, stack: Program, property: Program, context: RunContext, *, strict: bool
 ) -> Replayed:
     """A session that uses more than a limit allows, in as few runs as the stack lets it."""
-    own = [e.limit.max for e in stack.limits.entries if e.name == limit.name and LEVELS[e.action] >= ASK]
-    most = min([*own, limit.limit.max + 1])
-    runs = 1 if limit.limit.scope == "run" or not most else min(MOST_RUNS, int(limit.limit.max // most) + 1)
-    got = _Replay(stack, property, context, strict=strict)
-    for n in range(runs):
-        run_id = f"run-{n + 1}"
-        got._both(ev.RunStarted(run_id=run_id, at=_AT))
-        event = usage_event(limit.name, most, run_id)
-        found = got._weighed(*got._both(event))
-        if found is False:
+    caps: dict[str, float] = {}
+    for entry in stack.limits.entries:
+        if LEVELS[entry.action] >= DENY:
+            caps[entry.name] = min(caps.get(entry.name, entry.limit.max), entry.limit.max)
+    got = Replayed(False, [])
+    for used in _ways_to_use(limit, caps):
+        got = _Replay(stack, property, context, strict=strict).use(limit, used)
+        if got.broken:
             break
-        if found is not None and found is not True:
-            used = {"limit": limit.name, "used": most, "runs": n + 1}
-            return Replayed(True, [nothing_called(used)], (), found)
-        got._both(ev.RunCompleted(run_id=run_id, at=event.at))
-    return Replayed(False, [], tuple(got.refusing))
+    return got
 
 
-def nothing_called(event: dict[str, Any]) -> dict[str, Any]:
-    """What an answer shows where an event breaks the property, and no call does."""
-    return {"tool": "", "input": {}, "decision": "allow", "outcome": "", "before": [event]}
+def _ways_to_use(limit: LimitEntry, caps: Mapping[str, float]) -> Iterator[list[tuple[str, float]]]:
+    """What one run may use of the limit's figure, as amounts of single figures."""
+    more = limit.limit.max + 1
+    if limit.name not in (*_TOKENS, "max_total_tokens"):
+        yield [(limit.name, min(more, caps.get(limit.name, more)))]
+        return
+    total = min(more, caps.get("max_total_tokens", more))
+    figures = _TOKENS if limit.name == "max_total_tokens" else (limit.name,)
+    single = {name: min(total, caps.get(name, total)) for name in figures}
+    yield from ([use] for use in sorted(single.items(), key=lambda each: -each[1]))
+    if len(single) > 1:
+        first = single["max_input_tokens"]
+        yield [("max_input_tokens", first), ("max_output_tokens", min(single["max_output_tokens"], total - first))]
+
+
+def nothing_called(*events: dict[str, Any]) -> dict[str, Any]:
+    """What an answer shows where events break the property, and no call does."""
+    return {"tool": "", "input": {}, "decision": "allow", "outcome": "", "before": list(events)}
 
 
 MOST_RUNS = 1_000
+_TOKENS = ("max_input_tokens", "max_output_tokens")
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -246,7 +246,9 @@ def _placed(document: Any, steps: Sequence[tuple[str, Any]], value: Any) -> Any:
     if kind == "filter":
         key, literal = argument
         item: dict[str, Any] = (
-            next((each for each in document if each.get(key) == literal), {}) if isinstance(document, list) else {}
+            next((each for each in document if isinstance(each, dict) and each.get(key) == literal), {})
+            if isinstance(document, list)
+            else {}
         )
         return [_placed({**item, key: literal}, rest, value)]
     if not rest and isinstance(value, list):

@@ -59,6 +59,10 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
             {"prior": "look", "same": [{"path": "$.to", "prior_output_regex": r"to (\w+)"}]}]}),
         {"reach": "pay"},
     ),
+    "output beside input": (
+        policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
+        {"keeps": policy(limits={"max_total_tokens": 10})},
+    ),
     "one element of a list": (
         denied({"path": "$.to[*]", "equals": "x"}, {"path": "$.to[*]", "equals": "y"}),
         {"keeps": denied({"path": "$.to[*]", "equals": "x"})},
@@ -85,6 +89,13 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
     "loops of one thing": (
         policy({"type": "loop", "window": 3, "threshold": 2, "key": "$.id"}),
         {"keeps": policy({"type": "loop", "window": 3, "threshold": 3, "key": "$.id"})},
+    ),
+    "input and output together": (
+        policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
+        {"keeps": policy(limits={"max_total_tokens": 11})},
+    ),
+    "a run that is idle no longer than it lasts": (
+        policy(limits={"max_duration_ms": 2000}), {"keeps": policy(limits={"max_idle_ms": 2000})}
     ),
     "refusals of the stack itself": (
         policy({"type": "circuit_breaker", "total": 1}),
@@ -115,6 +126,12 @@ def test_what_a_pattern_reads_of_other_texts_is_not_known() -> None:
     same = [{"path": "$.to", "prior_output_regex": r"IBAN (\d{4})"}]
     stack = policy({"type": "precondition", "tool": "pay", "requires": [{"prior": "look", "same": same}]})
     assert not isinstance(verify(stack, reach="pay"), Proved)
+
+
+def test_places_that_lie_in_each_other_are_looked_at() -> None:
+    """A list's elements by their number and by what they hold."""
+    first = denied({"path": "$.l[0]", "equals": 1}, {"path": "$['l'][?@.k == 1].v", "equals": 1})
+    assert not isinstance(verify(denied({"path": "$.l[0]", "equals": 1}), keeps=first), Refuted)
 
 
 def test_contexts_that_were_not_looked_at_are_named() -> None:
