@@ -20,7 +20,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
         "init": ("commands.policies:init", "Write a first policy for an agent into this folder."),
         "run": ("commands.run:run", "Supervise one session of an agent."),
-        "hook": ("commands.agents:hook", "Hold a person's own Claude Code to policies."),
+        "hook": ("commands.hook:hook", "Hold the agents that you use yourself to policies."),
         "mcp": ("commands.agents:mcp", "Enforce policies between agents and an MCP server."),
         "adapters": ("commands.agents:adapters", "What each adapter can do, and which work here."),
     },

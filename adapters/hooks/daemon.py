@@ -26,6 +26,8 @@ LOOK_S = 2.0
 """How often it looks whether it is still needed, and whether the clients it judges are there."""
 _LOCAL_PEERPID = (0, 2)
 READ_S = 20.0
+PROBE = b'{"proctor": "probe"}'
+"""Input of no client, by which `proctor hook status` sees whether hooks are judged."""
 """Seconds a hook has to send its input."""
 
 
@@ -103,7 +105,7 @@ class _Daemon:
             if hook is None or self._code != _code():
                 return
             connection.settimeout(READ_S)
-            data, given = _sent(connection)
+            agent, data, given = _sent(connection)
             with given or contextlib.nullcontext():
                 try:
                     origin = origin_of(hook, given)
@@ -113,27 +115,36 @@ class _Daemon:
                     return
             with self._judging:
                 self._asked_at = time.monotonic()
-                answer = self._answer(data, origin)
+                answer = self._answer(data, origin, agent)
             connection.sendall(answer)
 
-    def _answer(self, data: bytes, origin: Origin) -> bytes:
+    def _answer(self, data: bytes, origin: Origin, agent: str) -> bytes:
         """`=` and what the client is told, or `!` and why nothing could be judged."""
         try:
-            output = CLIENTS["claude"].output(*self._judge.answered(data, origin=origin))
+            if data == PROBE:
+                return b"=" + json.dumps(self._judge.checked(agent)).encode()
+            output = CLIENTS[agent].output(*self._judge.answered(data, origin=origin, agent=agent))
         except Exception as error:
             return _refused(error, data)
         return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
 
 
-def _sent(connection: socket.socket) -> tuple[bytes, socket.socket | None]:
-    """What the hook has read of its input, or that input itself, where it is a socket."""
+def _sent(connection: socket.socket) -> tuple[str, bytes, socket.socket | None]:
+    """Whose hook it is, and what it has read of its input, or that input itself, where it is a socket."""
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 1)
+    while data and b"\n" not in data:
+        more = connection.recv(1 << 20)
+        data = data + more if more else b""
+    whose, _, data = data.partition(b"\n")
+    agent = whose[1:].decode("ascii", "replace")
+    if agent not in CLIENTS:
+        raise OSError("the hook does not say whose it is")
     if descriptors:
         if not is_socket(descriptors[0]):
             os.close(descriptors[0])
             raise OSError("the hook's input is no socket")
-        return b"", socket.socket(fileno=descriptors[0])
-    return data + _all_of(connection) if data else b"", None
+        return agent, b"", socket.socket(fileno=descriptors[0])
+    return agent, data + _all_of(connection), None
 
 
 def _all_of(connection: socket.socket) -> bytes:
@@ -145,7 +156,8 @@ def _refused(error: Exception, data: bytes) -> bytes:
     """`!`, why, and the hook's name, as the hook that has not read its input does not know it."""
     why = str(error) or type(error).__name__
     try:
-        named = {"hook_event_name": json.loads(data)["hook_event_name"]}
+        given = json.loads(data)
+        named = {name: given[name] for name in ("hook_event_name", "event") if name in given}
     except (ValueError, KeyError, TypeError, RecursionError):
         named = {}
     return f"!{why}\0{json.dumps(named)}".encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""One hook as the client starts it: `python -I -S daemon_client.py FOLDER ARGUMENTS... < input`.
+"""One hook as the client starts it: `python -I -S daemon_client.py FOLDER [--agent NAME] OPTIONS... < input`.
 
 It hands its input to the process that judges (`daemon`), through a socket in FOLDER, and prints what that answers.
 Input that is a socket is handed over unread, for then the kernel tells that process who made it: the client.
@@ -43,16 +43,21 @@ def main(arguments: list[str]) -> int:
     """Have the hook on standard input judged; the exit code."""
     if hasattr(signal, "alarm"):
         signal.alarm(ALARM_S)
-    data = b""
+    data, agent = b"", "claude"
+    if arguments[1:2] == ["--agent"]:
+        agent = arguments[2]
+        arguments = [arguments[0], *arguments[3:]]
     try:
+        if os.isatty(0):
+            raise UnansweredError("the hook's input is a terminal, which no client gives it")
         passed = is_socket(0)
         data = b"" if passed else sys.stdin.buffer.read()
-        answer = judged(arguments[0], arguments[1:], None if passed else data)
+        answer = judged(arguments[0], arguments[1:], None if passed else data, agent)
     except Exception as error:
-        return refuse(data or unread(), str(error) or type(error).__name__)
+        return refuse(data or unread(), str(error) or type(error).__name__, agent)
     if answer[:1] == b"!":
         why, _, named = answer[1:].partition(b"\0")
-        return refuse(data or named, why.decode())
+        return refuse(data or named, why.decode(), agent)
     sys.stdout.buffer.write(answer[1:])
     sys.stdout.buffer.flush()
     return 0
@@ -71,7 +76,7 @@ def unread() -> bytes:
         return b""
 
 
-def judged(folder: str, arguments: list[str], data: bytes | None) -> bytes:
+def judged(folder: str, arguments: list[str], data: bytes | None, agent: str = "claude") -> bytes:
     """What the process that judges answers: `=` and what the client is told, or `!` and why nothing was judged.
 
     Without data it is given the standard input itself.
@@ -83,7 +88,7 @@ def judged(folder: str, arguments: list[str], data: bytes | None) -> bytes:
     os.chdir(folder)  # a socket's path may have no more than a hundred letters
     for attempt in range(ATTEMPTS):
         try:
-            return exchanged(connected([folder, *arguments]), data)
+            return exchanged(connected([folder, *arguments]), data, agent)
         except GoneError:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -145,15 +150,16 @@ def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type wou
     return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, start_new_session=True)
 
 
-def exchanged(connection: socket.socket, data: bytes | None) -> bytes:
-    """Send the hook, read the answer."""
+def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claude") -> bytes:
+    """Send whose hook it is and what it says, or its input itself; read the answer."""
+    whose = agent.encode() + b"\n"
     parts = []
     with connection:
         try:
             if data is None:
-                socket.send_fds(connection, [b"<"], [0])
+                socket.send_fds(connection, [b"<" + whose], [0])
             else:
-                connection.sendall(data)
+                connection.sendall(b">" + whose + data)
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65536):
                 parts.append(part)
@@ -165,17 +171,32 @@ def exchanged(connection: socket.socket, data: bytes | None) -> bytes:
     return answer
 
 
-def refuse(data: bytes, why: str) -> int:
-    """Refuse what nobody judged: the model reads public words, the person the reason."""
+JUST_TOLD = ("Post", "Stop", "SessionEnd", "Permission", "After", "post", "stop", "sessionEnd", "before", "session.")
+"""How the names of events begin at which nothing can be refused, or the person is asked all the same."""
+
+
+def refuse(data: bytes, why: str, agent: str = "claude") -> int:
+    """Refuse what nobody judged: the model reads public words, the person the reason.
+
+    A client that is not known to read more goes by the exit code, but where that would mean something else.
+    """
     import json
 
     try:
-        hook = json.loads(data)["hook_event_name"]
+        given = json.loads(data)
+        hook = given["event" if agent == "opencode" else "hook_event_name"]
     except Exception:
         hook = None
     output: dict[str, object] = {"systemMessage": f"proctor: {why}"}
-    if hook == "PreToolUse":
-        decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
+    if agent not in ("claude", "codex") and isinstance(hook, str):
+        if hook.startswith(JUST_TOLD) and hook != "beforeSubmitPrompt":
+            return 0
+        if agent != "copilot":
+            print(REFUSED, file=sys.stderr)
+            return 2
+        output = dict(decision) if hook == "PreToolUse" else {}
+    elif hook == "PreToolUse":
         output["hookSpecificOutput"] = {"hookEventName": hook, **decision}
     elif hook in ("UserPromptSubmit", "ConfigChange"):
         output = {"decision": "block", "reason": f"proctor: {why}"}

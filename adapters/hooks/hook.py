@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -37,6 +37,8 @@ from .session import HookedSession, Outcome
 USAGE_NOTE = "usage"
 ANSWER_NOTE = "answer"
 """What was answered last in a session; see `LastAnswer`."""
+OPENED_NOTE = "opened"
+"""The calls that the client need not ask about, each with why, where it asks by a hook of its own."""
 STARTS_BLOCKED = "nothing is started at the moment"
 SETTINGS_CHANGED = "settings that change during a session hold from the next one on"
 
@@ -71,6 +73,7 @@ class Hook:
         self._recorded: list[Event] = []
         self._wanted: list[interface.Command] = []
         self._blocked = False
+        self._found = ""
 
     def answer(self) -> HookAnswer:
         """Record what follows from the hook, and give the answer to the client."""
@@ -118,7 +121,8 @@ class Hook:
 
     def _proposed(self) -> Verdict:
         given, session = self._input, self._session
-        call = ToolCall(id=given.tool_use_id, name=given.tool_name, input=given.tool_input, turn=session.machine.turn)
+        call_id = given.tool_use_id or f"{given.tool_name}-{session.machine.seq + 1}"
+        call = ToolCall(id=call_id, name=given.tool_name, input=given.tool_input, turn=session.machine.turn)
         refused = session.refuses_on(given.prompt_id)
         if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
             return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
@@ -147,7 +151,29 @@ class Hook:
         if self._opening is None or judge.latest is None:
             return self._keep_answer(call, _ALLOWED, "the hook was installed to refuse only; install it again")
         opened, why = self._opening.of(call, judge.latest, judge.admission, self._input.permission_mode)
-        return self._keep_answer(call, ("allow", f"proctor: {why}") if opened else _ALLOWED, why)
+        if opened and self._client.opens == "permission":
+            self._keep_opened(call.id, why)
+        spared = opened and self._client.opens is not None
+        return self._keep_answer(call, ("allow", f"proctor: {why}") if spared else _ALLOWED, why)
+
+    def _keep_opened(self, call_id: str, why: str) -> None:
+        """Keep that a call need not be asked about; of the others only what is open is kept."""
+        opened = _opened_calls(self._record)
+        still = {id: opened[id] for id in self._session.machine.calls if id in opened}
+        self._record.keep(OPENED_NOTE, msgspec.json.encode({**still, call_id: why}))
+
+    def _asking(self) -> Verdict:
+        """The client is about to ask its person about a call: not where the policy allows that call positively."""
+        given, opened = self._input, _opened_calls(self._record)
+        part = given.tool_input
+        if not self._goes_on or part.get("description"):  # it says why it leaves the client's sandbox
+            return _ALLOWED
+        calls = self._session.machine.calls
+        for call_id, call in calls.items():
+            named = given.tool_use_id in ("", call_id) and call.name == given.tool_name
+            if named and call_id in opened and call.runs and calls.is_same(call, call.name, {**call.given, **part}):
+                return "allow", f"proctor: {opened[call_id]}"
+        return _ALLOWED
 
     def _keep_answer(self, call: ToolCall, verdict: Verdict, *because: str) -> Verdict:
         """Keep what is answered about a call, and the rules that decided where nothing else is the cause."""
@@ -172,13 +198,13 @@ class Hook:
         if not self._goes_on:
             return
         calls = session.machine.calls
-        current = calls.get(given.tool_use_id)
+        current = calls.get(self._call_id)
         tool_input = given.tool_input or (current.given if current else {})
-        if waiting := self._waiting(given.tool_use_id):
+        if waiting := self._waiting(self._call_id):
             granted = input_digest(tool_input) == waiting.input_digest
             self._answered(waiting, granted=granted, tool_input=tool_input)
         started = ToolCallStarted(
-            tool_call_id=given.tool_use_id,
+            tool_call_id=self._call_id,
             tool_name=given.tool_name,
             tool_input=tool_input,
             turn=session.machine.turn,
@@ -188,11 +214,24 @@ class Hook:
         else:
             self._report(started)
 
+    @property
+    def _call_id(self) -> str:
+        """The call that an outcome is of. Where the client does not say: the first that waits for one, of this tool
+        and input, or else of this tool.
+        """
+        if self._input.tool_use_id or self._found:
+            return self._input.tool_use_id or self._found
+        calls, name = self._session.machine.calls, self._input.tool_name
+        alike = [call for call in calls.values() if call.name == name]
+        same = [call for call in alike if calls.is_same(call, name, self._input.tool_input)]
+        self._found = next((call.id for call in [*same, *alike]), f"{name}-unasked")
+        return self._found
+
     def _completed(self) -> Verdict:
         self._ran()
         given = self._input
         outcome = ToolCallCompleted(
-            tool_call_id=given.tool_use_id, tool_name=given.tool_name, tool_output=given.tool_response
+            tool_call_id=self._call_id, tool_name=given.tool_name, tool_output=given.tool_response
         )
         if self._goes_on:
             self._report(outcome)
@@ -203,25 +242,31 @@ class Hook:
         given = self._input
         if self._goes_on:
             error = given.error
-            self._report(ToolCallFailed(tool_call_id=given.tool_use_id, tool_name=given.tool_name, error=error))
+            self._report(ToolCallFailed(tool_call_id=self._call_id, tool_name=given.tool_name, error=error))
         return _ALLOWED
 
     def _batch(self) -> Verdict:
         """A response's calls are over: one without an outcome never ran, whoever refused it."""
-        for call in self._input.tool_calls:
-            if not self._goes_on:
-                break
-            current = self._session.machine.calls.get(call.tool_use_id)
-            if waiting := self._waiting(call.tool_use_id):
-                self._answered(waiting, granted=False)
-            elif current is not None and current.runs:
-                error = "the client did not run it"
-                self._report(ToolCallFailed(tool_call_id=call.tool_use_id, tool_name=current.name, error=error))
+        self._end_calls(call.tool_use_id for call in self._input.tool_calls)
         if self._goes_on and self._input.agent_id is None:
             self._report(TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
 
+    def _end_calls(self, call_ids: Iterable[str]) -> None:
+        """Of these calls, those without an outcome never ran."""
+        for call_id in call_ids:
+            if not self._goes_on:
+                break
+            current = self._session.machine.calls.get(call_id)
+            if waiting := self._waiting(call_id):
+                self._answered(waiting, granted=False)
+            elif current is not None and current.runs:
+                error = "the client did not run it"
+                self._report(ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
+
     def _stopped(self) -> Verdict:
+        if "batch" not in self._client.events.values():
+            self._end_calls(list(self._session.machine.calls))
         if self._goes_on:
             self._report(TurnCompleted(turn=self._session.machine.turn))
         self._complete(self._input.last_assistant_message)
@@ -302,6 +347,10 @@ class Hook:
             yield f"no price of {models} is known, so `max_cost_usd` does not hold; say one in `prices`"
 
 
+def _opened_calls(record: HookRecord) -> dict[str, str]:
+    return msgspec.json.decode(record.note(OPENED_NOTE) or b"{}", type=dict[str, str])
+
+
 def _question(decision: Decision | None, call: ToolCall) -> str:
     """Which rules ask the person, and what for; it is the person who reads this."""
     asking = [v for v in decision.violations if v.action == "request_approval"] if decision is not None else []
@@ -315,6 +364,7 @@ _ALLOWED: Verdict = ("allow", "")
 _HANDLERS: dict[Kind, Callable[[Hook], Verdict]] = {
     "prompt": Hook._prompted,
     "call": Hook._proposed,
+    "permission": Hook._asking,
     "completed": Hook._completed,
     "failed": Hook._failed,
     "batch": Hook._batch,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from .record import LEASE_S, HookRecord, HookStore
 from .rules import RuleFiles
 from .session import HookedSession
 
+_PROBED = "probe"
 KEPT_S = 900.0
 """A session that says nothing for so many seconds is read from its record when it goes on."""
 
@@ -113,6 +115,12 @@ class HookJudge:
         self._watch(client, given.session_id, record.owner if session.goes_on else None)
         return answer, given
 
+    def checked(self, agent: str) -> dict[str, Any]:
+        """What hooks of an agent are judged by, once it was read. Raises PolicyError, StoreError."""
+        rules = self._rules[agent].current()
+        with self._store.record(_PROBED):
+            return {"policy": rules.policy.name, "unmatched": self._line.unmatched}
+
     @property
     def watches(self) -> bool:
         """Whether a client that is there has a run that goes on."""
@@ -159,7 +167,7 @@ class HookJudge:
             )
         if kept is None or kept.rules is not rules or seq != kept.machine.seq:
             unmatched = self._line.unmatched or "ask"
-            return HookedSession(client.name, client_id, record.session_id, rules, record.past(), folder, unmatched)
+            return HookedSession(client, client_id, record.session_id, rules, record.past(), folder, unmatched)
         return kept
 
     def _keep(self, given: HookInput, session: HookedSession) -> None:

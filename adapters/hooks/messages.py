@@ -13,9 +13,11 @@ from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import Tool
 from proctor.policies.values.json_values import json_words
 
-Kind: TypeAlias = Literal["prompt", "call", "completed", "failed", "batch", "stop", "session_end", "settings"]
-"""What happened: a person prompts; a call is about to run, has run, or has failed; the calls of a response are over;
-the response is; the session is; settings have changed."""
+Kind: TypeAlias = Literal[
+    "prompt", "call", "permission", "completed", "failed", "batch", "stop", "session_end", "settings"
+]
+"""What happened: a person prompts; a call is about to run; the client is about to ask its person about one; a call
+has run, or has failed; the calls of a response are over; the response is; the session is; settings have changed."""
 CAN_STOP: tuple[Kind, ...] = ("call", "completed", "failed", "batch")
 """Those whose answer may end the response."""
 
@@ -36,8 +38,8 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
         session_id: the session, as the client names it.
         prompt_id: the prompt it belongs to, where the client names it.
         agent_id: the sub-agent it comes from.
+        tool_use_id: the call; empty where the client names none, and calls are told apart by tool and input.
         own_settings: settings that no repository and no agent can write have changed.
-        can_ask: an answer of `ask` reaches the person.
     """
 
     kind: Kind | None
@@ -58,7 +60,6 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
     last_assistant_message: str | None = None
     reason: str = ""
     own_settings: bool = False
-    can_ask: bool = True
 
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -94,8 +95,30 @@ class UsageReader(Protocol):
         """What was used since it was read last. Raises EventError when that cannot be known."""
 
 
+class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a client's hooks stand.
+
+    Attributes:
+        project: the file of a folder, relative to it.
+        user: the file of a person, relative to their home, or to the folder that `home_variable` names.
+        managed: the file that no person and no repository can change; empty where there is none.
+        home_variable: the variable of the environment that moves the person's folder.
+        entry: a hook as the file has it, of an event and a command line.
+        beside: what else the file gets, from the environment of whoever installs.
+        text: the whole file, of the events and the command line, where it is no JSON with `hooks`.
+    """
+
+    project: str
+    user: str
+    managed: str = ""
+    home_variable: str = ""
+    entry: Callable[[str, str], dict[str, Any]] = lambda event, line: {}
+    beside: Callable[[Mapping[str, str]], dict[str, Any]] = lambda environment: {}
+    text: Callable[[str], str] | None = None
+
+
 class HookClient(msgspec.Struct, frozen=True, kw_only=True):
-    """One client with hooks: its words for what all of them have.
+    """One client with hooks: its words for what all of them have, and what it does with them.
 
     Attributes:
         name: as `--agent` has it, and as the record names the provider.
@@ -105,6 +128,11 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         events: its names of events that are needed, with what happened.
         read: what it says, from the bytes; raises EventError.
         output: its words for an answer; empty when there is nothing to say.
+        settings: where its hooks stand.
+        asks: an answer of `ask` reaches the person; without it a call that is to be approved is denied.
+        opens: the event at which `allow` spares the person a question; None where the client asks all the same.
+        fails_open: what the client runs unjudged; empty where nothing is known.
+        tried: on what the tests of this client run.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
     """
 
@@ -115,6 +143,11 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     events: Mapping[str, Kind]
     read: Callable[[bytes], HookInput]
     output: Callable[[HookAnswer, HookInput], dict[str, Any]]
+    settings: ClientSettings
+    asks: bool = False
+    opens: Literal["call", "permission"] | None = None
+    fails_open: tuple[str, ...] = ()
+    tried: Literal["client", "recorded input"] = "client"
     usage: Callable[[str, bytes | None, datetime], UsageReader] | None = None
 
 
@@ -131,6 +164,6 @@ def complete(given: HookInput) -> HookInput:
     """The input, once it names what it is about. Raises EventError."""
     if not given.session_id:
         raise EventError("the hook names no session")
-    if given.kind in ("call", "completed", "failed") and not (given.tool_use_id and given.tool_name):
+    if given.kind in ("call", "permission", "completed", "failed") and not given.tool_name:
         raise EventError("the hook names no call")
     return given

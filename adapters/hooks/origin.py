@@ -163,4 +163,4 @@ def _runs_only(process: psutil.Process, line: str) -> bool:
     words = process.cmdline()
     if len(words) != 3 or os.path.basename(words[0]) not in SHELLS:
         return False
-    return words[1] == "-c" and words[2] in (line, f"{line} || exit 2")
+    return words[1] in ("-c", "-lc") and words[2] in (line, f"{line} || exit 2")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from proctor.policies.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, at_ms
-from proctor.policies.events.run_context import RunContext
+from proctor.policies.events.run_context import RunContext, portable
 from proctor.policies.policy import Approval
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.event_factory import Past
@@ -25,6 +25,7 @@ from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.environment import home_of
 from .judge import AskingJudge, Unmatched
+from .messages import HookClient
 from .record import HookRecord
 from .rules import Rules
 
@@ -35,7 +36,7 @@ _NEVER_S = 10.0 * 365 * 24 * 3600
 
 
 class HookedSession:
-    """A session as its record has it; `provider` is the client's name, followed by its id of it and the record's.
+    """A session as its record has it; the client, its id of it and the record's.
 
     `judge` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
     `called`: there was a call in this session.
@@ -43,7 +44,7 @@ class HookedSession:
 
     def __init__(
         self,
-        provider: str,
+        client: HookClient,
         client_id: str,
         session_id: str,
         rules: Rules,
@@ -52,7 +53,8 @@ class HookedSession:
         unmatched: Unmatched = "ask",
     ) -> None:
         past = list(past)
-        self.provider = provider
+        self.client = client
+        self.provider = provider = client.name
         self.client_id = client_id
         self.session_id = session_id
         self.rules = rules
@@ -116,6 +118,7 @@ class HookedSession:
         spec = {"asks": self.provider, **({"prompt": prompt} if prompt else {})}
         record.begin_run(identity.run_id, self.provider, at, self._redactor.redact(spec, self.session_id))
         run_metadata = {**metadata, **self.rules.metadata, "context": msgspec.to_builtins(self.context)}
+        run_metadata["portable_tools"] = portable(self.client.tools)
         self.machine = RunMachine(identity, self._judge, earlier_grants=self._past.grants, **self._settings())
         self._stored = 0
         now = round(at.timestamp() * 1000)
@@ -177,7 +180,7 @@ class HookedSession:
         approval = self.rules.compiled.approval
         return {
             "approval": Approval(timeout_s=_NEVER_S, scope=approval.scope),
-            "answerable": approval.approvers is None and not approval.four_eyes,
+            "answerable": self.client.asks and approval.approvers is None and not approval.four_eyes,
             "budgets": self._judge.budgets,
             "redactor": self._redactor,
         }

@@ -1,4 +1,4 @@
-"""The client's settings file: which hooks it starts, put there and kept apart from everything else in it."""
+"""A client's settings file: which hooks it starts, put there and kept apart from everything else in it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -18,19 +18,18 @@ from proctor.supervisor.errors import UsageError
 
 from ..kit.environment import home_of
 from ..kit.values import whole_file
-from .clients.claude import EVENTS
+from .clients.claude import CLAUDE, GUARDS, NEVER_SET
 from .judge import Unmatched
+from .messages import HookClient
 
-TIMEOUT_S = 120
-"""The client lets a call run when its hook takes longer; a hook ends itself long before."""
+Scope: TypeAlias = Literal["project", "user", "managed"]
+"""Whose settings: a folder's, a person's, or those that neither can change."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
-_REFUSING = ("PreToolUse", "UserPromptSubmit", "ConfigChange")
-_NEVER_SET = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
-"""Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
-_GUARDS: dict[str, Any] = {"disableAllHooks": False, "disableSkillShellExecution": True}
-"""A skill's or a slash command's own shell commands ask no hook."""
+_REFUSING = ("call", "prompt", "settings")
 _OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
 """What a line of ours has in it; the latter are how it was written once."""
+_BEFORE = ".before-proctor"
+"""The end of the name under which a file is kept as it was before it got hooks."""
 
 
 def command(
@@ -40,12 +39,14 @@ def command(
     context: RunContext,
     home: str | None = None,
     unmatched: Unmatched | None = None,
+    agent: str = CLAUDE.name,
 ) -> str:
     """The shell command of a hook; the paths absolute, as hooks start in any folder.
 
     Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
     `home` is what `~` stands for, left out this process's: with another one no hook is judged. `unmatched` is what
     becomes of a call that the policies say nothing about; with None, what they allow is left to the client, too.
+    Agents with the same policies, store and options have one daemon.
     """
     options: list[str] = []
     for policy in policies:
@@ -61,7 +62,8 @@ def command(
         options += ["--context", text]
     digest = hashlib.sha256("\0".join([sys.executable, *options]).encode()).hexdigest()[:12]
     folder = f"{os.fspath(store.absolute())}-hook-{digest}"
-    return shlex.join([sys.executable, "-I", "-S", os.fspath(DAEMON_CLIENT), folder, *options])
+    whose = [] if agent == CLAUDE.name else ["--agent", agent]
+    return shlex.join([sys.executable, "-I", "-S", os.fspath(DAEMON_CLIENT), folder, *whose, *options])
 
 
 def hooks(
@@ -71,109 +73,201 @@ def hooks(
     context: RunContext,
     home: str | None = None,
     unmatched: Unmatched | None = None,
+    client: HookClient = CLAUDE,
 ) -> dict[str, Any]:
-    """The `hooks` of a settings file; `store_id` is what the store is known by (see `record.store_id`), the rest as
-    for `command`.
+    """The `hooks` of a settings file, by the client's names of events; `store_id` is what the store is known by (see
+    `record.store_id`), the rest as for `command`.
 
-    The client goes on after any exit code but 2, so a hook that cannot even be started is made to exit so.
+    Clients go on after any exit code but 2, so a hook that cannot even be started is made to exit so.
     """
-    line = command(policies, store, store_id, context, home, unmatched)
-    found: dict[str, Any] = {}
-    for event in EVENTS:
-        run = f"{line} || exit 2" if event in _REFUSING else line
-        found[event] = [{"hooks": [{"type": "command", "command": run, "timeout": TIMEOUT_S}]}]
-    return found
+    line = command(policies, store, store_id, context, home, unmatched, client.name)
+    return {
+        event: [client.settings.entry(event, f"{line} || exit 2" if kind in _REFUSING else line)]
+        for event, kind in client.events.items()
+    }
 
 
-def managed(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Managed settings with these hooks: no others run, and no other settings put code of their own into these."""
-    variables = dict.fromkeys(_NEVER_SET, "")
-    return {**_GUARDS, "allowManagedHooksOnly": True, "env": variables, "hooks": wanted}
-
-
-def unmanaged(wanted: dict[str, Any]) -> dict[str, Any]:
-    """Settings with these hooks, as `installed` writes them into a file that has none.
-
-    A project's own settings go before those its repository brings: they keep the hooks on, shell commands in skills
-    off, and variables empty that this process does not use.
+def managed(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, Any]:
+    """Managed settings with these hooks: no others run in Claude Code, and no other settings put code of their own
+    into these.
     """
-    variables = {name: "" for name in _NEVER_SET if not os.environ.get(name)}
-    return {**_GUARDS, "env": variables, "hooks": wanted}
+    if client is not CLAUDE:
+        return unmanaged(wanted, client)
+    return {**GUARDS, "allowManagedHooksOnly": True, "env": dict.fromkeys(NEVER_SET, ""), "hooks": wanted}
 
 
-def settings_path(*, user: bool, folder: Path) -> Path:
-    """The person's own settings, or the project's own that are not shared with others."""
-    if user:
-        home = os.environ.get("CLAUDE_CONFIG_DIR")
-        return (Path(home) if home else Path.home() / ".claude") / "settings.json"
-    return folder / ".claude" / "settings.local.json"
+def unmanaged(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, Any]:
+    """Settings with these hooks, as `installed` writes them into a file that has none."""
+    return {**client.settings.beside(os.environ), "hooks": wanted}
 
 
-def installed(path: Path, wanted: dict[str, Any]) -> bool:
+def settings_path(*, user: bool = False, folder: Path, client: HookClient = CLAUDE, managed: bool = False) -> Path:
+    """The project's own settings, the person's, or the machine's. Raises UsageError where there are none."""
+    own = client.settings
+    if managed:
+        if not own.managed:
+            raise UsageError(f"{client.title} has no managed settings with hooks; use `--user` or `--project`")
+        return Path(own.managed)
+    if not user:
+        return folder / own.project
+    moved = os.environ.get(own.home_variable) if own.home_variable else None
+    return Path(moved) / Path(own.user).name if moved else Path.home() / own.user
+
+
+def document(wanted: dict[str, Any], client: HookClient, *, managed_ones: bool = False) -> str:
+    """The whole file with these hooks and nothing else, as `--print` and a file that is not there get it."""
+    if client.settings.text is not None:
+        return client.settings.text(next(_commands(wanted)).removesuffix(" || exit 2"))
+    put = managed(wanted, client) if managed_ones else unmanaged(wanted, client)
+    return json.dumps(put, indent=2, ensure_ascii=False) + "\n"
+
+
+def installed(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE, *, managed_ones: bool = False) -> bool:
     """Put hooks, and what guards them, into a settings file in place of our earlier ones; False when they were there
-    as they are.
+    as they are. The file as it was is kept beside it for `removed`.
 
     Raises UsageError when the file is no settings file, or cannot be written; then it is as it was.
     """
-    now = _read(path)
-    put = unmanaged(wanted)
-    kept = _without_ours(now.get("hooks", {}), path)
+    before = _bytes(path)
+    if client.settings.text is not None:
+        text = document(wanted, client).encode()
+        if before and not is_ours(before.decode("utf-8", "replace")):
+            raise UsageError(f"`{path}` is not of proctor; move it away first")
+        if before != text:
+            _write(path, text)
+        return before != text
+    now = _parsed(path, before)
+    put = managed(wanted, client) if managed_ones else unmanaged(wanted, client)
+    kept = _without_ours(now.get("hooks", {}), path, client)
+    if kept == now.get("hooks", {}):
+        _keep_before(path, before)
     for event, entries in wanted.items():
         kept[event] = [*kept.get(event, []), *entries]
-    variables = {**put["env"], **_variables(now, path)}
-    then = {**now, **put, "env": variables, "hooks": kept}
+    then = {**now, **put, "hooks": kept}
+    if "env" in put:
+        then["env"] = {**put["env"], **_table(now, "env", path, client)}
+    elif "hooksConfig" in put:
+        then["hooksConfig"] = {**_table(now, "hooksConfig", path, client), **put["hooksConfig"]}
     if then == now:
         return False
-    _write(path, then)
+    _write(path, _encoded(then))
     return True
 
 
-def removed(path: Path) -> bool:
+def removed(path: Path, client: HookClient = CLAUDE) -> bool:
     """Take our hooks, and what guards them, out of a settings file; False when there were none.
 
-    Raises UsageError as `installed`.
+    The file is then as it was before, byte for byte, or is not there if it was not, unless somebody has changed
+    something else in it: that stays. Raises UsageError as `installed`.
     """
-    now = _read(path)
-    kept = _without_ours(now.get("hooks", {}), path)
+    before = _bytes(path)
+    if client.settings.text is not None:
+        ours = before is not None and is_ours(before.decode("utf-8", "replace"))
+        if ours:
+            _unlink(path)
+        return ours
+    now = _parsed(path, before)
+    kept = _without_ours(now.get("hooks", {}), path, client)
     if kept == now.get("hooks", {}):
         return False
-    variables = {name: value for name, value in _variables(now, path).items() if name not in _NEVER_SET or value}
-    then = {key: value for key, value in now.items() if key not in _GUARDS or value is not _GUARDS[key]}
-    then |= {"hooks": kept, "env": variables}
-    _write(path, {key: value for key, value in then.items() if value or key not in ("hooks", "env")})
+    beside = path.with_name(path.name + _BEFORE)
+    earlier = _bytes(beside)
+    had = _parsed(beside, earlier)
+    then = _without_guards({**now, "hooks": kept}, had, path, client)
+    if earlier is not None and then == _without_guards(had, had, path, client):
+        _write(path, earlier)
+    elif then or earlier is not None:
+        _write(path, _encoded(then))
+    else:
+        _unlink(path)
+    if earlier is not None:
+        _unlink(beside)
     return True
 
 
-def _variables(settings: dict[str, Any], path: Path) -> dict[str, Any]:
-    found = settings.get("env", {})
+def is_ours(text: str) -> bool:
+    """Whether a hook's line, or a file of hooks, is one of ours."""
+    return any(mark in text for mark in _OURS)
+
+
+def lines_in(path: Path, client: HookClient) -> list[str]:
+    """Our hooks' lines in a settings file, each once. Raises UsageError for a file that cannot be read."""
+    before = _bytes(path)
+    if before is None:
+        return []
+    if client.settings.text is not None:
+        found = [text for text in before.decode("utf-8", "replace").split("\n") if is_ours(text)]
+        return [json.loads(text.partition("=")[2]) for text in found[:1]]
+    entries = _parsed(path, before).get("hooks", {})
+    ours = [line.removesuffix(" || exit 2") for line in _commands(entries) if is_ours(line)]
+    return list(dict.fromkeys(ours))
+
+
+def _commands(value: Any) -> Iterator[str]:
+    """Every command line in a settings' `hooks`."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name in ("command", "bash") and isinstance(inner, str):
+                yield inner
+            else:
+                yield from _commands(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _commands(inner)
+
+
+def _without_guards(
+    settings: dict[str, Any], had: Mapping[str, Any], path: Path, client: HookClient
+) -> dict[str, Any]:
+    """Settings without what stands beside our hooks, but what they had before; and without what is empty."""
+    then = dict(settings)
+    for name, value in client.settings.beside({}).items():
+        if isinstance(value, dict):
+            before, mine = _table(had, name, path, client), _table(settings, name, path, client)
+            then[name] = {key: one for key, one in mine.items() if key in before or value.get(key) != one}
+        elif name not in had and settings.get(name) == value:
+            then.pop(name, None)
+    then.pop("allowManagedHooksOnly", None) if "allowManagedHooksOnly" not in had else None
+    return {name: value for name, value in then.items() if value or name in had or name not in _MAY_BE_EMPTY}
+
+
+_MAY_BE_EMPTY = ("hooks", "env", "hooksConfig")
+
+
+def _table(settings: Mapping[str, Any], name: str, path: Path, client: HookClient) -> dict[str, Any]:
+    found = settings.get(name, {})
     if not isinstance(found, dict):
-        raise UsageError(f"`env` in `{path}` is not as Claude Code writes it; repair it first")
+        raise UsageError(f"`{name}` in `{path}` is not as {client.title} writes it; repair it first")
     return found
 
 
-def _without_ours(hooks: Any, path: Path) -> dict[str, list[Any]]:
+def _without_ours(hooks: Any, path: Path, client: HookClient) -> dict[str, list[Any]]:
     if not isinstance(hooks, dict) or not all(isinstance(entries, list) for entries in hooks.values()):
-        raise UsageError(f"`hooks` in `{path}` is not as Claude Code writes it; repair it first")
-    kept = {event: [entry for entry in entries if not _is_ours(entry)] for event, entries in hooks.items()}
+        raise UsageError(f"`hooks` in `{path}` is not as {client.title} writes it; repair it first")
+    kept = {event: [entry for entry in entries if not _is_our_entry(entry)] for event, entries in hooks.items()}
     return {event: entries for event, entries in kept.items() if entries or not hooks[event]}
 
 
-def _is_ours(entry: Any) -> bool:
-    runs = entry.get("hooks") if isinstance(entry, dict) else None
-    commands = [run.get("command", "") for run in runs or () if isinstance(run, dict)]
-    return bool(commands) and all(any(mark in str(line) for mark in _OURS) for line in commands)
+def _is_our_entry(entry: Any) -> bool:
+    lines = list(_commands(entry))
+    return bool(lines) and all(map(is_ours, lines))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _bytes(path: Path) -> bytes | None:
+    """What a file holds, None where there is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_bytes()
     except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
-        raise UsageError(f"`{path}` cannot be read: {why}") from error
+        return None
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        found = json.loads((data or b"").decode() or "{}")
+    except UnicodeError as error:
+        raise UsageError(f"`{path}` cannot be read: {str(error).lower()}") from error
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}:{error.colno}"
         raise UsageError(f"{place}: not JSON: {error.msg.lower()}; repair the file first") from error
@@ -182,11 +276,31 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _write(path: Path, settings: dict[str, Any]) -> None:
+def _encoded(settings: dict[str, Any]) -> bytes:
+    return json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _keep_before(path: Path, data: bytes | None) -> None:
+    """Keep a file as it is before it gets hooks; one that is not there leaves nothing of an earlier time."""
+    beside = path.with_name(path.name + _BEFORE)
+    if data is not None:
+        _write(beside, data)
+    elif beside.exists():
+        _unlink(beside)
+
+
+def _write(path: Path, data: bytes) -> None:
     """Replace the file as a whole: a client that reads it meanwhile sees the one or the other."""
     try:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path, mode=0o600) as file:
-            file.write(json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n")
+            file.write(data)
     except OSError as error:
         raise UsageError(f"`{path}` cannot be written: {error}") from error
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be removed: {error}") from error

@@ -64,6 +64,9 @@ WITHOUT = {
     "prune": "the same",
     "hook install": "the same",
     "hook remove": "the same",
+    "hook uninstall": "the same",
+    "hook status": "it says what is so now",
+    "hook status-line": "a line that an agent reads",
 }
 """Commands that have no `-o`, and why."""
 

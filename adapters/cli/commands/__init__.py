@@ -14,6 +14,7 @@ ROOMS = (
     "watch",
     "prove",
     "agents",
+    "hook",
     "approvals",
 )
 """Top first: each imports only those below it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import structs
 
-from ..options import context_option, json_option, policy_option, run_async, store_option, write_document
+from ..options import context_option, json_option, policy_option, run_async, store_option
 from ..output import console, note, output_option, output_parameter, say, say_json, written_to
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
     from ...agents.acp.probe import ProbeReport
-    from ...hooks.judge import Unmatched
     from ...matrix import Row
     from ...mcp_proxy.downstream import Downstream
     from ...mcp_proxy.upstream import Upstream
@@ -140,188 +139,6 @@ def _table(rows: Sequence[Row]) -> None:
         out.print("\nnot here:")
     for spec, lack in lacking:
         out.print(f"  {spec.name}: {lack}; {spec.install}")
-
-
-@click.group("hook", invoke_without_command=True)
-@click.option("--explain-last", is_flag=True, help="Say what the last call was answered, and why.")
-@store_option
-@output_parameter
-@json_option
-@click.pass_context
-def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str | None, as_json: bool) -> None:
-    """Hold a person's own Claude Code to policies.
-
-    `install` writes the hooks into its settings, `settings` prints them, `remove` takes them out. A hook
-    itself is started by the client.
-    """
-    if ctx.invoked_subcommand is None:
-        if not explain_last:
-            raise click.exceptions.NoArgsIsHelpError(ctx)
-        with written_to(output):
-            _explain_last(store, as_json=as_json)
-    elif explain_last:
-        raise click.UsageError(f"`--explain-last` stands without `{ctx.invoked_subcommand}`")
-    elif store is not None or output is not None:
-        raise click.UsageError(f"`--store` and `-o` stand behind `{ctx.invoked_subcommand}`")
-
-
-def _explain_last(store: str | None, *, as_json: bool) -> None:
-    import msgspec
-
-    from ...hooks.hook import ANSWER_NOTE
-    from ...hooks.opening import LastAnswer
-    from ...hooks.record import latest_note
-    from ...kit.printable import encoded
-
-    data = latest_note(_hook_store(store), ANSWER_NOTE)
-    if data is None:
-        say_json(None) if as_json else say("no call was answered yet")
-        return
-    last = msgspec.json.decode(data, type=LastAnswer)
-    if as_json:
-        say_json(msgspec.to_builtins(last))
-        return
-    say(f"{last.answer}: {last.tool_name} {encoded(last.tool_input)}")
-    say(f"at {last.at}, in run {last.run_id}, call {last.tool_call_id}")
-    for line in last.because:
-        say(f"  {line}")
-
-
-unmatched_option = click.option(
-    "--unmatched",
-    type=click.Choice(["ask", "allow", "deny"]),
-    default="ask",
-    help="What no rule objects to and no allow list admits: left to the client, allowed, or denied. [default: ask]",
-)
-
-
-@hook.command("install", short_help="Write the hooks into the client's settings.")
-@policy_option
-@store_option
-@context_option
-@click.option(
-    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
-)
-@unmatched_option
-@json_option
-def install(
-    policies: tuple[str, ...],
-    store: str | None,
-    context: tuple[str, ...],
-    user: bool,
-    unmatched: Unmatched,
-    as_json: bool,
-) -> None:
-    """Write the hooks into the client's settings; everything else in them stays.
-
-    What an allow list of the policies admits then runs without a question of the client.
-    """
-    path, changed = put_hooks(policies, store, context, user=user, unmatched=unmatched)
-    if as_json:
-        say_json({"path": str(path), "changed": changed})
-    else:
-        say(hooks_put(path, changed))
-
-
-@hook.command("settings", short_help="Print the hooks.")
-@policy_option
-@store_option
-@context_option
-@click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
-@unmatched_option
-@output_option
-@json_option
-def settings(
-    policies: tuple[str, ...],
-    store: str | None,
-    context: tuple[str, ...],
-    as_managed: bool,
-    unmatched: Unmatched,
-    as_json: bool,
-) -> None:
-    """Print the hooks as they stand in the client's settings; with --json on one line."""
-    import msgspec
-
-    from ...hooks.settings import managed, unmanaged
-    from ...kit.printable import printable_json
-
-    found = _wanted(policies, store, context, unmatched)
-    wanted = managed(found) if as_managed else unmanaged(found)
-    encoded = msgspec.json.encode(wanted)
-    written = encoded if as_json else msgspec.json.format(encoded, indent=2)
-    write_document(printable_json(written.decode()))
-
-
-@hook.command("remove", short_help="Take the hooks out again.")
-@click.option(
-    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
-)
-@json_option
-def remove(user: bool, as_json: bool) -> None:
-    """Take the hooks out of the client's settings; everything else in them stays."""
-    from ...hooks.settings import removed, settings_path
-
-    path = settings_path(user=user, folder=Path.cwd())
-    changed = removed(path)
-    if as_json:
-        say_json({"path": str(path), "changed": changed})
-    else:
-        say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
-
-
-def put_hooks(
-    policies: tuple[str, ...],
-    store: str | None = None,
-    context: tuple[str, ...] = (),
-    *,
-    user: bool = False,
-    unmatched: Unmatched = "ask",
-) -> tuple[Path, bool]:
-    """Write the hooks into the client's settings: where these are, and whether that changed them."""
-    from ...hooks.settings import installed, settings_path
-
-    path = settings_path(user=user, folder=Path.cwd())
-    return path, installed(path, _wanted(policies, store, context, unmatched))
-
-
-def hooks_put(path: Path, changed: bool) -> str:
-    """What `put_hooks` did, in words."""
-    return f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already"
-
-
-def _wanted(
-    policies: tuple[str, ...], store: str | None, context: tuple[str, ...], unmatched: Unmatched
-) -> dict[str, Any]:
-    """The hooks, once the policies are known to be good and the store to be one."""
-    from proctor.policies import Capabilities, merge_policies, preflight
-    from proctor.supervisor.errors import UsageError
-
-    from ...hooks.record import store_id
-    from ...hooks.settings import hooks
-    from ..options import read_context, read_policies
-
-    if "-" in policies:
-        raise UsageError("a hook reads its policies each time; name files")
-    read = read_policies(policies)
-    preflight(merge_policies(read), Capabilities(gate="all", usage="per_turn")).check()
-    path = _hook_store(store)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    files, run_context = [Path(file) for file in policies], read_context(context)
-    return hooks(files, path, store_id(path), run_context, unmatched=unmatched)
-
-
-def _hook_store(store: str | None) -> Path:
-    from proctor.supervisor.errors import UsageError
-
-    from ..options import store_named
-
-    path = store_named(store)
-    if isinstance(path, str):
-        raise UsageError(
-            "hooks keep their record in a SQLite file, as each call waits for it, and settings are no place for a "
-            "database's password; name a file with `--store`"
-        )
-    return path
 
 
 _LIBRARIES = ("mcp", "starlette", "uvicorn")

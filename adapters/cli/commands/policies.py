@@ -14,7 +14,7 @@ from ...kit.printable import printable
 from ..exits import BAD_INPUT, FINE, VIOLATED
 from ..options import check_format, context_option, format_option, json_option, write_document
 from ..output import console, note, output_option, output_parameter, replaced, say, say_hanging, say_json, written_to
-from .agents import hooks_put, put_hooks
+from .hook import hooks_put, put_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

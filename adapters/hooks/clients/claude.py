@@ -7,8 +7,20 @@ from typing import Any, Final
 
 import msgspec
 
+from proctor.policies.errors import EventError
+
 from ...kit.client_tools import CLAUDE_TOOLS
-from ..messages import STOPPED, BatchCall, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+from ..messages import (
+    STOPPED,
+    BatchCall,
+    ClientSettings,
+    HookAnswer,
+    HookClient,
+    HookInput,
+    Kind,
+    complete,
+    decoded,
+)
 from .claude_log import UsageLog
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -50,7 +62,10 @@ def read(data: bytes) -> HookInput:
     """What a hook says. Raises EventError for anything else."""
     given = msgspec.structs.asdict(decoded(data, _Input, CLAUDE.title))
     event, source = given.pop("hook_event_name"), given.pop("source")
-    return complete(HookInput(kind=EVENTS.get(event), event=event, own_settings=source == "policy_settings", **given))
+    kind = EVENTS.get(event)
+    if kind in ("call", "completed") and not given["tool_use_id"]:
+        raise EventError("the hook names no call")
+    return complete(HookInput(kind=kind, event=event, own_settings=source == "policy_settings", **given))
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
@@ -71,6 +86,27 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return fields
 
 
+TIMEOUT_S: Final = 120
+"""The client lets a call run when its hook takes longer; a hook ends itself long before."""
+NEVER_SET: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
+"""Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
+GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShellExecution": True}
+"""A skill's or a slash command's own shell commands ask no hook."""
+
+
+def entry(event: str, line: str) -> dict[str, Any]:
+    """A hook as the settings have it."""
+    return {"hooks": [{"type": "command", "command": line, "timeout": TIMEOUT_S}]}
+
+
+def guards(environment: Mapping[str, str]) -> dict[str, Any]:
+    """What keeps the hooks on, and code of others out of them.
+
+    A project's own settings go before those its repository brings: variables that are not used here are empty.
+    """
+    return {**GUARDS, "env": {name: "" for name in NEVER_SET if not environment.get(name)}}
+
+
 CLAUDE: Final = HookClient(
     name="claude",
     title="Claude Code",
@@ -79,5 +115,15 @@ CLAUDE: Final = HookClient(
     events=EVENTS,
     read=read,
     output=output,
+    settings=ClientSettings(
+        project=".claude/settings.local.json",
+        user=".claude/settings.json",
+        managed="/etc/claude-code/managed-settings.json",
+        home_variable="CLAUDE_CONFIG_DIR",
+        entry=entry,
+        beside=guards,
+    ),
+    asks=True,
+    opens="call",
     usage=UsageLog,
 )

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters.hooks.clients.claude import TIMEOUT_S
 from proctor.adapters.hooks.hook_judge import HookJudge
-from proctor.adapters.hooks.settings import DAEMON_CLIENT, TIMEOUT_S
+from proctor.adapters.hooks.settings import DAEMON_CLIENT
 from proctor.policies import EventError
 
 

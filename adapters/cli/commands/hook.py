@@ -1,0 +1,403 @@
+"""`hook`: policies in the agents that a person uses interactively."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..options import context_option, json_option, policy_option, store_option, write_document
+from ..output import output_option, output_parameter, say, say_json, written_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Final
+
+    from ...hooks.judge import Unmatched
+    from ...hooks.messages import HookClient
+    from ...hooks.settings import Scope
+
+
+AGENTS: Final = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
+"""The names of `hooks.clients.CLIENTS`, which take time to import."""
+_PROBE_S: Final = 30.0
+
+
+@click.group("hook", invoke_without_command=True)
+@click.option("--explain-last", is_flag=True, help="Say what the last call was answered, and why.")
+@store_option
+@output_parameter
+@json_option
+@click.pass_context
+def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str | None, as_json: bool) -> None:
+    """Hold the agents that you use yourself to policies.
+
+    They are Claude Code, Codex, Gemini CLI, opencode, Cursor and Copilot CLI.
+
+    `install` writes the hooks into the agent's settings, `status` says whether they are at work, `uninstall` takes
+    them out. A hook itself is started by the agent.
+    """
+    if ctx.invoked_subcommand is None:
+        if not explain_last:
+            raise click.exceptions.NoArgsIsHelpError(ctx)
+        with written_to(output):
+            _explain_last(store, as_json=as_json)
+    elif explain_last:
+        raise click.UsageError(f"`--explain-last` stands without `{ctx.invoked_subcommand}`")
+    elif store is not None or output is not None:
+        raise click.UsageError(f"`--store` and `-o` stand behind `{ctx.invoked_subcommand}`")
+
+
+def _explain_last(store: str | None, *, as_json: bool) -> None:
+    import msgspec
+
+    from ...hooks.hook import ANSWER_NOTE
+    from ...hooks.opening import LastAnswer
+    from ...hooks.record import latest_note
+    from ...kit.printable import encoded
+
+    data = latest_note(_hook_store(store), ANSWER_NOTE)
+    if data is None:
+        say_json(None) if as_json else say("no call was answered yet")
+        return
+    last = msgspec.json.decode(data, type=LastAnswer)
+    if as_json:
+        say_json(msgspec.to_builtins(last))
+        return
+    say(f"{last.answer}: {last.tool_name} {encoded(last.tool_input)}")
+    say(f"at {last.at}, in run {last.run_id}, call {last.tool_call_id}")
+    for line in last.because:
+        say(f"  {line}")
+
+
+unmatched_option = click.option(
+    "--unmatched",
+    type=click.Choice(["ask", "allow", "deny"]),
+    default="ask",
+    help="What no rule objects to and no allow list admits: left to the agent, allowed, or denied. [default: ask]",
+)
+agent_option = click.option(
+    "--agent", type=click.Choice(AGENTS), default="claude", help="Whose hooks. [default: claude]"
+)
+
+
+def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Whose settings: `--project`, `--user`, `--managed`."""
+    for flag, value, text in (
+        ("--managed", "managed", "For everybody on this machine; no other settings undo it."),
+        ("--user", "user", "For this person, everywhere."),
+        ("--project", "project", "In this folder. [default]"),
+    ):
+        default = value == "project"
+        command = click.option(flag, "scope", flag_value=value, default=default, help=text)(command)
+    return command
+
+
+@hook.command("install", short_help="Write the hooks into the agent's settings.")
+@policy_option
+@store_option
+@context_option
+@agent_option
+@scope_options
+@unmatched_option
+@json_option
+def install(
+    policies: tuple[str, ...],
+    store: str | None,
+    context: tuple[str, ...],
+    agent: str,
+    scope: Scope,
+    unmatched: Unmatched,
+    as_json: bool,
+) -> None:
+    """Write the hooks into the agent's settings; everything else in them stays.
+
+    What an allow list of the policies admits then runs without a question of the agent, where the agent hears that.
+    """
+    path, changed = put_hooks(policies, store, context, agent=agent, scope=scope, unmatched=unmatched)
+    notes = _trusted(agent, path)
+    if as_json:
+        say_json({"path": str(path), "changed": changed, "notes": notes})
+    else:
+        say(hooks_put(path, changed))
+        for note in notes:
+            say(note)
+
+
+@hook.command("settings", short_help="Print the hooks.")
+@policy_option
+@store_option
+@context_option
+@agent_option
+@click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
+@unmatched_option
+@output_option
+@json_option
+def settings(
+    policies: tuple[str, ...],
+    store: str | None,
+    context: tuple[str, ...],
+    agent: str,
+    as_managed: bool,
+    unmatched: Unmatched,
+    as_json: bool,
+) -> None:
+    """Print the file that `install` writes where there is none; with --json on one line."""
+    import json
+
+    from ...hooks.settings import document
+    from ...kit.printable import printable_json
+
+    client = _client(agent)
+    text = document(_wanted(policies, store, context, unmatched, client), client, managed_ones=as_managed)
+    if client.settings.text is not None:
+        write_document(json.dumps(text) if as_json else text.rstrip("\n"))
+    else:
+        wanted = json.loads(text)
+        write_document(printable_json(json.dumps(wanted, separators=(",", ":")) if as_json else text.rstrip("\n")))
+
+
+@hook.command("uninstall", short_help="Take the hooks out again.")
+@agent_option
+@scope_options
+@json_option
+def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
+    """Take the hooks out of the agent's settings: the file is as it was before, or as you changed it since."""
+    from ...hooks.settings import removed
+
+    client, path = _client(agent), _path(agent, scope)
+    changed = removed(path, client)
+    if client.name == "codex":
+        from ...hooks.clients.codex_trust import distrust
+
+        distrust(path)
+    if as_json:
+        say_json({"path": str(path), "changed": changed})
+    else:
+        say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
+
+
+hook.add_command(click.Command("remove", params=uninstall.params, callback=uninstall.callback, hidden=True))
+
+
+@hook.command("status", short_help="Say where hooks are, and whether they are judged.")
+@click.option("--agent", type=click.Choice(AGENTS), help="Of this agent only.")
+@json_option
+@click.pass_context
+def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
+    """Say where hooks are installed, and whether each is at work: it is started as the agent would, with a probe.
+
+    Exits with 1 where one is not, or where there is none.
+    """
+    rows = [row for name in ([agent] if agent else AGENTS) for row in _statuses(name)]
+    for row in rows:
+        if as_json:
+            say_json(row)
+            continue
+        say(f"{row['agent']} ({row['scope']}): {'active' if row['active'] else 'NOT active'}, {row['path']}")
+        for note in row["notes"]:
+            say(f"  {note}")
+    if not rows and not as_json:
+        say("no hooks are installed here; `proctor hook install --policy FILE` does")
+    if not rows or not all(row["active"] for row in rows):
+        ctx.exit(1)
+
+
+def _statuses(agent: str) -> Iterator[dict[str, Any]]:
+    from proctor.supervisor.errors import UsageError
+
+    from ...hooks.settings import lines_in
+
+    client = _client(agent)
+    scopes: tuple[Scope, ...] = ("project", "user", "managed") if client.settings.managed else ("project", "user")
+    seen: set[Path] = set()
+    for scope in scopes:
+        path = _path(agent, scope)
+        if path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        try:
+            lines = lines_in(path, client)
+        except UsageError as error:
+            yield {"agent": agent, "scope": scope, "path": str(path), "active": False, "notes": [str(error)]}
+            continue
+        if not lines:
+            continue
+        answers = [_probed(line) for line in lines]
+        active = all(good for good, _ in answers)
+        notes = [note for _, note in answers]
+        heard, why = _heard(client, path)
+        yield {
+            "agent": agent,
+            "scope": scope,
+            "path": str(path),
+            "active": active and heard,
+            "notes": [*notes, *why, *(f"fails open: {one}" for one in client.fails_open)],
+        }
+
+
+def _probed(line: str) -> tuple[bool, str]:
+    """Whether a hook's line judges, started as an agent starts it; and by what, or why not."""
+    import json
+
+    from ...hooks.daemon import PROBE
+
+    try:
+        ended = subprocess.run(["/bin/sh", "-c", line], input=PROBE, capture_output=True, timeout=_PROBE_S)
+        found = json.loads(ended.stdout) if ended.returncode == 0 and ended.stdout else {}
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return False, f"the hook does not answer: {error}"
+    if "policy" in found:
+        return True, f"judged by policy `{found['policy']}`, unmatched: {found['unmatched'] or 'only refuses'}"
+    why = found.get("systemMessage") or ended.stderr.decode(errors="replace").strip() or "it ended"
+    return False, f"the hook refuses everything: {why}"
+
+
+def _heard(client: HookClient, path: Path) -> tuple[bool, list[str]]:
+    """Whether the agent starts hooks of this file, as far as its settings say; and why not."""
+    import json
+
+    if client.name == "codex":
+        from ...hooks.clients.codex_trust import listed
+
+        found = listed(Path.cwd(), path)
+        if found is None:
+            return False, ["there is no `codex` here to ask whether it trusts them"]
+        if not found:
+            return False, ["Codex does not load them here: it does not trust this folder"]
+        bad = sorted({one["eventName"] for one in found if one["trustStatus"] != "trusted" or not one["enabled"]})
+        return not bad, [f"Codex does not trust its hooks of {', '.join(bad)}: see `/hooks` there"] if bad else []
+    if client.settings.text is not None:
+        return True, []
+    found = json.loads(path.read_text())
+    off = {"claude": found.get("disableAllHooks"), "gemini": found.get("hooksConfig", {}).get("enabled") is False}
+    return (False, ["hooks are switched off in this file"]) if off.get(client.name) else (True, [])
+
+
+def _trusted(agent: str, path: Path) -> list[str]:
+    """Have the agent trust what was installed, where it has to; what is still to be done."""
+    if agent != "codex":
+        return []
+    from ...hooks.clients.codex_trust import program, trust
+
+    if program() is None:
+        return ["Codex is not here; trust the hooks in it with `/hooks`, or it skips them"]
+    if trust(Path.cwd(), path):
+        return ["Codex trusts these hooks from now on"]
+    return ["Codex does not load a folder's hooks before it trusts the folder: do so, and install again"]
+
+
+@hook.command("status-line", short_help="What is used of the limits, for the agent's status line.")
+@store_option
+def status_line(store: str | None) -> None:
+    """Print one line with what is used of the limits of the session that the agent names on standard input.
+
+    It is for `statusLine` in Claude Code's settings. Where nothing is known it prints an empty line.
+    """
+    import sys
+
+    from ..options import opened, run_async
+
+    try:
+        import json
+
+        session_id = str(json.load(sys.stdin)["session_id"])
+    except (ValueError, KeyError, TypeError):
+        session_id = ""
+
+    async def line() -> str:
+        from proctor.supervisor.ports.stored_types import RunFilter
+
+        from ...operations.service import OperatorService
+
+        async with opened(store) as kept:
+            found = await kept.runs(limit=1, where=RunFilter(begins=f"{session_id}-"))
+            if not session_id or not found:
+                return ""
+            service = OperatorService(kept)
+            uses = (await service.folds.of(found[0])).limits()
+            return " · ".join(f"{use.limit.removeprefix('max_')} {use.used:g}/{use.max:g}" for use in uses)
+
+    say(run_async(line))
+
+
+def put_hooks(
+    policies: tuple[str, ...],
+    store: str | None = None,
+    context: tuple[str, ...] = (),
+    *,
+    agent: str = "claude",
+    scope: Scope = "project",
+    unmatched: Unmatched = "ask",
+) -> tuple[Path, bool]:
+    """Write the hooks into the agent's settings: where these are, and whether that changed them."""
+    from ...hooks.settings import installed, lines_in
+
+    client, path = _client(agent), _path(agent, scope)
+    wanted = _wanted(policies, store, context, unmatched, client)
+    if client.name == "codex" and not lines_in(path, client):
+        from ...hooks.clients.codex_trust import keep_before
+
+        keep_before()
+    return path, installed(path, wanted, client, managed_ones=scope == "managed")
+
+
+def hooks_put(path: Path, changed: bool) -> str:
+    """What `put_hooks` did, in words."""
+    return f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already"
+
+
+def _client(agent: str) -> HookClient:
+    from ...hooks.clients import CLIENTS
+
+    return CLIENTS[agent]
+
+
+def _path(agent: str, scope: Scope) -> Path:
+    from ...hooks.settings import settings_path
+
+    folder = Path(os.getcwd())
+    return settings_path(user=scope == "user", managed=scope == "managed", folder=folder, client=_client(agent))
+
+
+def _wanted(
+    policies: tuple[str, ...],
+    store: str | None,
+    context: tuple[str, ...],
+    unmatched: Unmatched,
+    client: HookClient,
+) -> dict[str, Any]:
+    """The hooks, once the policies are known to be good and the store to be one."""
+    from proctor.policies import Capabilities, merge_policies, preflight
+    from proctor.supervisor.errors import UsageError
+
+    from ...hooks.record import store_id
+    from ...hooks.settings import hooks
+    from ..options import read_context, read_policies
+
+    if "-" in policies:
+        raise UsageError("a hook reads its policies each time; name files")
+    read = read_policies(policies)
+    can_do = Capabilities(gate="all", usage="none" if client.usage is None else "per_turn")
+    preflight(merge_policies(read), can_do).check()
+    path = _hook_store(store)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    files, run_context = [Path(file) for file in policies], read_context(context)
+    return hooks(files, path, store_id(path), run_context, unmatched=unmatched, client=client)
+
+
+def _hook_store(store: str | None) -> Path:
+    from proctor.supervisor.errors import UsageError
+
+    from ..options import store_named
+
+    path = store_named(store)
+    if isinstance(path, str):
+        raise UsageError(
+            "hooks keep their record in a SQLite file, as each call waits for it, and settings are no place for a "
+            "database's password; name a file with `--store`"
+        )
+    return path

@@ -1,0 +1,112 @@
+"""Codex: its events, the fields of its input, its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from proctor.policies.events.run_context import Tool, tool
+
+from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS
+from ...kit.patches import certain_changes_of
+from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+from .claude import entry
+
+EVENTS: Final[Mapping[str, Kind]] = {
+    "UserPromptSubmit": "prompt",
+    "PreToolUse": "call",
+    "PermissionRequest": "permission",
+    "PostToolUse": "completed",
+    "Stop": "stop",
+    "SessionEnd": "session_end",
+}
+TOOLS: Final[tuple[Tool, ...]] = (
+    tool("Bash", "bash", "command"),
+    msgspec.structs.replace(APPLY_PATCH, takes=("changes", "command")),
+    *(each for each in CODEX_TOOLS if each.name not in ("shell", "apply_patch")),
+)
+"""As its hooks name them."""
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook's input; fields this does not name are the client's own business."""
+
+    session_id: str
+    hook_event_name: str
+    turn_id: str = ""
+    permission_mode: str = ""
+    cwd: str = ""
+    transcript_path: str | None = None
+    prompt: str = ""
+    tool_name: str = ""
+    tool_input: Any = None
+    tool_use_id: str = ""
+    tool_response: Any = None
+    last_assistant_message: str | None = None
+    reason: str = ""
+
+
+def read(data: bytes) -> HookInput:
+    """What a hook says. Raises EventError for anything else."""
+    given: _Input = decoded(data, _Input, CODEX.title)
+    tool_input = given.tool_input if isinstance(given.tool_input, dict) else {}
+    if given.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
+        tool_input = {**tool_input, "changes": certain_changes_of(patch)}
+    return complete(
+        HookInput(
+            kind=EVENTS.get(given.hook_event_name),
+            event=given.hook_event_name,
+            session_id=given.session_id,
+            prompt_id=given.turn_id,
+            permission_mode=given.permission_mode,
+            cwd=given.cwd,
+            transcript_path=given.transcript_path or "",
+            prompt=given.prompt,
+            tool_name=given.tool_name,
+            tool_input=tool_input,
+            tool_use_id=given.tool_use_id,
+            tool_response=given.tool_response,
+            last_assistant_message=given.last_assistant_message,
+            reason=given.reason,
+        )
+    )
+
+
+def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+    """The hook's output; a field that Codex does not know would make it go on as if there were no hook."""
+    fields: dict[str, Any] = {}
+    if answer.notes:
+        fields["systemMessage"] = "\n".join(answer.notes)
+    if given.kind == "call" and answer.verdict != "allow":
+        fields["hookSpecificOutput"] = {
+            "hookEventName": given.event,
+            "permissionDecision": "deny",
+            "permissionDecisionReason": answer.reason,
+        }
+    elif given.kind == "permission" and (answer.verdict == "deny" or (answer.verdict == "allow" and answer.reason)):
+        why = {"message": answer.reason} if answer.verdict == "deny" else {}
+        decision = {"behavior": answer.verdict, **why}
+        fields["hookSpecificOutput"] = {"hookEventName": given.event, "decision": decision}
+    elif given.kind == "prompt" and answer.verdict == "deny":
+        fields |= {"decision": "block", "reason": answer.reason}
+    if answer.stop and given.kind == "completed":
+        fields |= {"continue": False, "stopReason": STOPPED}
+    return fields
+
+
+CODEX: Final = HookClient(
+    name="codex",
+    title="Codex",
+    by="codex",
+    tools=TOOLS,
+    events=EVENTS,
+    read=read,
+    output=output,
+    settings=ClientSettings(
+        project=".codex/hooks.json", user=".codex/hooks.json", home_variable="CODEX_HOME", entry=entry
+    ),
+    opens="permission",
+    fails_open=("hooks that are not trusted are skipped, and a folder's own while the folder is not trusted",),
+)

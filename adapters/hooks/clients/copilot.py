@@ -1,0 +1,109 @@
+"""GitHub Copilot CLI: its events, the fields of its input, its answers, as its documentation has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from proctor.policies.events.run_context import Tool, tool
+
+from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+
+EVENTS: Final[Mapping[str, Kind]] = {
+    "UserPromptSubmit": "prompt",
+    "PreToolUse": "call",
+    "PostToolUse": "completed",
+    "PostToolUseFailure": "failed",
+    "Stop": "stop",
+    "SessionEnd": "session_end",
+}
+"""Under these names its input names the event; under its own (`preToolUse`) it does not."""
+_TIMEOUT_S: Final = 120
+TOOLS: Final[tuple[Tool, ...]] = (
+    tool("bash", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
+    tool("powershell", "bash", "command", "description", "mode", "sessionId", "initial_wait"),
+    tool("write_bash", "bash", "sessionId", "delay", command="$.input"),
+    tool("view", "read", "path", "view_range"),
+    tool("create", "write", "path", content="$.file_text"),
+    tool("edit", "edit", "path", "old_str", content="$.new_str"),
+    tool("glob", "glob", "pattern", "path"),
+    tool("grep", "grep", "pattern", "path", "glob"),
+    tool("web_fetch", "fetch", "url"),
+    tool("task", "task", "prompt", "description", "agent_type"),
+    *(Tool(name=name) for name in ("ask_user", "read_bash", "stop_bash", "report_intent", "update_todo")),
+)
+
+
+class _Result(msgspec.Struct, frozen=True, kw_only=True):
+    result_type: str = ""
+    text_result_for_llm: Any = None
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook's input; fields this does not name are the client's own business."""
+
+    session_id: str
+    hook_event_name: str
+    cwd: str = ""
+    prompt: str = ""
+    tool_name: str = ""
+    tool_input: Any = None
+    tool_result: _Result = _Result()
+    error: Any = None
+    reason: str = ""
+
+
+def read(data: bytes) -> HookInput:
+    """What a hook says. Raises EventError for anything else."""
+    given: _Input = decoded(data, _Input, COPILOT.title)
+    kind = EVENTS.get(given.hook_event_name)
+    if kind == "completed" and given.tool_result.result_type not in ("", "success"):
+        kind = "failed"
+    return complete(
+        HookInput(
+            kind=kind,
+            event=given.hook_event_name,
+            session_id=given.session_id,
+            cwd=given.cwd,
+            prompt=given.prompt,
+            tool_name=given.tool_name,
+            tool_input=given.tool_input if isinstance(given.tool_input, dict) else {"input": given.tool_input},
+            tool_response=given.tool_result.text_result_for_llm,
+            error=given.error or given.tool_result.text_result_for_llm,
+            reason=given.reason,
+        )
+    )
+
+
+def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+    """The hook's output; only that of a call is heard."""
+    if given.kind == "call" and (answer.verdict != "allow" or answer.reason):
+        return {"permissionDecision": answer.verdict, "permissionDecisionReason": answer.reason}
+    return {}
+
+
+def _entry(event: str, line: str) -> dict[str, Any]:
+    return {"type": "command", "bash": line, "timeoutSec": _TIMEOUT_S}
+
+
+COPILOT: Final = HookClient(
+    name="copilot",
+    title="Copilot CLI",
+    by="copilot",
+    tools=TOOLS,
+    events=EVENTS,
+    read=read,
+    output=output,
+    settings=ClientSettings(
+        project=".github/hooks/proctor.json",
+        user=".copilot/hooks/proctor.json",
+        entry=_entry,
+        beside=lambda environment: {"version": 1},
+    ),
+    asks=True,
+    opens="call",
+    fails_open=("a hook that fails or takes too long is skipped, and the call runs", "a prompt is never refused"),
+    tried="recorded input",
+)

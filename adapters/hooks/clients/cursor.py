@@ -1,0 +1,123 @@
+"""Cursor: its events, the fields of its input, its answers, as its documentation has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from proctor.policies.events.run_context import Tool, tool
+
+from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+
+EVENTS: Final[Mapping[str, Kind]] = {
+    "beforeSubmitPrompt": "prompt",
+    "preToolUse": "call",
+    "beforeShellExecution": "permission",
+    "beforeMCPExecution": "permission",
+    "postToolUse": "completed",
+    "postToolUseFailure": "failed",
+    "stop": "stop",
+    "sessionEnd": "session_end",
+}
+"""`preToolUse` comes before every call; one more, of commands and MCP tools, may spare a question."""
+_TIMEOUT_S: Final = 120
+TOOLS: Final[tuple[Tool, ...]] = (
+    tool("Shell", "bash", "command", "working_directory", "description", "block_until_ms"),
+    tool("Read", "read", "offset", "limit", path=("$.path", "$.file_path")),
+    tool("Write", "write", path=("$.path", "$.file_path"), content=("$.contents", "$.content")),
+    tool("StrReplace", "edit", "old_string", "replace_all", path="$.path", content="$.new_string"),
+    tool("Edit", "edit", "old_string", "replace_all", path=("$.path", "$.file_path"), content="$.new_string"),
+    tool("EditNotebook", "edit", path="$.target_notebook", content="$.new_string"),
+    tool("Delete", "delete", path=("$.path", "$.file_path")),
+    tool("Grep", "grep", "pattern", "path", "glob"),
+    tool("Glob", "glob", pattern="$.glob_pattern", path="$.target_directory"),
+    tool("WebFetch", "fetch", "url"),
+    tool("WebSearch", "web_search", query="$.search_term"),
+    tool("Task", "task", "prompt", "description", "subagent_type"),
+)
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook's input; fields this does not name are the client's own business."""
+
+    conversation_id: str
+    hook_event_name: str
+    generation_id: str = ""
+    workspace_roots: tuple[str, ...] = ()
+    cwd: str = ""
+    prompt: str = ""
+    command: str | None = None
+    tool_name: str = ""
+    tool_input: Any = None
+    tool_use_id: str = ""
+    tool_output: Any = None
+    error_message: str | None = None
+    reason: str = ""
+
+
+def read(data: bytes) -> HookInput:
+    """What a hook says. Raises EventError for anything else."""
+    given: _Input = decoded(data, _Input, CURSOR.title)
+    name, tool_input = given.tool_name, given.tool_input
+    if given.hook_event_name == "beforeShellExecution":
+        name, tool_input = "Shell", {"command": given.command or ""}
+    elif isinstance(tool_input, str):
+        tool_input = decoded(tool_input.encode(), dict, CURSOR.title)
+    return complete(
+        HookInput(
+            kind=EVENTS.get(given.hook_event_name),
+            event=given.hook_event_name,
+            session_id=given.conversation_id,
+            prompt_id=given.generation_id,
+            cwd=given.workspace_roots[0] if given.workspace_roots else given.cwd,
+            prompt=given.prompt,
+            tool_name=name,
+            tool_input=tool_input if isinstance(tool_input, dict) else {},
+            tool_use_id=given.tool_use_id,
+            tool_response=given.tool_output,
+            error=given.error_message,
+            reason=given.reason,
+        )
+    )
+
+
+def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+    """The hook's output. Before a call something is always said: an output that is none blocks."""
+    notes = "\n".join(answer.notes)
+    if given.kind == "prompt":
+        return {"continue": False, "user_message": answer.reason} if answer.verdict == "deny" else {"continue": True}
+    if given.kind == "call":
+        if answer.verdict == "allow":
+            return {"permission": "allow"}
+        return {"permission": "deny", "agent_message": answer.reason, "user_message": notes or answer.reason}
+    if given.kind == "permission":
+        opened = answer.verdict == "allow" and answer.reason
+        return {"permission": "allow" if opened else "deny" if answer.verdict == "deny" else "ask"}
+    return {}
+
+
+def _entry(event: str, line: str) -> dict[str, Any]:
+    return {"command": line, "timeout": _TIMEOUT_S, "failClosed": True}
+
+
+CURSOR: Final = HookClient(
+    name="cursor",
+    title="Cursor",
+    by="cursor",
+    tools=TOOLS,
+    events=EVENTS,
+    read=read,
+    output=output,
+    settings=ClientSettings(
+        project=".cursor/hooks.json",
+        user=".cursor/hooks.json",
+        managed="/etc/cursor/hooks.json",
+        entry=_entry,
+        beside=lambda environment: {"version": 1},
+    ),
+    opens="permission",
+    fails_open=("hooks of a folder that is not trusted do not run", "a version that does not know `failClosed`"),
+    tried="recorded input",
+)

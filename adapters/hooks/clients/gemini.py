@@ -1,0 +1,122 @@
+"""Gemini CLI: its events, the fields of its input, its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from proctor.policies.events.run_context import Tool, tool
+
+from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+
+EVENTS: Final[Mapping[str, Kind]] = {
+    "BeforeAgent": "prompt",
+    "BeforeTool": "call",
+    "AfterTool": "completed",
+    "AfterAgent": "stop",
+    "SessionEnd": "session_end",
+}
+_TIMEOUT_MS: Final = 120_000
+_NO_PORTABLE_NAME: Final = """
+    activate_skill ask_user complete_task enter_plan_mode exit_plan_mode get_internal_docs save_memory
+    tracker_add_dependency tracker_create_task tracker_get_task tracker_list_tasks tracker_update_task
+    tracker_visualize update_topic write_todos
+"""
+TOOLS: Final[tuple[Tool, ...]] = (
+    tool("run_shell_command", "bash", "command", "description", "dir_path", "is_background"),
+    tool("read_file", "read", "start_line", "end_line", path="$.file_path"),
+    tool("read_many_files", "read", "exclude", "recursive", path=("$.include[*]", "$.paths[*]")),
+    tool("write_file", "write", "content", path="$.file_path"),
+    tool(
+        "replace", "edit", "instruction", "old_string", "allow_multiple", path="$.file_path", content="$.new_string"
+    ),
+    tool("list_directory", "glob", "ignore", path="$.dir_path"),
+    tool("glob", "glob", "pattern", "case_sensitive", path="$.dir_path"),
+    tool("grep_search", "grep", "pattern", "include_pattern", path="$.dir_path"),
+    tool("search_file_content", "grep", "pattern", "include", path="$.dir_path"),
+    tool("web_fetch", "fetch", url="$.prompt"),
+    tool("google_web_search", "web_search", "query"),
+    tool("invoke_agent", "task", "agent_name", "prompt"),
+    *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
+)
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One hook's input; fields this does not name are the client's own business."""
+
+    session_id: str
+    hook_event_name: str
+    cwd: str = ""
+    prompt: str = ""
+    prompt_response: str | None = None
+    tool_name: str = ""
+    tool_input: dict[str, Any] = {}
+    tool_response: Any = None
+    reason: str = ""
+
+
+def read(data: bytes) -> HookInput:
+    """What a hook says. Raises EventError for anything else."""
+    given: _Input = decoded(data, _Input, GEMINI.title)
+    kind, error = EVENTS.get(given.hook_event_name), None
+    if kind == "completed" and isinstance(given.tool_response, dict):
+        error = given.tool_response.get("error")
+    return complete(
+        HookInput(
+            kind="failed" if error else kind,
+            event=given.hook_event_name,
+            session_id=given.session_id,
+            cwd=given.cwd,
+            prompt=given.prompt,
+            tool_name=given.tool_name,
+            tool_input=given.tool_input,
+            tool_response=given.tool_response,
+            error=error,
+            last_assistant_message=given.prompt_response,
+            reason=given.reason,
+        )
+    )
+
+
+def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
+    """The hook's output; `allow` is not said, as the client asks its person all the same."""
+    fields: dict[str, Any] = {}
+    if answer.notes:
+        fields["systemMessage"] = "\n".join(answer.notes)
+    if answer.stop:
+        fields |= {"continue": False, "stopReason": STOPPED}
+    if given.kind in ("call", "prompt") and answer.verdict != "allow":
+        fields |= {"decision": answer.verdict, "reason": answer.reason}
+        if answer.verdict == "ask":
+            fields["systemMessage"] = "\n".join((answer.reason, *answer.notes))
+    return fields
+
+
+def _entry(event: str, line: str) -> dict[str, Any]:
+    hook = {"type": "command", "name": "proctor", "command": line, "timeout": _TIMEOUT_MS}
+    return {"hooks": [hook], "sequential": True}
+
+
+GEMINI: Final = HookClient(
+    name="gemini",
+    title="Gemini CLI",
+    by="gemini",
+    tools=TOOLS,
+    events=EVENTS,
+    read=read,
+    output=output,
+    settings=ClientSettings(
+        project=".gemini/settings.json",
+        user=".gemini/settings.json",
+        managed="/etc/gemini-cli/settings.json",
+        entry=_entry,
+        beside=lambda environment: {"hooksConfig": {"enabled": True}},
+    ),
+    asks=True,
+    fails_open=(
+        "a folder's own settings go before a person's, and may switch hooks off (`hooksConfig`); `--managed` may not",
+        "hooks of a folder that is not trusted do not run",
+    ),
+)

@@ -1,0 +1,316 @@
+"""Codex, Gemini CLI and opencode as they are, held by the hooks that `proctor hook install` writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import acp_bench
+import codex_bench
+import pytest
+from hook_processes import daemons, end_daemons
+
+from proctor.adapters.cli import main
+from proctor.adapters.hooks.clients import CLIENTS, codex_trust
+from proctor.adapters.hooks.settings import settings_path
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+POLICY = """
+name: mine
+on_violation: deny
+limits: {max_tool_calls: {max: 4, scope: session}}
+tool_rules:
+  - deny: [{tool: bash, where: [{path: $.command, runs: git push}]}]
+    tell_model: Leave pushing to a person.
+  - deny: [{tool: write, where: [{path: $.path, regex: secret}]}]
+    tell_model: Not there.
+"""
+QUIET = ("-c", "features.enable_request_compression=false", "-c", "analytics.enabled=false", "--disable", "plugins")
+
+
+class Agent:
+    """One client in a folder, its home, its store, and a model that does as it is results."""
+
+    name = ""
+    bash = ""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.cwd = root / "work"
+        self.home = root / "home"
+        self.policy, self.store = root / "policy.yaml", root / "store.db"
+        for folder in (self.cwd, self.home):
+            folder.mkdir(exist_ok=True)
+        self.policy.write_text(POLICY)
+        monkeypatch.chdir(self.cwd)
+        monkeypatch.setenv("HOME", str(self.home))
+        monkeypatch.setenv("CODEX_HOME", str(self.home / ".codex"))
+
+    def hook(self, command: str, *options: str) -> int:
+        """What `proctor hook` ends with."""
+        with pytest.raises(SystemExit) as ended:
+            main(["hook", command, "--agent", self.name, *options])
+        return int(str(ended.value.code or 0))
+
+    def install(self, *options: str) -> None:
+        """The hooks are there."""
+        assert self.hook("install", *(options or ("--user",)), *self.judged_by) == 0
+
+    @property
+    def judged_by(self) -> tuple[str, ...]:
+        """By what."""
+        return "--policy", str(self.policy), "--store", str(self.store)
+
+    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
+        """What the model was results of calls that it made, a list a turn."""
+        raise NotImplementedError
+
+    def shell(self, command: str) -> tuple[str, dict[str, Any]]:
+        """A command of the model."""
+        return self.bash, {"command": command}
+
+    def write(self, path: Path) -> tuple[str, dict[str, Any]]:
+        """A file of the model."""
+        raise NotImplementedError
+
+    def recorded(self, *types: str) -> list[str]:
+        """The types of the stored events, in order, those of `types`."""
+        rows = sqlite3.connect(self.store).execute("SELECT type FROM events ORDER BY position").fetchall()
+        return [name for (name,) in rows if name in types]
+
+
+class Codex(Agent):
+    """`codex exec`, whose sandbox is off as every command is judged."""
+
+    name = "codex"
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root, monkeypatch)
+        (self.home / ".codex").mkdir()
+        self.api = codex_bench.ResponsesAPI()
+
+    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
+        for number, calls in enumerate(turns):
+            items = []
+            for n, (name, given) in enumerate(calls):
+                id = f"c{number}-{n}"
+                patch = name == "apply_patch"
+                items.append(self.api.patch(id, *given["lines"]) if patch else self.api.shell(id, given["command"]))
+            self.api.reply(*items)
+        program = codex_trust.program()
+        assert program is not None
+        provider = f'{{name="fake",base_url="{self.api.url}",wire_api="responses",requires_openai_auth=false}}'
+        config = ("-c", 'model_provider="fake"', "-c", f"model_providers.fake={provider}", "-c", 'model="gpt-5.5"')
+        command = [
+            program,
+            "exec",
+            "--skip-git-repo-check",
+            "--sandbox",
+            "danger-full-access",
+            *QUIET,
+            *config,
+        ]
+        env = {name: os.environ[name] for name in ("PATH", "HOME", "CODEX_HOME")}
+        subprocess.run(
+            [*command, "go"], cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=True,
+            capture_output=True,
+        )  # fmt: skip
+        results = [item for item in self.api.requests[-1]["input"] if item["type"].endswith("_output")]
+        return json.dumps(results)
+
+    def write(self, path: Path) -> tuple[str, dict[str, Any]]:
+        return "apply_patch", {"lines": [f"*** Add File: {path}", "+x"]}
+
+
+class Npm(Agent):
+    """A client from npm, with the scripted APIs of all of them."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
+        self.api = api
+        self.bench = acp_bench.Bench(root, api)
+        super().__init__(root, monkeypatch)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """The client's whole environment."""
+        return {**self.bench.environment(self.name), **more}
+
+    def program(self) -> str:
+        """The client."""
+        found = shutil.which(self.name, path=f"{acp_bench.INSTALLED}{os.pathsep}{os.environ['PATH']}")
+        if found is None:
+            pytest.skip(f"needs the agent `{self.name}`: run .ci/npm-agents")
+        return str(found)
+
+    def started(self, *words: str, env: dict[str, str]) -> str:
+        """What the model was results last, when the client has ended."""
+        subprocess.run(
+            [self.program(), *words], cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, timeout=PATIENCE_S * 4,
+            capture_output=True,
+        )  # fmt: skip
+        return str(self.api.requests.read_text().splitlines()[-1])
+
+    def prompt(self, turns: tuple[list[tuple[str, dict[str, Any]]], ...]) -> str:
+        """A prompt with the calls of each turn."""
+        return f"please go: scene-{json.dumps([{'calls': calls} for calls in turns]).encode().hex()}-end"
+
+
+class Gemini(Npm):
+    """`gemini -p`, which asks nobody."""
+
+    name, bash = "gemini", "run_shell_command"
+
+    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
+        return self.started("--approval-mode", "yolo", "-p", self.prompt(turns), env=self.env)
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
+        super().__init__(root, monkeypatch, api)
+        self.env = self.environment(GEMINI_CLI_TRUST_WORKSPACE="true")
+
+    def write(self, path: Path) -> tuple[str, dict[str, Any]]:
+        return "write_file", {"file_path": str(path), "content": "x"}
+
+
+class Opencode(Npm):
+    """`opencode run`, whose own permissions allow everything."""
+
+    name, bash = "opencode", "bash"
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, api: acp_bench.ModelAPI) -> None:
+        super().__init__(root, monkeypatch, api)
+        env = self.environment(XDG_CONFIG_HOME=str(self.home / ".config"))
+        config = {**json.loads(env["OPENCODE_CONFIG_CONTENT"]), "permission": {"*": "allow"}}
+        self.env = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(config)}
+
+    def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
+        return self.started("run", self.prompt(turns), env=self.env)
+
+    def shell(self, command: str) -> tuple[str, dict[str, Any]]:
+        return "bash", {"command": command, "description": "d"}
+
+    def write(self, path: Path) -> tuple[str, dict[str, Any]]:
+        return "write", {"filePath": str(path), "content": "x"}
+
+
+@pytest.fixture(params=["codex", "gemini", "opencode"])
+def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Each client."""
+    made: Any
+    if request.param == "codex":
+        if codex_trust.program() is None:
+            pytest.skip("needs Codex: pip install '.[codex]'")
+        made = Codex(tmp_path, monkeypatch)
+    else:
+        api = request.getfixturevalue("model_api")
+        made = (Gemini if request.param == "gemini" else Opencode)(tmp_path, monkeypatch, api)
+    yield made
+    end_daemons(made.store)
+    if request.param == "codex":
+        made.api.close()
+
+
+@pytest.fixture(scope="session")
+def model_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[acp_bench.ModelAPI]:
+    """The scripted model APIs."""
+    api = acp_bench.ModelAPI(tmp_path_factory.mktemp("model"))
+    yield api
+    api.close()
+
+
+def test_what_is_allowed_runs_and_a_push_is_denied_with_its_reason(agent: Any) -> None:
+    """A file that the policy denies is not written; the record has every call, once."""
+    agent.install()
+    done, never = agent.cwd / "done", agent.cwd / "secret"
+    results = agent.run(
+        [agent.shell(f"echo one > {done} && echo two")],
+        [agent.shell("echo a && git push")],
+        [agent.write(never)],
+    )
+
+    assert done.exists()
+    assert "Leave pushing to a person." in results
+    assert "Not there." in results
+    assert not never.exists()
+    assert "deny-1" not in results
+    ends = ("tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed", "run_completed")
+    assert agent.recorded(*ends) == [
+        *("tool_call_requested", "tool_call_completed"),
+        *("tool_call_requested", "tool_call_denied"),
+        *("tool_call_requested", "tool_call_denied"),
+        "run_completed",
+    ]
+
+
+def test_a_limit_of_the_session_holds_over_calls_at_once(agent: Any) -> None:
+    """Of six calls in one response, four run."""
+    agent.install()
+    results = agent.run([agent.shell(f"touch {agent.cwd}/f{n}") for n in range(6)])
+
+    assert len(list(agent.cwd.glob("f*"))) == 4
+    assert agent.recorded("tool_call_denied") == ["tool_call_denied"] * 2
+    assert results
+
+
+@pytest.mark.parametrize("broken", ["policy", "python", "store"])
+def test_what_cannot_be_judged_does_not_run(agent: Any, broken: str) -> None:
+    """Neither a prompt nor a call gets past hooks that cannot judge."""
+    agent.install()
+    if broken == "policy":
+        agent.policy.write_text("{name: p, rules: 7}")
+    elif broken == "store":
+        agent.store.unlink()
+    else:
+        path = settings_path(user=True, folder=agent.cwd, client=CLIENTS[agent.name])
+        text = path.read_text()
+        path.write_text(text.replace(sys.executable, "/nowhere/python"))
+        if agent.name == "codex":
+            codex_trust.trust(agent.cwd, path)
+    never = agent.cwd / "never"
+    with suppress(IndexError, subprocess.CalledProcessError):
+        agent.run([agent.shell(f"touch {never}")])
+
+    assert not never.exists()
+
+
+def test_status_says_whether_hooks_are_at_work(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a probe, which leaves nothing in the record; a policy that cannot be read is not at work."""
+    before = agent.hook("status")
+    agent.install()
+    good = agent.hook("status", "--json")
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    agent.policy.write_text("{name: p, rules: 7}")
+    bad = agent.hook("status")
+
+    assert (before, good, bad) == (1, 0, 1)
+    assert (found["agent"], found["scope"], found["active"]) == (agent.name, "user", True)
+    assert "NOT active" in capsys.readouterr().out
+    assert sqlite3.connect(agent.store).execute("SELECT count(*) FROM events").fetchone() == (0,)
+    assert daemons(agent.store)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> None:
+    """Byte for byte; files that were not there are gone."""
+    client = CLIENTS[agent.name]
+    path = settings_path(user=True, folder=agent.cwd, client=client)
+    files = {path: b'{ "a" : 1,\n\n"hooks":{} }'} if there and client.settings.text is None else {}
+    if agent.name == "codex" and there:
+        files[path.with_name("config.toml")] = b'# mine\nmodel="gpt-5.5" # so\n'
+    for file, data in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    folder = {one for one in (path.parent).glob("*") if one.is_file() and "sqlite" not in one.name}
+    for _ in range(2):
+        agent.install()
+    agent.hook("uninstall", "--user")
+
+    assert {file: file.read_bytes() for file in files} == files
+    left = {one for one in path.parent.glob("*") if one.is_file() and "sqlite" not in one.name}
+    assert left - folder <= {path.with_name("installation_id")}
