@@ -13,6 +13,7 @@ import msgspec
 import tenacity
 
 from proctor.policies.events import ToolApprovalRequested
+from proctor.policies.values.foreign_code import isolated
 from proctor.supervisor.errors import StoreError, UsageError, install_of
 from proctor.supervisor.log import logger
 
@@ -81,9 +82,12 @@ class Recipient:
             raise UsageError(f"`notify.to` has an address that apprise does not know: `{self.kind}://...`")
 
     async def send(self, title: str, body: str) -> bool:
-        """Whether it arrived."""
-        notify = partial(self._sender.notify, title=title, body=body, body_format=self._text)
-        return bool(await anyio.to_thread.run_sync(notify, abandon_on_cancel=True))
+        """Whether it arrived; where a plug-in of apprise raises, whatever it raises, it did not."""
+        notify = partial(isolated, self._sender.notify, title=title, body=body, body_format=self._text)
+        try:
+            return bool(await anyio.to_thread.run_sync(notify, abandon_on_cancel=True))
+        except Exception:
+            return False
 
 
 class _NotSentError(Exception):

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 
 import anyio
 import psutil
-from answering import token_for
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from tests.answering import token_for
 
 from .ledger import Share
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,16 @@ from proctor.supervisor import RunInfo
 
 from . import cancels, chaos, load, power, signals
 from .ledger import Share
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_long_runs_start_as_their_page_says() -> None:
+    """By `python -m`, where no test's folder is on the path."""
+    listed = subprocess.run([sys.executable, "-m", "tests.fuzz", "--help"], capture_output=True, text=True, cwd=ROOT)
+
+    assert listed.returncode == 0, listed.stderr
+    assert "chaos-postgres" in listed.stdout
 
 
 def test_a_log_that_is_cut_off_loses_nothing_that_fits_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

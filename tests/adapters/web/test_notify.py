@@ -104,6 +104,22 @@ def waiting(site: Site) -> Iterator[dict[str, Any]]:
         yield event
 
 
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what apprise imports
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), ValueError("no")], ids=repr)
+async def test_a_plug_in_that_raises_ends_nothing(raised: BaseException) -> None:
+    """What it was to send did not arrive, and is sent again; the page goes on."""
+    from apprise.decorators import notify as plug_in
+
+    from proctor.adapters.web.notify import Recipient
+
+    @plug_in(on="raising")  # type: ignore[no-untyped-call, untyped-decorator]
+    def _raising(body: str, title: str, notify_type: str, *_: Any, **__: Any) -> bool:
+        raise raised
+
+    assert await Recipient("raising://here").send("t", "b") is False
+
+
 def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver: Receiver) -> None:
     """The command, why, whose run, a link; no secret. A receiver that fails is asked again; a restart tells nothing
     again, and what was answered meanwhile is not told.
