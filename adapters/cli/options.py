@@ -40,6 +40,14 @@ store_option = click.option(
 )
 
 
+by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
+
+
+group_option = click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Your group, if the policy names groups."
+)
+
+
 _policies = partial(click.option, "--policy", "policies", metavar="FILE", multiple=True)
 
 

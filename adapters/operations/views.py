@@ -183,6 +183,7 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
     Attributes:
         state: `requested`, `granted`, `denied`, `expired` or `withdrawn`.
         shown: The call made readable.
+        asks_itself: The client asks its person itself, and an answer is given there, not here.
         scopes: The scopes that a grant may have.
         like: What is like the call, in words and as the entry of an allow list: a grant may be limited to that. Null
             where there is no such entry, or where a grant covers one call only.
@@ -197,6 +198,7 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
 
     state: ApprovalState
     shown: CallShown
+    asks_itself: bool = False
     scopes: tuple[str, ...] = ("once",)
     like: Like | None = None
     prompt: str = ""

@@ -147,7 +147,8 @@ def message(approval: ApprovalView, page: str) -> tuple[str, str]:
     shown = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines[:_MOST_LINES]]
     if len(lines) > _MOST_LINES:
         shown.append(f"… {len(lines) - _MOST_LINES} more lines on the page")
-    return title, "\n".join([*shown, "", link(page, approval.approval_id)])
+    where = ["Answer it in the agent's terminal."] if approval.asks_itself else []
+    return title, "\n".join([*shown, *where, "", link(page, approval.approval_id)])
 
 
 def link(page: str, approval_id: str) -> str:

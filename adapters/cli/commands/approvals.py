@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import json_option, run_async, store_option
+from ..options import by_option, group_option, json_option, run_async, store_option
 from ..output import console, note, output_parameter, say, say_json, written_to
 
 if TYPE_CHECKING:
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
 
     from ...operations.service import OperatorService
     from ...operations.views import Answered, ApprovalList, ApprovalView
-
-
-by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
-
-
-group_option = click.option(
-    "--group", "groups", multiple=True, metavar="NAME", help="Your group, if the policy names groups."
-)
 
 
 reason_option = click.option("--reason", metavar="TEXT", help="Why; recorded with the answer.")
@@ -218,6 +210,8 @@ def _show(out: Console, request: ApprovalView) -> None:
     for rule, why in who_asks(request):
         out.print(f"  asked by {rule}")
         out.print(f"  why      {why}")
+    if request.asks_itself:
+        out.print("  answer   in the agent's terminal, where it is asked")
     if request.like is not None:
         out.print(f"  its like {printable(request.like.about)}")
     if request.expires_at:

@@ -93,8 +93,8 @@ def run(
     proctor run --adapter claude --policy org.yaml "Fix the failing test"
     proctor run --adapter shell --policy org.yaml "make test"
     proctor run --adapter scripted --set script=agent.yaml --policy org.yaml Go
-    proctor run --adapter acp --policy org.yaml "Fix the failing test" -- opencode acp
-    proctor run --adapter claude --fallback codex --policy org.yaml "Fix the failing test"
+    proctor run --adapter acp --policy org.yaml "Fix the test" -- opencode acp
+    proctor run --adapter claude --fallback codex --policy org.yaml "Fix the test"
     """  # noqa: D301 - click's mark for lines that are kept as they are
     signals = EndingSignals()
     from ..options import check_standard_input, read_context, read_policies, read_prompt

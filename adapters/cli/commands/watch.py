@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import json_option, run_async, store_option
+from ..options import by_option, group_option, json_option, run_async, store_option
 from ..output import console, say_json
-from .approvals import by_option, group_option
 
 if TYPE_CHECKING:
     from ...operations.views import Board

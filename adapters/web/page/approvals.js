@@ -112,7 +112,9 @@ export class Card {
       h("p", {}, why(approval)),
       callShown(approval.shown, approval.call.input),
       h("dl", { class: "facts" }, about(approval)),
-      may
+      approval.asks_itself
+        ? h("p", { class: "soft" }, "It is answered where it is asked: in the terminal of the agent.")
+        : may
         ? h("div", { class: "answer" }, h("label", {}, "Words: recorded, and told to the model when you deny", this.words), this.buttons)
         : h("p", { class: "soft" }, "Your token does not allow answers."),
       this.told,

@@ -13,10 +13,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import web_server
 from web_server import ANA, BEN, Site
 
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import RunStarted, ToolApprovalRequested
+from proctor.supervisor import RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("apprise", reason="pip install 'proctor[notify]'")
@@ -91,7 +95,10 @@ def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
     ) as process:
         assert process.stdout is not None
         try:
-            yield Site(process.stdout.readline().strip().rstrip("/"), folder / "runs.db")
+            url = process.stdout.readline().strip().rstrip("/")
+            while not [file for file in folder.glob("runs.db.notify-*") if file.suffix != ".lock"]:
+                assert process.poll() is None  # where it begins is written now
+            yield Site(url, folder / "runs.db")
         finally:
             process.terminate()
             process.stdout.close()
@@ -188,6 +195,33 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
         chromium.close()
         run = site.until(f"/api/runs/{event['run_id']}", lambda run: run["status"] == "completed")
         assert run["waiting"] == 0
+
+
+def test_a_client_that_asks_itself_is_answered_there(tmp_path: Path, receiver: Receiver) -> None:
+    """Its request is told, with where to answer it, and its card has no answer."""
+
+    async def asked() -> None:
+        run = RunInfo(run_id="run_1", session_id="s", provider="claude-code", spec={"asks": "claude-code"})
+        request = ToolApprovalRequested(
+            run_id="run_1", session_id="s", approval_id="run_1.1", tool_call_id="c", tool_name="Bash",
+            tool_input={"command": "git push"}, input_digest="d", held=True,
+        )  # fmt: skip
+        async with SQLiteStore(tmp_path / "runs.db") as store:
+            await store.create_run(run)
+            await store.append([RunStarted(run_id="run_1", session_id="s"), request])
+
+    with web_server.site(tmp_path):
+        pass
+    with serving(tmp_path, receiver) as site:
+        anyio.run(asked)
+        told = receiver.next()
+        [approval] = site.get("/api/approvals")["approvals"]
+        body = {"answer": "grant", "input_digest": approval["input_digest"]}
+        answered = site.ask("POST", "/api/approvals/run_1.1/answer", body=body)
+
+    assert "Answer it in the agent's terminal." in told["message"].splitlines()
+    assert approval["asks_itself"]
+    assert answered.status == 409
 
 
 @pytest.mark.parametrize(
