@@ -18,7 +18,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.run_context import PORTABLE
 from proctor.policies.language.facts import ToolTable
-from proctor.policies.monitor.memory import UserWords
+from proctor.policies.monitor.memory import UserText
 from proctor.policies.values.json_values import parsed_output, scalars_in, text_of
 
 from ..kit.client_tools import recorded_tools
@@ -60,7 +60,7 @@ class ObservedCall(NamedTuple):
     input: dict[str, Any]
     inputs: dict[str, tuple[Any, ...]]
     roles: dict[str, str]
-    user: UserWords
+    user: UserText
     supplied: dict[str, frozenset[Supplier]]
     turn: int
     failed: bool
@@ -102,7 +102,7 @@ class _Reader:
     def __init__(self, session: TraceSession) -> None:
         self._session = session
         self._table = ToolTable(recorded_tools(session.events, session.format))
-        self._user = UserWords()
+        self._user = UserText()
         self._written: list[str] = []
         self._messages: dict[int, str] = {}
         self._supplied: defaultdict[str, set[Supplier]] = defaultdict(set)
@@ -136,7 +136,7 @@ class _Reader:
         at = len(self._done) + len(self._calls)
         self._messages[at] = "\n".join(filter(None, (self._messages.get(at), content)))
         self._written.append(content)
-        self._user = UserWords()
+        self._user = UserText()
         for text in self._written:
             self._user.add(text, {}, keep=True)
 

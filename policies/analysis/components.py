@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from ..monitor.call_table import LOOSE, CallState, ParsedOutput
-from ..monitor.memory import Memory, UserWords
+from ..monitor.memory import SessionFacts, UserText
 from ..monitor.program import CompiledRule, probe_of
 from ..monitor.usage import TokenMeter
 from ..rules.count import CountMachine
@@ -76,7 +76,7 @@ class RuleMoment(NamedTuple):
     state: Any
     now: int = 0
     turn: int = 1
-    words: UserWords = UserWords()
+    words: UserText = UserText()
 
 
 def copied(state: Any) -> Any:
@@ -199,7 +199,7 @@ class RuleComponent:
 
     def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:
         """A call of the class, as the machine looks at it."""
-        memory = Memory({}, at.words, self._meter, self._context, self._tools)
+        memory = SessionFacts({}, at.words, self._meter, self._context, self._tools)
         input: Any = call.variants[variant - 1] if variant else call.input
         kind: Any = call.name
         if self._tools:

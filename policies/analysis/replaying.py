@@ -10,7 +10,7 @@ from .. import events as ev
 from ..errors import Violation
 from ..events.calls import ToolCall
 from ..monitor.monitor import Monitor
-from ..monitor.state import SessionState
+from ..monitor.state import MonitorState
 from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, WARN
 from .session_search import FAILED, REFUSED, RUNNING
 
@@ -85,8 +85,8 @@ def _filled(value: Any, other: str) -> Any:
 
 class _Replay:
     def __init__(self, stack: Program, property: Program, context: RunContext, *, strict: bool) -> None:
-        self.stack = Monitor(SessionState(stack.at(context), context))
-        self.property = Monitor(SessionState(property.at(context), context))
+        self.stack = Monitor(MonitorState(stack.at(context), context))
+        self.property = Monitor(MonitorState(property.at(context), context))
         self.strict = strict
         self.session: list[dict[str, Any]] = []
         self.refusing: dict[str, None] = {}

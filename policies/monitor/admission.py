@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..language.conditions import Condition
     from ..shell.words import Shell
     from .call_table import CallState, RuleName
-    from .state import SessionState
+    from .state import MonitorState
 
 _RUNS_COMMANDS = matcher(["bash"])
 """Whether a tool's name is the portable one of what runs a command line."""
@@ -44,7 +44,7 @@ class ListAdmission(msgspec.Struct, frozen=True, kw_only=True):
     unread: bool = False
 
 
-def admission(on: SessionState, call: ToolCall) -> ListAdmission:
+def admission(on: MonitorState, call: ToolCall) -> ListAdmission:
     """Look at a call that is about to be judged; nothing is counted. Limits, orders and other rules are not asked."""
     try:
         check_input(call.input)
@@ -57,7 +57,7 @@ def admission(on: SessionState, call: ToolCall) -> ListAdmission:
         return ListAdmission(why_not="its input cannot be read", unread=True)
 
 
-def _admitted(on: SessionState, subject: CallState, *, several: bool) -> ListAdmission:
+def _admitted(on: MonitorState, subject: CallState, *, several: bool) -> ListAdmission:
     lists = [(r, r.machine) for r in on.rules.values() if isinstance(r.machine, AllowlistMachine)]
     if not lists:
         return ListAdmission(why_not="the policy has no allow list")

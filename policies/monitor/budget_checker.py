@@ -48,7 +48,7 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
         return share in self.shut or share in self.open
 
 
-class BudgetJudge:
+class BudgetChecker:
     """The budgets of a compiled policy; immutable, the state is the session's."""
 
     def __init__(self, entries: Sequence[BudgetEntry] = (), *, reject_unpriced: bool = False) -> None:

@@ -22,7 +22,7 @@ from ..rules.machine import JudgeCall
 from ..values.json_values import is_number, parsed_output, text_of
 from .budget_checker import BudgetState
 from .limit_checker import LimitState
-from .memory import EMPTY, Memory, UserWords
+from .memory import EMPTY, SessionFacts, UserText
 from .program import CallPlan, CompiledRule
 from .usage import TokenMeter
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..language.conditions import OutputRef
     from ..language.facts import CallNames, Directories
     from ..rules.machine import Finding, JudgedCall, Spend
-    from .memory import Returned
+    from .memory import SeenValues
 
 
 AskedRule: TypeAlias = tuple[JudgeCall, Any, int, CompiledRule]
@@ -159,7 +159,7 @@ class CallState(msgspec.Struct, gc=False):
     name: str
     input: Any
     turn: int
-    memory: Memory
+    memory: SessionFacts
     status: str = REQUESTED
     bound: BoundPlan = NOTHING_TO_DO
     kind: NamingKind = ""
@@ -221,7 +221,7 @@ class CallState(msgspec.Struct, gc=False):
         """Where the run works."""
         return self.memory.directories
 
-    def outputs(self, ref: OutputRef) -> Returned:
+    def outputs(self, ref: OutputRef) -> SeenValues:
         """What earlier successful calls returned."""
         return self.memory.returned[ref]
 
@@ -292,7 +292,7 @@ class Session:
     meter: TokenMeter = field(default_factory=TokenMeter)
     limits: LimitState = field(default_factory=LimitState)
     budgets: BudgetState = field(default_factory=BudgetState)
-    words: UserWords = field(default_factory=UserWords)
+    words: UserText = field(default_factory=UserText)
 
     def session_turn(self, turn: int) -> int:
         """The session's number for a response that a run numbers `turn`; 0 is the response going on now."""
@@ -393,7 +393,7 @@ class CallTable(dict[str, CallState]):
     __slots__ = ("memory", "redact", "session")
 
     session: Session
-    memory: Memory
+    memory: SessionFacts
 
     def __init__(self) -> None:
         self.redact: Callable[[Any], Any] | None = None

@@ -8,11 +8,11 @@ from ..errors import wrong_type
 from ..events.run_context import RunContext, Tool
 from ..policy import Approval, Policy
 from ..rules.petri_net import Mappers, OnResults, Validators
-from .limit_checker import LimitJudge
+from .limit_checker import LimitChecker
 from .monitor import Monitor
 from .program import CompiledRule, Program, program_of
 from .snapshots import read
-from .state import SessionState
+from .state import MonitorState
 
 CLIENTS_REMEMBERED = 64
 """For how many clients a policy is kept with their tools."""
@@ -41,7 +41,7 @@ class CompiledPolicy:
         return self.program.rules
 
     @property
-    def limits(self) -> LimitJudge:
+    def limits(self) -> LimitChecker:
         """Its limits."""
         return self.program.limits
 
@@ -73,7 +73,7 @@ class CompiledPolicy:
             context = RunContext()
         if not isinstance(context, RunContext):
             raise ValueError(wrong_type("a run context", context))
-        return Monitor(SessionState(self.program.at(context), context), explain=explain)
+        return Monitor(MonitorState(self.program.at(context), context), explain=explain)
 
     def restore(self, snapshot: bytes, *, explain: bool = False) -> Monitor:
         """A monitor as it was when the snapshot was taken. Raises EventError."""

@@ -19,7 +19,7 @@ from ..values.json_values import is_number
 from .budget_checker import finding_of
 from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, Grant
 from .memory import EMPTY, message_text
-from .state import SessionState
+from .state import MonitorState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .program import CompiledRule
 
 
-def add_net(on: SessionState, net: str | NetLine | Net, **attached: Any) -> None:
+def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None:
     """Judge by one net more from now on; one that was removed goes on where it was."""
     if not isinstance(net, str | NetLine | Net):
         raise ValueError(wrong_type("a net", net))
@@ -46,19 +46,19 @@ def add_net(on: SessionState, net: str | NetLine | Net, **attached: Any) -> None
         on.added_nets.append(net)
 
 
-def net_joined(on: SessionState, event: NetJoined) -> None:
+def net_joined(on: MonitorState, event: NetJoined) -> None:
     """A net joined the run, unless it has already: the live session knows before its record does."""
     if not _active(on, event.name):
         add_net(on, read_net(event.net))
 
 
-def net_left(on: SessionState, event: NetLeft) -> None:
+def net_left(on: MonitorState, event: NetLeft) -> None:
     """A net left the run, unless it has already."""
     if _active(on, event.name):
         remove_net(on, event.name)
 
 
-def restore_nets(on: SessionState) -> None:
+def restore_nets(on: MonitorState) -> None:
     """Another run begins: it is judged by the nets of its policies, and no others."""
     added = {net_name(net) for net in on.added_nets}
     for name in added:
@@ -75,11 +75,11 @@ def read_net(data: Any) -> str | Net | NetLine:
     return msgspec.convert(data, NetLine) if "line" in data else msgspec.convert(data, Net)
 
 
-def _active(on: SessionState, name: str) -> CompiledRule | None:
+def _active(on: MonitorState, name: str) -> CompiledRule | None:
     return next((rule for rule in on.program.rules if rule.kind == "net" and rule.id == name), None)
 
 
-def remove_net(on: SessionState, name: str) -> None:
+def remove_net(on: MonitorState, name: str) -> None:
     """Judge without a net from now on; it keeps its state."""
     if (rule := _active(on, name)) is None:
         raise KeyError(name)
@@ -87,7 +87,7 @@ def remove_net(on: SessionState, name: str) -> None:
     on.adopt(on.program.without(rule.number))
 
 
-def run_started(on: SessionState, event: ev.RunStarted) -> None:
+def run_started(on: MonitorState, event: ev.RunStarted) -> None:
     """A new run of the session, unless it is the one going on."""
     session = on.session
     if session.runs and event.run_id == session.run_id:
@@ -102,19 +102,19 @@ def run_started(on: SessionState, event: ev.RunStarted) -> None:
     session.new_run(event.run_id, event.model or "")
 
 
-def message(on: SessionState, event: ev.MessageEvent) -> None:
+def message(on: MonitorState, event: ev.MessageEvent) -> None:
     """What a user wrote is remembered; what anybody else did is no evidence."""
     if event.role == "user" and (text := message_text(event.content)):
         on.session.words.add(text, on.program.phrases, on.program.keeps_words)
 
 
-def went_wrong(on: SessionState, event: ev.ErrorOccurred) -> None:
+def went_wrong(on: MonitorState, event: ev.ErrorOccurred) -> None:
     """Where the words of users are recorded no more, nobody knows what the latest of them are."""
     if event.code == ev.USER_MESSAGES_FULL:
         on.session.words.last = EMPTY
 
 
-def turn(on: SessionState, event: ev.TurnEvent) -> None:
+def turn(on: MonitorState, event: ev.TurnEvent) -> None:
     """The stream has come to a model response, or to its end."""
     if event.turn > 0:
         turn = on.come_to(event.turn)
@@ -124,7 +124,7 @@ def turn(on: SessionState, event: ev.TurnEvent) -> None:
         on.session.begin_turn(turn + over)
 
 
-def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
+def usage(on: MonitorState, event: ev.TokenUsageUpdated) -> list[Violation]:
     """Tokens were used."""
     meter = on.session.meter
     unpriced = len(meter.unpriced)
@@ -135,7 +135,7 @@ def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
     return [on.used_up(entry, finding, None) for entry, finding in found]
 
 
-def approval_requested(on: SessionState, event: ev.ToolApprovalRequested) -> None:
+def approval_requested(on: MonitorState, event: ev.ToolApprovalRequested) -> None:
     """A call is held for a person."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and event.held:
@@ -144,7 +144,7 @@ def approval_requested(on: SessionState, event: ev.ToolApprovalRequested) -> Non
             _show(call, (violation.get("policy", ""), violation.get("rule", "")))
 
 
-def granted(on: SessionState, event: ev.ToolApprovalGranted) -> None:
+def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
     """A person agreed to one call of one tool with one input, against the rules that were shown to them.
 
     An answer that comes when its call waits no more, or waits for another approval, says nothing.
@@ -162,7 +162,7 @@ def granted(on: SessionState, event: ev.ToolApprovalGranted) -> None:
         on.session.granted[id] = Grant(event.tool_name or call.name, digest, call.shown or None)
 
 
-def lapsed(on: SessionState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> None:
+def lapsed(on: MonitorState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> None:
     """A person refused, or nobody answered in time."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and _answers(event, call):
@@ -176,7 +176,7 @@ def _answers(event: ev.ApprovalEvent, call: CallState) -> bool:
     return event.approval_id == (call.approval or event.approval_id)
 
 
-def violated(on: SessionState, event: ev.PolicyViolated) -> None:
+def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
     """What the live session found is known when its record is folded; what an end settled is open again."""
     rule = on.program.named(event.policy, event.rule)
     waits = event.action == "request_approval" and _held(on, event)
@@ -188,7 +188,7 @@ def violated(on: SessionState, event: ev.PolicyViolated) -> None:
                 on.session.limits.reported |= {number}
 
 
-def warned(on: SessionState, event: ev.BudgetWarned) -> None:
+def warned(on: MonitorState, event: ev.BudgetWarned) -> None:
     """What the live session warned of is known when its record is folded."""
     for number in on.program.limits.warns:
         entry = on.program.limits.entries[number]
@@ -196,7 +196,7 @@ def warned(on: SessionState, event: ev.BudgetWarned) -> None:
             on.session.limits.warned |= {number}
 
 
-def budget_reserved(on: SessionState, event: ev.BudgetReserved) -> list[Violation]:
+def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violation]:
     """The store has answered what there is of a shared budget: a run that gets nothing does not start."""
     entry = on.program.budgets.entry(event.budget, event.key)
     if entry is None:
@@ -212,7 +212,7 @@ def budget_reserved(on: SessionState, event: ev.BudgetReserved) -> list[Violatio
     return [on.used_up(entry, msgspec.structs.replace(finding, action="cancel"), None)]
 
 
-def _held(on: SessionState, event: ev.PolicyViolated) -> bool:
+def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:
     """The call that a person is asked for waits; where the record does not name it, the last one being judged.
 
     False where no call waits.
@@ -226,7 +226,7 @@ def _held(on: SessionState, event: ev.PolicyViolated) -> bool:
     return bool(waiting)
 
 
-def _being_judged(on: SessionState, call: CallState) -> bool:
+def _being_judged(on: MonitorState, call: CallState) -> bool:
     """Whether nobody was asked yet, or somebody agreed."""
     return not call.approval or call.id in on.session.granted
 
@@ -237,16 +237,16 @@ def _show(call: CallState, rule: RuleName) -> None:
         call.shown = (*call.shown, rule)
 
 
-def ended(on: SessionState, event: ev.Event) -> None:
+def ended(on: MonitorState, event: ev.Event) -> None:
     """The run is over."""
     on.session.ended = event.type
 
 
-def unconcerned(on: SessionState, event: ev.Event) -> None:
+def unconcerned(on: MonitorState, event: ev.Event) -> None:
     """What says nothing to any rule changes nothing."""
 
 
-Handler: TypeAlias = Callable[[SessionState, Any], list[Violation] | None]
+Handler: TypeAlias = Callable[[MonitorState, Any], list[Violation] | None]
 """Gives what it finds; None where such an event can violate nothing."""
 
 
@@ -258,11 +258,11 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.TurnStarted: turn,
     ev.TurnCompleted: turn,
     ev.TokenUsageUpdated: usage,
-    ev.ToolCallRequested: SessionState.on_requested,
-    ev.ToolCallStarted: SessionState.on_started,
-    ev.ToolCallCompleted: SessionState.on_completed,
-    ev.ToolCallFailed: SessionState.on_failed,
-    ev.ToolCallDenied: SessionState.on_denied,
+    ev.ToolCallRequested: MonitorState.on_requested,
+    ev.ToolCallStarted: MonitorState.on_started,
+    ev.ToolCallCompleted: MonitorState.on_completed,
+    ev.ToolCallFailed: MonitorState.on_failed,
+    ev.ToolCallDenied: MonitorState.on_denied,
     ev.ToolApprovalRequested: approval_requested,
     ev.ToolApprovalGranted: granted,
     ev.ToolApprovalDenied: lapsed,
@@ -280,7 +280,7 @@ HANDLERS: dict[type[ev.Event], Handler] = {
 """By type."""
 
 
-def observe_limited(on: SessionState, event: ev.Event, handler: Handler) -> list[Violation]:
+def observe_limited(on: MonitorState, event: ev.Event, handler: Handler) -> list[Violation]:
     """Take in an event; returns what it violates, limits included."""
     limits = on.program.limits
     found: list[Violation] = []
@@ -298,7 +298,7 @@ def observe_limited(on: SessionState, event: ev.Event, handler: Handler) -> list
     return found
 
 
-def tick(on: SessionState, now_ms: int) -> list[Violation]:
+def tick(on: MonitorState, now_ms: int) -> list[Violation]:
     """The time is `now_ms`, in milliseconds since the epoch; nothing else happened. Raises EventError for another
     type.
     """
@@ -308,7 +308,7 @@ def tick(on: SessionState, now_ms: int) -> list[Violation]:
     return _newly_exceeded(on, on.program.limits.clocks)
 
 
-def deadline(on: SessionState) -> int | None:
+def deadline(on: MonitorState) -> int | None:
     """When to tick if nothing happens before, in milliseconds since the epoch."""
     if on.session.ended or not on.clocked:
         return None
@@ -316,19 +316,19 @@ def deadline(on: SessionState) -> int | None:
     return limits.deadline(on.session.limits, waiting=not limits.has_idle or on.waiting())
 
 
-def warnings(on: SessionState) -> list[LimitWarning]:
+def warnings(on: MonitorState) -> list[LimitWarning]:
     """The limits that passed their `warn_at` since last asked."""
     if not on.program.limits.warns:
         return []
     return list(on.program.limits.warnings(on.session.limits, on.session.meter))
 
 
-def _passed(on: SessionState, now: int) -> None:
+def _passed(on: MonitorState, now: int) -> None:
     limits = on.program.limits
     limits.passed(on.session.limits, now, waiting=not limits.has_idle or on.waiting())
 
 
-def _newly_exceeded(on: SessionState, moved: Sequence[int]) -> list[Violation]:
+def _newly_exceeded(on: MonitorState, moved: Sequence[int]) -> list[Violation]:
     session = on.session
     if session.ended:
         return []

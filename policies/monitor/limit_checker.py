@@ -94,7 +94,7 @@ class Exceeded(NamedTuple):
 _Used: TypeAlias = Callable[[LimitState, TokenMeter], float]
 
 
-class LimitJudge:
+class LimitChecker:
     """The limits of a compiled policy; immutable, the state is the session's.
 
     Limits go by their number among `entries`: `clocks` are moved by time, `moved` says which others each type

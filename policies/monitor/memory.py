@@ -27,7 +27,7 @@ EMPTY: frozenset[Any] = frozenset()
 """One for all: another weighs 216 bytes in each session."""
 
 
-class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
+class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The values that earlier successful calls returned for one reference, ready to be looked up."""
 
     texts: set[str] = set()
@@ -73,7 +73,7 @@ class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
         return [*self.texts, *self.numbers, *(msgspec.json.decode(other) for other in self.others)]
 
 
-class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
+class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What users wrote: the texts without regard to case, and which patterns were found, ever and last."""
 
     texts: list[str] = []
@@ -102,11 +102,11 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 @dataclass(slots=True, eq=False)
-class Memory:
+class SessionFacts:
     """What rules may look up of a session besides their own state."""
 
-    returned: dict[OutputRef, Returned]
-    words: UserWords
+    returned: dict[OutputRef, SeenValues]
+    words: UserText
     meter: TokenMeter
     context: RunContext
     tools: ToolTable

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..rules.petri_net import Net, Stance
     from .limit_checker import LimitUse
     from .program import CompiledRule
-    from .state import SessionState
+    from .state import MonitorState
 
 
 def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[str, ...]) -> Decision:
@@ -86,7 +86,7 @@ def explained(
     return tuple(steps)
 
 
-def narrow(on: SessionState, tools: Sequence[str]) -> list[str]:
+def narrow(on: MonitorState, tools: Sequence[str]) -> list[str]:
     """The tools that could be called in the next response. Raises ValueError for anything that is not a list."""
     if not isinstance(tools, Iterable):
         raise ValueError(wrong_type("a list of tools", tools))
@@ -99,14 +99,14 @@ def narrow(on: SessionState, tools: Sequence[str]) -> list[str]:
     return [tool for tool in tools if next(refusing(on, tool), None) is None]
 
 
-def refusing(on: SessionState, tool: str) -> Iterator[str]:
+def refusing(on: MonitorState, tool: str) -> Iterator[str]:
     """The ids of the rules that refuse every call of a tool, whatever it does."""
     first, *others = (_refusing(on, tool, kind) for kind in on.tools.kinds(tool))
     also = [frozenset(other) for other in others]
     return (rule for rule in first if all(rule in other for other in also))
 
 
-def _refusing(on: SessionState, tool: str, kind: NamingKind) -> Iterator[str]:
+def _refusing(on: MonitorState, tool: str, kind: NamingKind) -> Iterator[str]:
     count = on.session.count
     ahead = CallState("", tool, None, on.session.turn + 1, on.memory, kind=kind)
     probes = on.program.probes(kind)
@@ -150,7 +150,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
-def settle(on: SessionState, *, complete: bool) -> Report:
+def settle(on: MonitorState, *, complete: bool) -> Report:
     """The status of every rule; `complete` settles what is owed, otherwise it is pending."""
     rules: dict[str, RuleReport] = {}
     violations: list[Violation] = []
@@ -165,7 +165,7 @@ def settle(on: SessionState, *, complete: bool) -> Report:
     return Report(rules=rules, violations=tuple(violations))
 
 
-def _status(on: SessionState, rule: CompiledRule, *, owes: bool, complete: bool) -> Status:
+def _status(on: MonitorState, rule: CompiledRule, *, owes: bool, complete: bool) -> Status:
     session, machine = on.session, rule.machine
     if rule.id in session.violated or (owes and complete):
         return "violated"
@@ -178,7 +178,7 @@ def _status(on: SessionState, rule: CompiledRule, *, owes: bool, complete: bool)
 class Monitor:
     """Judges one session on its state. `explain` makes every decision carry its steps; `calls` are those not over."""
 
-    def __init__(self, state: SessionState, *, explain: bool = False) -> None:
+    def __init__(self, state: MonitorState, *, explain: bool = False) -> None:
         self.state = state
         self.calls = state.calls
         self.explain = explain

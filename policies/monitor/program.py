@@ -30,8 +30,8 @@ from ..stack.merge import checked_stack, effective_action, effective_budgets, ef
 from ..values.globs import matcher
 from ..values.paths import compile_path
 from ..values.regexes import Regex
-from .budget_checker import BudgetJudge
-from .limit_checker import LimitJudge
+from .budget_checker import BudgetChecker
+from .limit_checker import LimitChecker
 from .usage import PriceBook
 
 if TYPE_CHECKING:
@@ -182,8 +182,8 @@ class Program:
         self,
         policy: Policy,
         rules: tuple[CompiledRule, ...],
-        limits: LimitJudge,
-        budgets: BudgetJudge,
+        limits: LimitChecker,
+        budgets: BudgetChecker,
         tools: ToolTable = NO_TOOLS,
     ) -> None:
         self.policy = policy
@@ -296,8 +296,8 @@ def program_of(
     _check_attached(stack, [*validators.items(), *on_results.items(), *mappers.items()])
     rules = tuple(_machines(stack, validators, on_results, mappers))
     rejects = stack.unpriced == "reject"
-    limits = LimitJudge(effective_limits(stack), reject_unpriced=rejects)
-    budgets = BudgetJudge(effective_budgets(stack), reject_unpriced=rejects)
+    limits = LimitChecker(effective_limits(stack), reject_unpriced=rejects)
+    budgets = BudgetChecker(effective_budgets(stack), reject_unpriced=rejects)
     return Program(stack, rules, limits, budgets, ToolTable(tools))
 
 

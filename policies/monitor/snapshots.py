@@ -13,9 +13,9 @@ from ..events.run_context import RunContext
 from ..values.json_values import unkeepable
 from .call_table import RUNNING, CallState, RuleName, Session
 from .handlers import add_net, read_net, remove_net
-from .memory import Returned
+from .memory import SeenValues
 from .program import CallPlan, Program
-from .state import SessionState
+from .state import MonitorState
 
 FORMAT = 4
 
@@ -44,7 +44,7 @@ class Snapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     calls: list[StoredCall] = []
     states: dict[int, Any] = {}
     rules: dict[int, str] = {}
-    returned: list[Returned] = []
+    returned: list[SeenValues] = []
     added: list[Any] = []
     removed: list[str] = []
 
@@ -54,7 +54,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Snapshot)
 
 
-def write(on: SessionState) -> bytes:
+def write(on: MonitorState) -> bytes:
     """The state as bytes. A call's input that is not JSON is left out; half of a character becomes `?`."""
     snapshot = _snapshot(on)
     try:
@@ -71,7 +71,7 @@ def _as_utf8(value: Any) -> Any:
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
-def _snapshot(on: SessionState) -> Snapshot:
+def _snapshot(on: MonitorState) -> Snapshot:
     return Snapshot(
         format=FORMAT,
         policy=on.program.name,
@@ -116,13 +116,13 @@ def _outcomes(call: CallState) -> list[tuple[int, int]]:
     return [(rule.number, mask) for rule, mask in call.bound.plan.outcomes]
 
 
-def _all_states(on: SessionState) -> dict[int, Any]:
+def _all_states(on: MonitorState) -> dict[int, Any]:
     """Including those that were never asked for, in one order: equal states give equal bytes."""
     present = {number: on.states[number] for number in on.rules}
     return dict(sorted((on.states | present).items()))
 
 
-def read(program: Program, data: bytes) -> SessionState:
+def read(program: Program, data: bytes) -> MonitorState:
     """The state that was written. Raises EventError for bytes that are not a snapshot, or that are one of another
     policy.
     """
@@ -137,8 +137,8 @@ def read(program: Program, data: bytes) -> SessionState:
         raise EventError(f"not a snapshot of a monitor: {str(error)[:200]}") from None
 
 
-def _restored(program: Program, snapshot: Snapshot) -> SessionState:
-    on = SessionState(program.at(snapshot.context), snapshot.context)
+def _restored(program: Program, snapshot: Snapshot) -> MonitorState:
+    on = MonitorState(program.at(snapshot.context), snapshot.context)
     for net in snapshot.added:
         add_net(on, read_net(net))
     for name in snapshot.removed:

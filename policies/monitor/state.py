@@ -24,7 +24,7 @@ from .call_table import (
     States,
     check_id,
 )
-from .memory import Memory, Returned
+from .memory import SeenValues, SessionFacts
 from .violations import of_limit, of_rule, raised
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ PLANS_BOUND = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
 
 
-class SessionState:
+class MonitorState:
     """Everything that is kept of a session; its methods move it on by one call or one outcome.
 
     `added_nets` and `removed_nets` are what was changed of the program while the session lived. `latest` is the call
@@ -66,7 +66,7 @@ class SessionState:
         self.session = Session()
         self.calls = CallTable()
         self.latest: CallState | None = None
-        self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in program.references}
+        self.returned: dict[OutputRef, SeenValues] = {ref: SeenValues() for ref in program.references}
         self.rules: Mapping[int, CompiledRule] = program.by_number
         self.states = States(program.by_number)
         self.added_nets: list[str | NetLine | Net] = []
@@ -81,12 +81,12 @@ class SessionState:
         self.program = program
         self.rules = self.states.rules = program.by_number
         for ref in program.references:
-            self.returned.setdefault(ref, Returned())
+            self.returned.setdefault(ref, SeenValues())
         self.rebind()
 
     def rebind(self) -> None:
         """The rules or their states were replaced: work out again what calls do to them."""
-        self.memory = Memory(self.returned, self.session.words, self.session.meter, self.context, self.tools)
+        self.memory = SessionFacts(self.returned, self.session.words, self.session.meter, self.context, self.tools)
         self.calls.session, self.calls.memory, self.latest = self.session, self.memory, None
         self._bound.clear()
         for call in self.calls.values():

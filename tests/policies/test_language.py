@@ -14,7 +14,7 @@ from proctor.policies import PolicyError, parse_policies
 from proctor.policies.language.conditions import Condition, OutputRef
 from proctor.policies.language.facts import Directories
 from proctor.policies.language.predicates import compile_conditions
-from proctor.policies.monitor.memory import Returned
+from proctor.policies.monitor.memory import SeenValues
 from proctor.policies.values.globs import glob_problems, matcher
 from proctor.policies.values.json_values import order, parsed_output, same, text_of
 from proctor.policies.values.paths import compile_path, inside, place_of, problems
@@ -31,12 +31,12 @@ json_values = st.recursive(
 class About:
     """The judged call's input, and what earlier calls returned."""
 
-    def __init__(self, input: Any = None, returned: Returned | None = None) -> None:
+    def __init__(self, input: Any = None, returned: SeenValues | None = None) -> None:
         self.input = input
-        self.returned = returned or Returned()
+        self.returned = returned or SeenValues()
         self.directories = Directories()
 
-    def outputs(self, ref: OutputRef) -> Returned:
+    def outputs(self, ref: OutputRef) -> SeenValues:
         return self.returned
 
 
@@ -216,7 +216,7 @@ def test_outputs_compare_as_typed() -> None:
 
 def test_what_was_forgotten_at_the_bound_refuses() -> None:
     """Past the bound neither `in` permits nor `not_in` lets pass."""
-    full = About({}, Returned(full=True))
+    full = About({}, SeenValues(full=True))
     source = {"output_of": ["find"], "path": "$.id"}
 
     assert holds({"path": "$.a", "in": source}, {"a": 1}, about=full)
