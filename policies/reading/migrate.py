@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from .load import parse_policies, policy_nodes
+from .rewriting import with_durations
 from .sources import SUFFIXES, read_json, read_source
 from .tree import NOWHERE, ListNode, MapNode, ProblemReport, Scalar, Unreadable, children
 from .yaml_source import resolve
@@ -213,12 +214,15 @@ def migrate(text: str, *, file: str = "", format: str | None = None) -> str:
 
 
 def _standard(roots: Sequence[MapNode], nodes: Sequence[MapNode]) -> bool:
-    """Whether nothing of the documents was rewritten."""
+    """Whether nothing of the documents was rewritten but durations, which may have their unit."""
     written: list[Node] = []
     for root in roots:
         listed = root.entries.get("policies")
         written += listed.items if isinstance(listed, ListNode) else [root]
-    return len(nodes) == len(written) and all(a is b for a, b in zip(nodes, written, strict=True))
+    return len(nodes) == len(written) and all(
+        a is b or (isinstance(b, MapNode) and _flow(a) == _flow(with_durations(b, ProblemReport())))
+        for a, b in zip(nodes, written, strict=True)
+    )
 
 
 def _headed(node: MapNode) -> MapNode:

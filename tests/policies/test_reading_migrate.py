@@ -136,9 +136,11 @@ budgets:   # ours
 
 
 def test_standard_budgets_come_back_byte_for_byte() -> None:
-    """Only a duration with a unit is rewritten."""
+    """Durations may have their unit; comments stay where they are."""
+    with_units = STANDARD.replace("max_duration_ms: 5000", "max_duration: 1m") + "limits: {max_idle: 90s}   # idle\n"
     assert migrate(STANDARD) == STANDARD
-    assert "max_duration_ms: 60000" in migrate(STANDARD.replace("max_duration_ms: 5000", "max_duration: 1m"))
+    assert migrate(with_units) == with_units
+    assert "max_idle_ms: 90000" in migrate(with_units + "sequences: [[A, B]]\n")
 
 
 @pytest.mark.parametrize(
