@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from proctor.supervisor.lazy_imports import lazily
 
 if TYPE_CHECKING:
+    from .call_book import CallBook, ClientCall, Turns
     from .client_process import ClientProcess, RpcClient, start_client
+    from .client_session import ClientSession, RpcSession
     from .gate import EventStream, GateLink, run_logger, trace_of
     from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ByteLines",
+    "CallBook",
+    "ClientCall",
     "ClientProcess",
+    "ClientSession",
     "CommandResult",
     "EndlessLineError",
     "EventStream",
@@ -41,8 +46,10 @@ __all__ = [
     "RpcClient",
     "RpcClosedError",
     "RpcError",
+    "RpcSession",
     "Subprocesses",
     "TaskProvider",
+    "Turns",
     "allow_lists",
     "at_work",
     "check_growth",
@@ -71,6 +78,8 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "call_book": "CallBook ClientCall Turns",
+        "client_session": "ClientSession RpcSession",
         "client_process": "ClientProcess RpcClient start_client",
         "gate": "EventStream GateLink run_logger trace_of",
         "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError",
@@ -88,7 +97,9 @@ __getattr__, __dir__ = lazily(
 
 ROOMS = (
     "agent_spec",
+    "client_session",
     "client_process",
+    "call_book",
     "client_tools",
     "http_server",
     "launch_options",

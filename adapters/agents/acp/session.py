@@ -7,26 +7,23 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from proctor.policies.events import ErrorOccurred, RunCompleted, RunFailed, SessionStarted
+from proctor.policies.events import RunCompleted, RunFailed, SessionStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import Rung
 
 from ...kit.client_process import LEAVE_S
-from ...kit.gate import EventStream, GateLink
+from ...kit.client_session import RpcSession
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
-from ...kit.process_tree import process_rungs
-from ...kit.transcript import retold
+from .connection import AcpConnection
 from .translation import KINDS, AcpTranslation, given, parent_of, prompt_usage, tool_input, tool_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from typing import Any, Final
 
-    from proctor.policies.events import Event
     from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
-    from .connection import AcpConnection
+    from ...kit.gate import EventStream
     from .known_agents import AgentTraits
     from .translation import AcpCall, CostMeter
 
@@ -140,7 +137,7 @@ _STOPS: Final = {
 }
 
 
-class AcpSession:
+class AcpSession(RpcSession[AcpConnection]):
     """A Provider: one prompt given to one session.
 
     Args:
@@ -150,57 +147,33 @@ class AcpSession:
         unasked_s: see `UNASKED_S`.
     """
 
+    interrupt_s = INTERRUPT_S + LEAVE_S
+
     def __init__(self, launch: Launch, *, cost: CostMeter, traits: AgentTraits, unasked_s: float = UNASKED_S) -> None:
-        self._launch = launch
+        super().__init__(launch)
         self._traits = traits
-        self._stream = EventStream()
-        self._gate = GateLink(launch, self._stream)
         self._translation = AcpTranslation(cost)
         self._ungated = UngatedCalls(self._translation, self._stream, patience_s=unasked_s)
-        self._connection: AcpConnection
-        self._tasks: anyio.abc.TaskGroup
         self._session_id = ""
         self._model: str | None = None
         self._live = False
         self._prompted = False
         self._over = False
-        self._closing = False
         self._refused = False
         self._interrupted: str | None = None
         self._cancelled = anyio.Event()
-
-    def attach(self, connection: AcpConnection, tasks: anyio.abc.TaskGroup) -> None:
-        """Take the running agent, and the tasks that live as long as it."""
-        self._connection, self._tasks = connection, tasks
 
     def begin(self, session_id: str, metadata: dict[str, Any]) -> None:
         """Report the session and give it the prompt; what the agent said before is past."""
         self._session_id, self._model = session_id, metadata.get("model")
         self._stream.post(SessionStarted(provider_session_id=session_id, metadata=metadata))
         self._live = True
-        self._stream.post(*self._translation.response_begins())
+        self._stream.post(*self._translation.turns.begin())
         self._tasks.start_soon(self._prompt)
-
-    def events(self) -> AsyncIterator[Event]:
-        """The stream; see `Provider.events`."""
-        return self._stream.events()
-
-    def ladder(self) -> Sequence[Rung]:
-        """Interrupt once, close, terminate, kill."""
-        return [
-            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + LEAVE_S),
-            *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
-        ]
 
     async def listen(self) -> None:
         """Read what the agent says until it hangs up."""
         await self._connection.peer.run()  # then every question of ours fails, the prompt among them
-
-    async def on_garbage(self, line: bytes) -> None:
-        """A line that is not a message of the protocol."""
-        shown = line[:200].decode("utf-8", "replace")
-        message = f"{self._connection.process.name} wrote `{shown}`, which is not a message"
-        self._stream.post(ErrorOccurred(code="bad_line", message=message))
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """Something the agent reports."""
@@ -225,11 +198,11 @@ class AcpSession:
         fields = params.get("toolCall")
         if not isinstance(fields, dict) or not self._live or self._over or self._cancelled.is_set():
             return CANCELLED
-        self._stream.post(*self._translation.response_begins(), *self._translation.message())
+        self._stream.post(*self._translation.turns.begin(), *self._translation.message())
         call = self._translation.call_of(fields, begins=True)
         call_id, name, tool_input = proposal(call, fields)
         call.proposals[call_id] = (name, tool_input)
-        parent, turn = call.parent or parent_of(fields), self._translation.turn
+        parent, turn = call.parent or parent_of(fields), self._translation.turns.number
         proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
         answer = await self._ask_gate(proposed)
         if answer is None or answer.stop:
@@ -267,16 +240,16 @@ class AcpSession:
         return refusal(options)
 
     async def _prompt(self) -> None:
-        text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
+        text = [{"type": "text", "text": self.prompt}]
         params = {"sessionId": self._session_id, "prompt": text}
         if self._cancelled.is_set():
-            self._end()
+            self._give_up()
             return
         self._prompted = True
         try:
             answer = await self._connection.ask("session/prompt", params)
         except ProviderError as error:
-            self._end(None if self._closing or self._interrupted is not None else error)
+            self._give_up(None if self._closing or self._interrupted is not None else error)
             return
         self._over = self._ungated.over = True
         used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
@@ -284,7 +257,7 @@ class AcpSession:
         if self._interrupted is not None:
             # the agent may leave commands running
             await self._connection.process.end()
-            self._end()
+            self._give_up()
         else:
             self._completed(answer.get("stopReason"))
 
@@ -296,13 +269,14 @@ class AcpSession:
             self._stream.post(RunFailed(error={"code": str(reason), "message": message}))
         self._stream.close()
 
-    def _end(self, error: ProviderError | None = None) -> None:
+    def _give_up(self, error: ProviderError | None = None) -> None:
         """End the stream without an end of the agent's own."""
         self._over = self._ungated.over = True
         self._stream.post(*self._translation.given_up())
         self._stream.close(error)
 
-    async def _interrupt(self) -> dict[str, Any]:
+    async def interrupt(self) -> dict[str, Any]:
+        """Cancel the prompt, once; see `ClientSession`."""
         await self._interrupt_once("ladder")
         return {"interrupted_by": self._interrupted}
 
@@ -319,9 +293,6 @@ class AcpSession:
         finally:
             self._cancelled.set()  # every question that is open is answered as cancelled, after the cancel
 
-    async def _hang_up(self) -> None:
-        self._closing = True
-        await self._connection.process.hang_up()
-
-    async def _ended(self) -> None:
-        self._end()
+    async def end(self) -> None:
+        """The agent was killed: end the stream."""
+        self._give_up()

@@ -19,11 +19,10 @@ from proctor.policies.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
     Unrecognized,
 )
 
+from ...kit.call_book import Turns
 from ...kit.patches import certain_changes_of
 from ...kit.usage_meter import check_growth, dollars, tokens
 
@@ -267,11 +266,10 @@ class AcpTranslation:
     def __init__(self, cost: CostMeter) -> None:
         self.cost = cost
         self.calls: dict[str, AcpCall] = {}
-        self.turn = 0
+        self.turns = Turns()
         self.output = ""
         self.interrupted = False
         self._text = ""
-        self._in_turn = False
         self._outcomes = False
 
     def events(self, update: Mapping[str, Any]) -> Iterator[Event]:
@@ -294,7 +292,7 @@ class AcpTranslation:
             case "agent_message_chunk":
                 yield from self._words(update.get("content"))
             case "agent_thought_chunk":
-                yield from self.response_begins(speaks=True)
+                yield from self._speaks()
                 yield MessageStreamed(role="system")  # not text, but a sign of life
             case "tool_call" | "tool_call_update":
                 yield from self._call(update)
@@ -322,22 +320,17 @@ class AcpTranslation:
             self.calls[call_id].hear(fields)
         return self.calls[call_id]
 
-    def response_begins(self, *, speaks: bool = False) -> Iterator[Event]:
-        """A sign of the model; words after an outcome are a new response."""
-        if speaks and self._outcomes:
+    def _speaks(self) -> Iterator[Event]:
+        """The model says something; after an outcome that is a new response."""
+        if self._outcomes:
             yield from self.response_ends()
-        if not self._in_turn:
-            self._in_turn = True
-            self.turn += 1
-            yield TurnStarted(turn=self.turn)
+        yield from self.turns.begin()
 
     def response_ends(self) -> Iterator[Event]:
         """The response going on, if any, is over."""
         yield from self.message()
         self._outcomes = False
-        if self._in_turn:
-            self._in_turn = False
-            yield TurnCompleted(turn=self.turn)
+        yield from self.turns.end()
 
     def message(self) -> Iterator[Event]:
         """The words since the last message, as one."""
@@ -353,7 +346,7 @@ class AcpTranslation:
                 tool_call_id=call.id,
                 tool_name=call.name,
                 tool_input=call.input,
-                turn=self.turn,
+                turn=self.turns.number,
                 parent_tool_call_id=call.parent,
             )
 
@@ -365,7 +358,7 @@ class AcpTranslation:
                 yield from self._failures(call, {"message": "ended with the run"})
 
     def _words(self, content: Any) -> Iterator[Event]:
-        yield from self.response_begins(speaks=True)
+        yield from self._speaks()
         if isinstance(content, dict) and content.get("type") == "text":
             text = str(content.get("text") or "")
             self._text += text
@@ -379,7 +372,7 @@ class AcpTranslation:
         call = self.call_of(update, begins=update.get("sessionUpdate") == "tool_call")
         call.hear(update)
         if call is not before:
-            yield from self.response_begins()
+            yield from self.turns.begin()
             yield from self.message()
         if call.over:
             return

@@ -21,7 +21,6 @@ from ...kit.environment import home_of, shell_of
 from ...kit.launch_options import denied, options_for
 from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from ...kit.transcript import retold
 from .gate_socket import open_gate_socket
 from .session import AmpSession
 from .translation import their_names
@@ -183,7 +182,7 @@ class AmpAdapter:
                 tasks.start_soon(client.read_stderr)
                 tasks.start_soon(client.end_orphans)
                 tasks.start_soon(session.listen)
-                tasks.start_soon(client.say, retold(launch.transcript, launch.prompt))
+                tasks.start_soon(client.say, session.prompt)
                 if launch.resume is not None:
                     await session.taken_up(launch.resume)
                 yield session

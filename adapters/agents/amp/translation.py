@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
     MessageReceived,
@@ -18,18 +16,12 @@ from proctor.policies.events import (
     RunFailed,
     SessionStarted,
     TokenUsageUpdated,
-    ToolCallCompleted,
     ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
     Unrecognized,
 )
-from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.globs import matcher
 
+from ...kit.call_book import CallBook, ClientCall, Turns
 from ...kit.usage_meter import tokens
 
 if TYPE_CHECKING:
@@ -74,18 +66,10 @@ _TOKENS = {
 }
 
 
-class AmpCall(msgspec.Struct, kw_only=True):
-    """One call: what asked for it, and how far it got."""
+class AmpCall(ClientCall, kw_only=True):
+    """One call; `shown` once a record of the client has it."""
 
-    id: str
-    name: str
-    input: dict[str, Any]
-    turn: int
-    parent: str | None = None
     shown: bool = False
-    proposed: bool = False
-    refused: bool = False
-    over: bool = False
 
 
 class AmpTranslation:
@@ -97,12 +81,11 @@ class AmpTranslation:
 
     def __init__(self, rejected: Iterable[str] = ()) -> None:
         self.done = False
-        self.turn = 0
+        self.turns = Turns()
+        self.calls = CallBook(AmpCall)
         self._rejects = matcher(list(rejected))
-        self._calls: dict[str, AmpCall] = {}
         self._ids: dict[str, str] = {}
         self._message_id: str | None = None
-        self._in_turn = False
         self._used: dict[str, dict[str, int]] = {}
         self._readers: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {
             "system": self._system,
@@ -124,26 +107,14 @@ class AmpTranslation:
         except (AttributeError, LookupError, TypeError, ValueError):
             yield from _kept(record)
 
-    def proposed(self, tool: str, tool_input: Any) -> ToolCall:
+    def proposed(self, tool: str, tool_input: Any) -> AmpCall:
         """The call the delegate asks about: one that the client has shown, or will."""
         name, given = our_name(tool), our_input(tool, tool_input)
         call = self._find(name, given, shown=True, proposed=False)
         if call is None:
-            call_id = f"asked-{len(self._calls) + 1}"
-            call = self._calls[call_id] = AmpCall(id=call_id, name=name, input=given, turn=self.turn)
-        call.proposed = True
-        return ToolCall(id=call.id, name=name, input=given, turn=call.turn, parent_tool_call_id=call.parent)
-
-    def refused(self, call_id: str) -> None:
-        """The gate refused a call: what the client tells the model about it is not an outcome."""
-        self._calls[call_id].refused = True
-
-    def response_begins(self) -> Iterator[Event]:
-        """A response is going on, so a call belongs to it."""
-        if not self._in_turn:
-            self._in_turn = True
-            self.turn += 1
-            yield TurnStarted(turn=self.turn)
+            call = self.calls.begin(f"asked-{len(self.calls) + 1}", name=name, turn=self.turns.number)
+        call.proposed, call.input = True, given
+        return call
 
     def _system(self, record: dict[str, Any]) -> Iterator[Event]:
         if record.get("subtype") != "init":
@@ -155,12 +126,12 @@ class AmpTranslation:
     def _assistant(self, record: dict[str, Any]) -> Iterator[Event]:
         message, parent = record["message"], record.get("parent_tool_use_id")
         message_id = str(message.get("id") or "")
-        if parent is None and (message_id != self._message_id or not self._in_turn):
-            again = self._message_id is None and self._in_turn  # begun by a call that was asked about before
+        if parent is None and (message_id != self._message_id or not self.turns.is_open):
+            again = self._message_id is None and self.turns.is_open  # begun by a call that was asked about before
             self._message_id = message_id
             if not again:
-                yield from self._response_ends()
-                yield from self.response_begins()
+                yield from self.turns.end()
+                yield from self.turns.begin()
         for block in message["content"]:
             if block["type"] == "text" and parent is None:
                 yield MessageReceived(content=block["text"])
@@ -178,7 +149,7 @@ class AmpTranslation:
         total = _tokens(record.get("usage") or {})
         reported = {name: sum(used[name] for used in self._used.values()) for name in _TOKENS}
         yield from _added({name: total[name] - reported[name] for name in _TOKENS}, None)
-        yield from self._response_ends()
+        yield from self.turns.end()
         self.done = True
         if record.get("is_error"):
             code = str(record.get("subtype") or "error")
@@ -186,59 +157,43 @@ class AmpTranslation:
         else:
             yield RunCompleted(output=record.get("result"))
 
-    def _response_ends(self) -> Iterator[Event]:
-        if self._in_turn:
-            self._in_turn = False
-            yield TurnCompleted(turn=self.turn)
-
     def _show(self, block: Mapping[str, Any], parent: str | None) -> None:
         name, given = our_name(str(block["name"])), our_input(str(block["name"]), block["input"])
         call = self._find(name, given, shown=False, proposed=True)
         if call is None:
-            above = self._calls.get(self._ids.get(parent or "", ""))
-            turn, parent = (above.turn, above.id) if above is not None else (self.turn, parent)
-            call_id = str(block["id"])
-            call = self._calls[call_id] = AmpCall(id=call_id, name=name, input=given, turn=turn, parent=parent)
+            above = self.calls.get(self._ids.get(parent or "", ""))
+            turn, parent = (above.turn, above.id) if above is not None else (self.turns.number, parent)
+            call = self.calls.begin(str(block["id"]), name=name, input=given, turn=turn, parent=parent)
         call.shown = True
         self._ids[str(block["id"])] = call.id
 
     def _find(self, name: str, given: dict[str, Any], *, shown: bool, proposed: bool) -> AmpCall | None:
-        for call in self._calls.values():
+        for call in self.calls:
             if (call.name, call.input, call.shown, call.proposed) == (name, given, shown, proposed) and not call.over:
                 return call
         return None
 
     def _outcome(self, block: dict[str, Any]) -> Iterator[Event]:
-        call = self._calls[self._ids[str(block["tool_use_id"])]]
-        if call.over:
+        call = self.calls.get(self._ids[str(block["tool_use_id"])])
+        if call is None or call.over:
             return
         call.over = True
         if call.refused:
             return
-        content = block.get("content")
+        content, failed = block.get("content"), bool(block.get("is_error"))
         if not call.proposed:
             yield from self._ungated(call, content)
-        if not call.proposed and self._rejects(call.name) and block.get("is_error"):
-            return
-        if block.get("is_error"):
-            yield ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=content)
-        else:
-            yield ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=content)
+        if call.proposed or not self._rejects(call.name) or not failed:
+            yield call.ended(content, failed=failed)
 
     def _ungated(self, call: AmpCall, content: Any) -> Iterator[Event]:
         """A call the delegate was not asked about: the client refused it by a rule of ours, or ran it."""
-        rejected = self._rejects(call.name)
-        kind = ToolCallRequested if rejected else ToolCallStarted
-        yield kind(
-            tool_call_id=call.id,
-            tool_name=call.name,
-            tool_input=call.input,
-            turn=call.turn,
-            parent_tool_call_id=call.parent,
-        )
-        if rejected:
-            text = content if isinstance(content, str) else None
-            yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=text)
+        if not self._rejects(call.name):
+            yield call.started()
+            return
+        yield call.requested()
+        text = content if isinstance(content, str) else None
+        yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=text)
 
     def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[Event]:
         """What a message used; it comes again with each part of the message."""

@@ -5,43 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
-from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies.events import Event
 from proctor.policies.events.calls import ToolCall
 
-
-class ClaudeCall(msgspec.Struct, kw_only=True):
-    """One call: what asked for it, and whether the gate was asked and let it run."""
-
-    name: str = ""
-    input: dict[str, Any] = {}
-    turn: int = 0
-    parent: str | None = None
-    proposed: bool = False
-    allowed: bool = False
-
-    def as_asked(self, call_id: str) -> ToolCall:
-        """The call as the gate is asked about it."""
-        return ToolCall(id=call_id, name=self.name, input=self.input, turn=self.turn, parent_tool_call_id=self.parent)
+from ...kit.call_book import CallBook, ClientCall
 
 
-class CallBook:
-    """The calls of one session that are not over, by id, and the sub-agents by the call that started them.
-
-    An id that comes again after its call's outcome is another call.
-    """
+class ClaudeCalls(CallBook[ClientCall]):
+    """The calls of one session that are not over, and the sub-agents by the call that started them."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, ClaudeCall] = {}
+        super().__init__(ClientCall)
         self._turns: dict[str, int] = {}
         self._agents: dict[str, str] = {}
         self._refusals: dict[str, list[str]] = {}
         self._unasked: dict[str, ToolCall] = {}
 
-    def mentioned(self, call_id: str, name: str, *, turn: int, parent: str | None) -> ClaudeCall:
+    def mentioned(self, call_id: str, name: str, *, turn: int, parent: str | None) -> ClientCall:
         """Note a call the model asked for; a sub-agent's belongs to the turn of the call that started it."""
-        call = self._calls.setdefault(call_id, ClaudeCall())
+        call = self.request(call_id)
         call.name = call.name or name
         call.parent = call.parent or parent
         call.turn = call.turn or (self._turns.get(parent, 0) if parent else turn)
@@ -56,10 +38,10 @@ class CallBook:
         """The turn a call belongs to, or None while the stream has not told."""
         if agent_id is not None:
             return self._turns.get(self._agents[agent_id], 0) if agent_id in self._agents else None
-        call = self._calls.get(call_id)
+        call = self.get(call_id)
         return call.turn if call is not None else None
 
-    def proposed(self, call_id: str, name: str, tool_input: dict[str, Any], agent_id: str | None) -> ClaudeCall:
+    def proposed(self, call_id: str, name: str, tool_input: dict[str, Any], agent_id: str | None) -> ClientCall:
         """The gate is asked for a call."""
         parent = self._agents.get(agent_id) if agent_id else None
         call = self.mentioned(call_id, name, turn=0, parent=parent)
@@ -69,16 +51,16 @@ class CallBook:
 
     def allowed(self, call_id: str, tool_input: dict[str, Any]) -> None:
         """The gate let a call run, with this input."""
-        call = self._calls[call_id]
+        call = self.request(call_id)
         call.allowed, call.input = True, tool_input
 
     def refused(self, call_id: str, tell_model: str) -> None:
         """The gate refused a call: the client gives the model these words, which are not an outcome."""
         self._refusals.setdefault(call_id, []).append(tell_model)
 
-    def permitted(self, call_id: str | None) -> ClaudeCall | None:
+    def permitted(self, call_id: str | None) -> ClientCall | None:
         """The call that the gate let run under an id, or None."""
-        call = self._calls.get(call_id or "")
+        call = self.get(call_id)
         return call if call is not None and call.allowed else None
 
     def outcome(self, block: dict[str, Any]) -> Iterator[Event]:
@@ -91,15 +73,12 @@ class CallBook:
         failed = bool(block.get("is_error"))
         if failed and self._is_refusal(call_id, content):
             return
-        call = self._calls.pop(call_id, None) or ClaudeCall()
-        if failed:
-            if call.name and not call.proposed:
-                self._unasked[call_id] = call.as_asked(call_id)
-            yield ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=content)
-            return
-        if not call.allowed:
-            yield started(call_id, call)
-        yield ToolCallCompleted(tool_call_id=call_id, tool_name=call.name, tool_output=content)
+        call = self.drop(call_id) or ClientCall(id=call_id)
+        if failed and call.name and not call.proposed:
+            self._unasked[call_id] = call.asked()
+        if not failed and not call.allowed:
+            yield call.started()
+        yield call.ended(content, failed=failed)
 
     def take_unasked(self, call_id: str) -> ToolCall | None:
         """A call that failed although the gate was never asked about it: the client refused it by itself."""
@@ -107,25 +86,14 @@ class CallBook:
 
     def _is_refusal(self, call_id: str, content: Any) -> bool:
         """Whether a failure is the gate's own refusal come back; several calls may have had one id."""
-        texts, call = self._refusals.get(call_id, []), self._calls.get(call_id)
+        texts, call = self._refusals.get(call_id, []), self.get(call_id)
         matching = next((text for text in texts if text in str(content)), None)
         if matching is None and (not texts or (call is not None and call.allowed)):
             return False
         texts.remove(matching if matching is not None else texts[0])
         if call is not None and not call.allowed:
-            del self._calls[call_id]
+            self.drop(call_id)
         return True
-
-
-def started(call_id: str, call: ClaudeCall) -> ToolCallStarted:
-    """That a call runs which the gate has not let run as it does."""
-    return ToolCallStarted(
-        tool_call_id=call_id,
-        tool_name=call.name,
-        tool_input=call.input,
-        turn=call.turn,
-        parent_tool_call_id=call.parent,
-    )
 
 
 def plain_content(content: Any) -> Any:

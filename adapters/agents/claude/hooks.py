@@ -15,8 +15,9 @@ from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 from proctor.policies.events.calls import ToolCall, same_input, tell_model_default
 from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
+from ...kit.call_book import ClientCall
 from ...kit.gate import GateLink, run_logger, trace_of
-from .calls import CallBook, ClaudeCall
+from .calls import ClaudeCalls
 
 REWRITTEN = "something changed its input after it was judged"
 
@@ -39,9 +40,9 @@ class Hooks:
         self,
         launch: Launch,
         gate: GateLink,
-        calls: CallBook,
+        calls: ClaudeCalls,
         caught_up: Callable[[str, str | None], Awaitable[None]],
-        changed: Callable[[str, ClaudeCall], Awaitable[None]],
+        changed: Callable[[ClientCall], Awaitable[None]],
         *,
         decision: str | None,
     ) -> None:
@@ -69,7 +70,7 @@ class Hooks:
             return PermissionResultAllow()
         if call is not None:
             call.allowed = False
-            refused = self._gate.not_run(call.as_asked(str(context.tool_use_id)), REWRITTEN)
+            refused = self._gate.not_run(call.asked(), REWRITTEN)
             self._calls.refused(str(context.tool_use_id), refused.tell_model or "")
         return PermissionResultDeny(message=tell_model_default(name))
 
@@ -79,7 +80,7 @@ class Hooks:
         call, tool_input = self._calls.permitted(call_id), dict(ran["tool_input"])
         if call is None or same_input(call.input, tool_input):
             return {}
-        await self._changed(call_id, msgspec.structs.replace(call, input=tool_input))
+        await self._changed(msgspec.structs.replace(call, input=tool_input))
         return {"continue_": False, "stopReason": "stopped"}
 
     async def _judged(self, request: Any, call_id: str) -> GateAnswer:

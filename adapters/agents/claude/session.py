@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -16,15 +16,16 @@ from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
 
 from proctor.policies.events import ErrorOccurred, Event, MessageStreamed, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import Launch, Rung
+from proctor.supervisor.ports.adapter import Launch
 
+from ...kit.call_book import ClientCall
+from ...kit.client_session import ClientSession
 from ...kit.environment import bash_for_commands, trace_environment
-from ...kit.gate import EventStream, GateLink, run_logger
-from ...kit.process_tree import RUN_MARK, ProcessTree, process_rungs
+from ...kit.gate import run_logger
+from ...kit.process_tree import RUN_MARK, ProcessTree
 from ...kit.processes.guarded import GUARDS, guardian_killed
 from ...kit.tasks import helpers
-from ...kit.transcript import retold
-from .calls import CallBook, ClaudeCall, started
+from .calls import ClaudeCalls
 from .hooks import Hooks
 from .launch import agent_options, decision
 from .translation import ClaudeTranslation, SessionMeter, Wire, opening_error, provider_error
@@ -38,7 +39,7 @@ LINGER_S = 2.0
 """Seconds the client's process may outlive its output: one that ends as it should takes a moment."""
 
 
-class ClaudeSession:
+class ClaudeSession(ClientSession):
     """A Provider: one client from its start to its end.
 
     Args:
@@ -46,10 +47,13 @@ class ClaudeSession:
         launch: what to run.
     """
 
+    client_name = "the Claude Code client"
+    interrupt_s = INTERRUPT_S
+    close_s = CLOSE_S
+
     def __init__(self, own: Mapping[str, Any], launch: Launch) -> None:
-        self._launch = launch
-        self._stream = EventStream()
-        self._calls = CallBook()
+        super().__init__(launch, rewrites=True)
+        self._calls = ClaudeCalls()
         self._meter = SessionMeter()
         self._stderr: deque[str] = deque(maxlen=40)
         self._translator = ClaudeTranslation(self._calls, turn_cap=launch.options.options.get("max_turns"))
@@ -62,22 +66,16 @@ class ClaudeSession:
         self._tree = ProcessTree(mark=self._mark)
         self._wire: Wire | None = None
         self._last_sign = 0.0
-        self._ending = False
-        self._gate = GateLink(launch, self._stream, rewrites=True)
         self._log = run_logger(launch)
         hooks = Hooks(launch, self._gate, self._calls, self._caught_up, self._changed, decision=decision(own))
         mark = {RUN_MARK: self._mark, **trace_environment(launch.run_id), **bash_for_commands(os.environ)}
         options = agent_options(own, launch, hooks=hooks, mark=mark, stderr=self._stderr.append)
         self._client = ClaudeSDKClient(options)
 
-    def events(self) -> AsyncIterator[Event]:
-        """The events of the run; see Provider."""
-        return self._stream.events()
-
-    def ladder(self) -> Sequence[Rung]:
-        """Interrupt, close, terminate, kill; see Provider."""
-        rungs = process_rungs(self._tree, close=self._let_go, ended=self._end, close_s=CLOSE_S)
-        return [Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *rungs]
+    @property
+    def tree(self) -> ProcessTree:
+        """The client's processes."""
+        return self._tree
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Own the client: started when the prompt was sent; ends, whatever happens, with no process left."""
@@ -105,7 +103,7 @@ class ClaudeSession:
             self._tree.add(await anyio.to_thread.run_sync(_marked_child, self._mark))
             self._wire = wire = Wire(self._client)
             self._meter.begin(await wire.model_usage())
-            await self._client.query(retold(self._launch.transcript, self._launch.prompt))
+            await self._client.query(self.prompt)
         except Exception as error:
             resuming = self._launch.resume is not None
             raise opening_error(error, self._stderr, resuming=resuming) from error
@@ -127,7 +125,7 @@ class ClaudeSession:
         elif self._translator.result is not None:
             await self._finish(self._translator.result)
             self._stream.close()
-        elif self._ending:
+        elif self._closing:
             self._stream.close()
         else:
             self._stream.close(killed or error or self._error("ended without a result"))
@@ -146,7 +144,7 @@ class ClaudeSession:
         self._fail(self._error("closed its output and kept running; it was ended"))
 
     def _fail(self, error: ProviderError) -> None:
-        if not self._ending:
+        if not self._closing:
             self._failure = error
             self._reading.cancel()
 
@@ -204,13 +202,13 @@ class ClaudeSession:
             self._stream.post(ErrorOccurred(code="call_untold", message=message))
             raise
 
-    async def _changed(self, call_id: str, ran: ClaudeCall) -> None:
+    async def _changed(self, ran: ClientCall) -> None:
         """A call ran with another input than was judged: it is judged now, and the run ends."""
-        await self._stream.emit(started(call_id, ran))
+        await self._stream.emit(ran.started())
         self._fail(
             ProviderError(
-                f"call `{call_id}` ran with another input than was judged; a hook of its settings changed it",
-                details={"kind": "input_changed", "tool_call_id": call_id, "tool_name": ran.name},
+                f"call `{ran.id}` ran with another input than was judged; a hook of its settings changed it",
+                details={"kind": "input_changed", "tool_call_id": ran.id, "tool_name": ran.name},
             )
         )
 
@@ -218,23 +216,21 @@ class ClaudeSession:
         self._moved.set()
         self._moved = anyio.Event()
 
-    async def _interrupt(self) -> dict[str, Any] | None:
-        self._ending = True
+    async def interrupt(self) -> dict[str, Any] | None:
+        """Have the client stop; says which processes it had, and whether it answered."""
+        self._closing = True
         seen = await anyio.to_thread.run_sync(self._tree.snapshot)
         with anyio.move_on_after(INTERRUPT_S) as scope:
             await self._client.interrupt()
         return {"seen": seen, "answered": not scope.cancelled_caught}
 
-    async def _let_go(self) -> None:
-        self._ending = True
+    async def disconnect(self) -> None:
+        """Have `run` disconnect."""
         self._release.set()
-
-    async def _end(self) -> None:
-        self._stream.close()
 
     async def _shut_down(self) -> None:
         """Disconnect, and end whatever of the client's processes is left; each step is bounded."""
-        self._ending = True
+        self._closing = True
         self._release.set()
         disconnected = anyio.Event()
         with anyio.CancelScope(shield=True):
@@ -244,13 +240,13 @@ class ClaudeSession:
                 with anyio.move_on_after(1), suppress(Exception):
                     await self._client.interrupt()
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._disconnect, disconnected)
+                tasks.start_soon(self._leave, disconnected)
                 with anyio.move_on_after(CLOSE_S):
                     await disconnected.wait()
                 await _end(self._tree)
         self._stream.close()
 
-    async def _disconnect(self, disconnected: anyio.Event) -> None:
+    async def _leave(self, disconnected: anyio.Event) -> None:
         try:
             await self._client.disconnect()
         except Exception as error:

@@ -20,7 +20,6 @@ from proctor.policies.events import (
     RunFailed,
     SessionStarted,
     TokenUsageUpdated,
-    ToolCallStarted,
     TurnCompleted,
     TurnStarted,
     Unrecognized,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event
 
-    from .calls import CallBook
+    from .calls import ClaudeCalls
 
 
 KNOWN: Final = frozenset(tool.name for tool in CLAUDE_TOOLS if tool.name != "Task")
@@ -93,7 +92,7 @@ class ClaudeTranslation:
         turn_cap: the turns the policy had the client stop at; None when it set no such option.
     """
 
-    def __init__(self, calls: CallBook, *, turn_cap: int | None = None) -> None:
+    def __init__(self, calls: ClaudeCalls, *, turn_cap: int | None = None) -> None:
         self.calls = calls
         self.result: dict[str, Any] | None = None
         self._turn_cap = turn_cap
@@ -224,13 +223,7 @@ class ClaudeTranslation:
             # runs at the API, where no gate is
             call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=parent)
             call.proposed, call.allowed, call.input = True, True, dict(block["input"])
-            yield ToolCallStarted(
-                tool_call_id=str(block["id"]),
-                tool_name=call.name,
-                tool_input=call.input,
-                turn=call.turn,
-                parent_tool_call_id=parent,
-            )
+            yield call.started()
         elif str(kind).endswith("_tool_result"):
             yield from self.calls.outcome(block)
 

@@ -209,7 +209,7 @@ class CodexAdapter:
             on = [name for name, wanted in self._features.items() if wanted]
             held = holds(self._sandbox, escalation=self._allow_escalation)
             await check_terms(connection, answer, sandbox=self._sandbox, held=held, turned_on=on)
-            await session.prompt()
+            await session.start_turn()
             yield
 
     def _thread(self, launch: Launch, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ import msgspec
 
 from proctor.policies.events.calls import ToolCall, same_input
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch
+from proctor.supervisor.ports.adapter import GateAnswer
 
 from ...kit.gate import EventStream, GateLink
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
@@ -20,7 +20,7 @@ from .items import CodexItem, leaves, tool_input, tool_name
 from .log import call_input, call_name
 from .rollout import Rollouts, RunningCalls
 from .sandbox import Bounds
-from .translation import CodexTranslation
+from .translation import CodexCall, CodexTranslation
 
 ACCEPT: Final = {"decision": "accept"}
 DECLINE: Final = {"decision": "decline"}
@@ -123,7 +123,7 @@ class ClientRequests:
     """Answers the client's requests.
 
     Args:
-        launch: what is run, with the gate that holds its calls.
+        gate: holds the calls.
         translation: what the client reported.
         stream: where events go.
         rollouts: the client's own records.
@@ -133,14 +133,14 @@ class ClientRequests:
 
     def __init__(
         self,
-        launch: Launch,
+        gate: GateLink,
         translation: CodexTranslation,
         stream: EventStream,
         rollouts: Rollouts,
         calls: RunningCalls,
         bounds: Bounds,
     ) -> None:
-        self._gate = GateLink(launch, stream)
+        self._gate = gate
         self._translation = translation
         self._stream = stream
         self._rollouts = rollouts
@@ -182,7 +182,8 @@ class ClientRequests:
         return command_proposal(params, written)
 
     def _patch(self, params: dict[str, Any]) -> CodexProposal | None:
-        item = self._translation.running.get(str(params.get("itemId")))
+        call = self._translation.calls.get(str(params.get("itemId")))
+        item = call.item if call is not None and call.running else None
         outside = item is not None and (self._bounds.folder is None or leaves(item, str(self._bounds.folder)))
         escalated = (self._bounds.sandboxed and outside) or params.get("grantRoot") is not None
         return patch_proposal(item, escalated=escalated)
@@ -194,36 +195,35 @@ class ClientRequests:
     async def _ask_gate(self, proposal: CodexProposal | None, thread: str) -> GateAnswer:
         if proposal is None:
             return _WITHHELD
-        self._translation.proposed.add(proposal.id)
+        self._translation.calls.request(proposal.id).proposed = True
         await self._catch_up(thread)
         turn, parent = self._translation.place(thread)
-        call = ToolCall(
+        asked = ToolCall(
             id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
         )
-        if self._clashes(call):
+        call = self._translation.calls.request(proposal.id)
+        if self._clashes(call, asked):
             return _WITHHELD
-        self._translation.open[call.id] = call.input
-        answer = await self._gate.ask(call)
-        if answer.allowed and await self._is_shared(call.id, thread):
-            answer = self._gate.not_run(call, ONE_ID)
+        call.asked_for = asked.input
+        answer = await self._gate.ask(asked)
+        if answer.allowed and await self._is_shared(asked.id, thread):
+            answer = self._gate.not_run(asked, ONE_ID)
         if answer.allowed and proposal.escalated is not False and self._bounds.confined:
-            answer = self._gate.not_run(call, OUTSIDE)
-        if answer.allowed:
-            self._translation.let_run.add(call.id)
-        else:
-            self._translation.over.add(proposal.id)
+            answer = self._gate.not_run(asked, OUTSIDE)
+        call = self._translation.calls.request(proposal.id)  # it may have ended meanwhile, and another begun
+        call.allowed, call.over = call.allowed or answer.allowed, call.over or not answer.allowed
         return answer
 
-    def _clashes(self, call: ToolCall) -> bool:
+    def _clashes(self, call: CodexCall, asked: ToolCall) -> bool:
         """Whether another call of this id is open: the client may take the answer to one for the other.
 
         So the second is refused, and the first unless it was answered already. Where that one was permitted, for
         something else, either may be running: the run ends.
         """
-        if call.id not in self._translation.open:
+        if call.asked_for is None:
             return False
         self._shared.add(call.id)
-        if call.id in self._translation.let_run and not same_input(self._translation.open[call.id], call.input):
+        if call.allowed and not same_input(call.asked_for, asked.input):
             message = f"codex asked about call `{call.id}` for something else while it ran; it may run either"
             self._stream.close(ProviderError(message, details={"kind": "call_id_reused", "tool_call_id": call.id}))
         return True

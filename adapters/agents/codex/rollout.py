@@ -16,8 +16,6 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from proctor.policies.events import ToolCallFailed
-
 from ...kit.gate import EventStream
 from .items import tool_name
 from .translation import CodexTranslation
@@ -170,8 +168,7 @@ class RunningCalls:
 
     def ids(self) -> list[str]:
         """Which they are; a call that is held or was refused does not run."""
-        run = self._translation.let_run | self._translation.ungated
-        return [call_id for call_id in self._translation.running if call_id in run]
+        return [call.id for call in self._translation.calls if call.runs]
 
     async def catch_up(self, thread: str) -> None:
         """Report what the client recorded of a thread and did not say yet."""
@@ -199,7 +196,7 @@ class RunningCalls:
 
     def end(self) -> None:
         """Report of those that still run that they do not outlive the run."""
-        for call_id in self.ids():
-            item = self._translation.running.pop(call_id)
-            ended = {"message": "ended with the run, its outcome unknown"}
-            self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=tool_name(item), error=ended))
+        for call in self._translation.calls:
+            if call.runs:
+                call.running, call.name = False, tool_name(call.item)
+                self._stream.post(call.ended({"message": "ended with the run, its outcome unknown"}, failed=True))

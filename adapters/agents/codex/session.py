@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import anyio.abc
 
-from proctor.policies.events import ErrorOccurred, Event, RunCompleted, SessionStarted
+from proctor.policies.events import RunCompleted, SessionStarted
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
-from proctor.supervisor.ports.adapter import Launch, Rung
+from proctor.supervisor.ports.adapter import Launch
 
-from ...kit.gate import EventStream
-from ...kit.process_tree import process_rungs
-from ...kit.transcript import retold
+from ...kit.client_session import RpcSession
 from .approvals import CANCEL, ClientRequests
 from .connection import CodexConnection
 from .rollout import Rollouts, RunningCalls
@@ -84,7 +80,7 @@ _NO_THREAD: Final = ("no rollout found for thread id", "failed to read thread:",
 """How the client's answer begins where it has no such thread, or cannot read what it has of it."""
 
 
-class CodexSession:
+class CodexSession(RpcSession[CodexConnection]):
     """A Provider: one prompt given to one thread.
 
     Args:
@@ -92,24 +88,20 @@ class CodexSession:
         bounds: the sandbox around its calls.
     """
 
+    interrupt_s = INTERRUPT_S + CLEAN_UP_S + OUTCOMES_S
+
     def __init__(self, launch: Launch, *, bounds: Bounds) -> None:
-        self._launch = launch
-        self._stream = EventStream()
+        super().__init__(launch)
         self._translation = CodexTranslation(
             thread_id="" if launch.resume is None or launch.fork else launch.resume,
             fresh=launch.resume is None,
         )
         self._rollouts = Rollouts(self._find_rollout)
         self._calls = RunningCalls(self._translation, self._stream, self._rollouts)
-        self._questions = ClientRequests(launch, self._translation, self._stream, self._rollouts, self._calls, bounds)
-        self._connection: CodexConnection
-        self._tasks: anyio.abc.TaskGroup
+        self._questions = ClientRequests(
+            self._gate, self._translation, self._stream, self._rollouts, self._calls, bounds
+        )
         self._turn = Turn(self._translation)
-        self._closing = False
-
-    def attach(self, connection: CodexConnection, tasks: anyio.abc.TaskGroup) -> None:
-        """Take the running client, and the tasks that live as long as it."""
-        self._connection, self._tasks = connection, tasks
 
     async def take_up(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
         """Start, resume or fork the thread; returns the answer. Raises ProviderError, UnknownSessionError."""
@@ -132,21 +124,10 @@ class CodexSession:
         )
         return answer
 
-    async def prompt(self) -> None:
+    async def start_turn(self) -> None:
         """Give the thread its prompt. Raises ProviderError."""
-        text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
+        text = [{"type": "text", "text": self.prompt}]
         await self._connection.ask("turn/start", {"threadId": self._translation.threads.own, "input": text})
-
-    def events(self) -> AsyncIterator[Event]:
-        """The stream; see `Provider.events`."""
-        return self._stream.events()
-
-    def ladder(self) -> Sequence[Rung]:
-        """Interrupt once, which cleans up the commands it leaves running, close, terminate, kill."""
-        return [
-            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + CLEAN_UP_S + OUTCOMES_S),
-            *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
-        ]
 
     async def listen(self) -> None:
         """Read what the client says until it hangs up; then the stream of events ends."""
@@ -161,12 +142,6 @@ class CodexSession:
             code = self._connection.process.exit_code
             message = f"codex ended in the middle of its turn, exit code {code}"
             self._close(self._connection.process.gone(message))
-
-    async def on_garbage(self, line: bytes) -> None:
-        """A line that is not a message of the protocol."""
-        shown = line[:200].decode("utf-8", "replace")
-        message = f"codex wrote `{shown}`, which is not a message"
-        self._stream.post(ErrorOccurred(code="bad_line", message=message))
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """Something the client reports."""
@@ -202,8 +177,7 @@ class CodexSession:
 
     def _end_of_turn(self, ended: dict[str, Any]) -> None:
         self._turn.ends()
-        for event in self._translation.response_ends():
-            self._stream.post(event)
+        self._stream.post(*self._translation.turns.end())
         match ended.get("status"):
             case "completed":
                 self._calls.end()
@@ -230,12 +204,10 @@ class CodexSession:
         self._calls.end()
         self._stream.close(error)
 
-    async def _interrupt(self) -> dict[str, Any]:
+    async def interrupt(self) -> dict[str, Any]:
+        """Interrupt the turn once, which cleans up the commands it leaves running."""
         return await self._turn.interrupt(self._connection)
 
-    async def _hang_up(self) -> None:
-        self._closing = True
-        await self._connection.process.hang_up()
-
-    async def _ended(self) -> None:
+    async def end(self) -> None:
+        """The client was killed: end the stream."""
         self._close()

@@ -6,7 +6,7 @@ is reported as started here, so that it is judged all the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,15 +17,15 @@ from proctor.policies.events import (
     MessageStreamed,
     TokenUsageUpdated,
     ToolCallStarted,
-    TurnCompleted,
-    TurnStarted,
     Unrecognized,
 )
 
+from ...kit.call_book import CallBook, ClientCall, Turns
 from ...kit.usage_meter import check_growth, tokens
 from .items import (
     ASKED,
     RESOURCE_SERVER,
+    CodexItem,
     agent_threads,
     exited,
     is_call,
@@ -37,11 +37,9 @@ from .items import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from typing import Any, Final
+    from typing import Final
 
     from proctor.policies.events import Event
-
-    from .items import CodexItem
 
 
 class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +185,25 @@ def _read(breakdown: dict[str, Any]) -> dict[str, int]:
     return {name: tokens(breakdown, theirs) for name, theirs in _FIELDS.items()}
 
 
+class CodexCall(ClientCall, kw_only=True):
+    """One call of a thread.
+
+    Attributes:
+        item: How the client describes it; empty once it is over.
+        running: The client has announced it and not said that it is over.
+        asked_for: The input that the client asked about, until it says that the call is over.
+    """
+
+    item: CodexItem = {}
+    running: bool = False
+    asked_for: dict[str, Any] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs; a call that is held or was refused does not."""
+        return self.running and (self.allowed or self.reported)
+
+
 _QUIET: Final = (
     "account/", "app/", "configWarning", "deprecationNotice", "externalAgentConfig/", "fuzzyFileSearch/",
     "fs/", "hook/", "item/", "mcpServer/", "project/", "remoteControl/", "serverRequest/", "skills/",
@@ -209,16 +226,10 @@ class CodexTranslation:
 
     def __init__(self, *, thread_id: str, fresh: bool) -> None:
         self.threads = Threads(thread_id, fresh=fresh)
-        self.turn = 0
+        self.turns = Turns()
+        self.calls = CallBook(CodexCall)
         self.model: str | None = None
         self.output = ""
-        self.running: dict[str, CodexItem] = {}
-        self.proposed: set[str] = set()
-        self.over: set[str] = set()
-        self.open: dict[str, dict[str, Any]] = {}
-        self.let_run: set[str] = set()
-        self.ungated: set[str] = set()
-        self._in_turn = False
         self._retrying: str | None = None
         self._usage: dict[str, UsageCount] = {}
 
@@ -229,13 +240,13 @@ class CodexTranslation:
 
     def announced(self, thread_id: str) -> list[CodexItem]:
         """The calls the client announced in a thread and has not asked about yet."""
-        waiting = (item for call_id, item in self.running.items() if call_id not in self.proposed)
-        return [item for item in waiting if self.threads.of(str(item.get("id"))) == thread_id]
+        waiting = (call for call in self.calls if call.running and not call.proposed)
+        return [call.item for call in waiting if self.threads.of(call.id) == thread_id]
 
     def place(self, thread_id: str) -> tuple[int, str | None]:
         """The model response that the calls of a thread count for, and the call they were started by."""
         agent = self.threads.agent(thread_id)
-        return (self.turn, None) if agent is None else (agent.turn, agent.call_id)
+        return (self.turns.number, None) if agent is None else (agent.turn, agent.call_id)
 
     def events(self, method: str, params: dict[str, Any]) -> Iterator[Event]:
         """The events of one notification."""
@@ -273,7 +284,8 @@ class CodexTranslation:
             outputs: what its model was told about calls that run.
         """
         for call_id, text in outputs.items():
-            if (ended := exited(self.running[call_id], text)) is not None:
+            call = self.calls.get(call_id)
+            if call is not None and (ended := exited(call.item, text)) is not None:
                 yield from self._completed(ended, thread_id)
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
             total = in_messages(usage.get("thread_token_usage") or {})
@@ -285,16 +297,7 @@ class CodexTranslation:
         if self._retrying is not None:
             yield ErrorRecovered(code=self._retrying)
             self._retrying = None
-        if not self._in_turn:
-            self._in_turn = True
-            self.turn += 1
-            yield TurnStarted(turn=self.turn)
-
-    def response_ends(self) -> Iterator[Event]:
-        """The response going on, if any, is over."""
-        if self._in_turn:
-            self._in_turn = False
-            yield TurnCompleted(turn=self.turn)
+        yield from self.turns.begin()
 
     def _started(self, item: CodexItem, thread: str) -> Iterator[Event]:
         kind = item.get("type")
@@ -303,14 +306,15 @@ class CodexTranslation:
         if not is_call(item):
             return
         call_id = self.threads.take(item, thread, self.place(thread)[0])
-        if call_id not in self.running:  # an id that comes again is another call's
-            for past in (self.over, self.proposed, self.ungated, self.let_run):
-                past.discard(call_id)
-        self.running[call_id] = item
+        call = self.calls.request(call_id)
+        if not call.running:  # an id that comes again is another call's
+            self.calls.drop(call_id)
+            call = self.calls.begin(call_id, running=True, asked_for=call.asked_for)
+        call.item = item
         runs_already = kind == "commandExecution" and item.get("processId") is not None
         own_tool = kind == "mcpToolCall" and item.get("server") == RESOURCE_SERVER
         if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
-            yield self._start_unasked(item)
+            yield self._start_unasked(call, item)
 
     def _completed(self, item: CodexItem, thread: str) -> Iterator[Event]:
         if item.get("type") == "agentMessage" and self.threads.is_own(thread):
@@ -320,31 +324,23 @@ class CodexTranslation:
         if not is_call(item):
             return
         call_id = self.threads.take(item, thread, self.place(thread)[0])
-        self.running.pop(call_id, None)
-        self.let_run.discard(call_id)
-        self.open.pop(call_id, None)
-        if call_id in self.over:
+        call = self.calls.request(call_id)
+        call.running, call.allowed, call.asked_for, call.item = False, False, None, {}
+        if call.over:
             return
-        self.over.add(call_id)
-        if call_id not in self.proposed and item.get("status") == "declined":
+        call.over = True
+        if not call.proposed and item.get("status") == "declined":
             return
-        if call_id not in self.proposed and call_id not in self.ungated:
+        if not call.proposed and not call.reported:
             if self.threads.is_own(thread):
                 yield from self.response_begins()
-            yield self._start_unasked(item)
+            yield self._start_unasked(call, item)
         yield outcome(item)
 
-    def _start_unasked(self, item: CodexItem) -> ToolCallStarted:
-        call_id = str(item.get("id"))
-        self.ungated.add(call_id)
-        turn, parent = self.place(self.threads.of(call_id))
-        return ToolCallStarted(
-            tool_call_id=call_id,
-            tool_name=tool_name(item),
-            tool_input=tool_input(item),
-            turn=turn,
-            parent_tool_call_id=parent,
-        )
+    def _start_unasked(self, call: CodexCall, item: CodexItem) -> ToolCallStarted:
+        call.turn, call.parent = self.place(self.threads.of(call.id))
+        call.name, call.input = tool_name(item), tool_input(item)
+        return call.started()
 
     def _total(self, params: dict[str, Any], thread: str) -> Iterator[Event]:
         usage = params.get("tokenUsage") or {}
@@ -354,7 +350,7 @@ class CodexTranslation:
             return
         yield from self._used(thread, total, last)
         if self.threads.is_own(thread):
-            yield from self.response_ends()
+            yield from self.turns.end()
 
     def _used(self, thread: str, total: dict[str, Any], last: dict[str, Any]) -> Iterator[Event]:
         agent = self.threads.agent(thread)

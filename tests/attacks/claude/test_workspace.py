@@ -233,7 +233,7 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
         return GateAnswer(allowed=True)
 
     monkeypatch.setattr(session, "ORDER_S", 0.2)
-    monkeypatch.setattr(calls.CallBook, "turn_of", lambda *ids: None)
+    monkeypatch.setattr(calls.ClaudeCalls, "turn_of", lambda *ids: None)
     api = bench.api
     api.say(api.reply(api.bash("touch RAN-untold")), api.reply(api.text("done")))
 

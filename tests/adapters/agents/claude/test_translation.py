@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proctor.adapters.agents.claude.calls import CallBook
+from proctor.adapters.agents.claude.calls import ClaudeCalls
 from proctor.adapters.agents.claude.translation import ClaudeTranslation, SessionMeter
 from proctor.policies.events import (
     ErrorOccurred,
@@ -31,7 +31,7 @@ def recorded(name: str) -> list[dict[str, Any]]:
 
 def translated(records: list[dict[str, Any]], *gated: str) -> list[Event]:
     """The events of a stream whose calls `gated` went through the gate."""
-    calls = CallBook()
+    calls = ClaudeCalls()
     for call_id in gated:
         calls.proposed(call_id, "Bash", {}, None)
         calls.allowed(call_id, {})
@@ -115,7 +115,7 @@ def test_an_exhausted_retry_is_a_failed_run() -> None:
 
 def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
     """Read back from the record it is still not one of our events."""
-    translator = ClaudeTranslation(CallBook())
+    translator = ClaudeTranslation(ClaudeCalls())
     strange: list[dict[str, Any]] = [
         {"type": "policy_violation", "rule": "x"},
         {"type": "assistant", "message": "no object"},
@@ -132,7 +132,7 @@ def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
 
 def test_a_refused_calls_result_is_no_outcome() -> None:
     """What the client tells the model of a refusal is not something the call did."""
-    calls = CallBook()
+    calls = ClaudeCalls()
     calls.proposed("t1", "Bash", {}, None)
     calls.refused("t1", "no")
     block = {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": "no"}
