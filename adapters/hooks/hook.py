@@ -27,8 +27,8 @@ from proctor.supervisor.errors import StartsBlockedError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 
+from ..agents.claude import usage_log as usage
 from ..kit.launch_options import USAGE
-from .clients import claude_log as usage
 from .messages import CAN_STOP, HookAnswer, HookClient, HookInput, Kind
 from .opening import LastAnswer, Opening
 from .record import HookRecord

@@ -30,6 +30,7 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "ClaudeAdapter"})
 ROOMS = (
     "adapter",
     "log",
+    "usage_log",
     "session",
     "launch",
     "hooks",

@@ -14,6 +14,7 @@ import msgspec
 from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
 
 from ...kit.trace_lines import EventLog, message_kind, open_lines, text_of, tool_input
+from .usage_log import NOT_A_MODEL, LogUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,21 +51,12 @@ class _Envelope(msgspec.Struct, kw_only=True):
     permission: Any = msgspec.field(default=None, name="permissionDecision")
 
 
-class LoggedUsage(msgspec.Struct, kw_only=True):
-    """`input_tokens` here is without what was read from or written to the cache."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-
-
 class Message(msgspec.Struct, kw_only=True):
     role: str = ""
     id: str | None = None
     model: str | None = None
     content: str | list[dict[str, Any]] = ""
-    usage: LoggedUsage | None = None
+    usage: LogUsage | None = None
 
     def blocks(self) -> list[dict[str, Any]]:
         """The content as blocks; plain text is one."""
@@ -182,9 +174,6 @@ _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _REFUSED_BY_USER = "User rejected tool use"
 
 
-_NOT_A_MODEL = "<synthetic>"
-
-
 def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one log, with those of the sub-agents they started. Raises TraceError."""
     for session_records in _by_session(records(lines)):
@@ -220,7 +209,7 @@ def _session(found: list[LogRecord], source: str) -> TraceSession:
     for record in found:
         reader.take(record)
     models = (record.message.model for record in found if record.message and record.message.model)
-    model = next((name for name in models if name != _NOT_A_MODEL), None)
+    model = next((name for name in models if name != NOT_A_MODEL), None)
     folder = next((record.envelope.cwd for record in found if record.envelope.cwd), None)
     return reader.log.session(source, "claude", {"model": model, "workspace": folder})
 
@@ -259,7 +248,7 @@ class _Reader:
             self._sent(record, record.message)
 
     def _response(self, record: LogRecord, message: Message) -> None:
-        if message.model == _NOT_A_MODEL:
+        if message.model == NOT_A_MODEL:
             content = text_of(message.content)
             self.log.add(message_kind("system"), at=record.at, role="system", content=content)
             return
@@ -338,17 +327,8 @@ class _Reader:
         refusals = self._refusals.get(call_id, [])
         return refusals[time - 1] if time <= len(refusals) else False
 
-    def _usage(self, record: LogRecord, usage: LoggedUsage, model: str | None) -> None:
-        read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
-        self.log.add(
-            TokenUsageUpdated,
-            at=record.at,
-            input_tokens=(usage.input_tokens or 0) + read + written,
-            output_tokens=usage.output_tokens or 0,
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-            model=model,
-        )
+    def _usage(self, record: LogRecord, usage: LogUsage, model: str | None) -> None:
+        self.log.add(TokenUsageUpdated, at=record.at, model=model, **usage.tokens().figures())
 
 
 def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:

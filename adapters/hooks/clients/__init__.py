@@ -16,7 +16,6 @@ ROOMS = (
     "codex",
     "codex_trust",
     "claude",
-    "claude_log",
     "copilot",
     "cursor",
     "gemini",

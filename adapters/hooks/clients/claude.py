@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.policies.errors import EventError
 
+from ...agents.claude.usage_log import UsageLog
 from ...kit.client_tools import CLAUDE_TOOLS
 from ..messages import (
     STOPPED,
@@ -21,7 +22,6 @@ from ..messages import (
     complete,
     decoded,
 )
-from .claude_log import UsageLog
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",

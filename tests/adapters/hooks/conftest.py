@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hook_processes import HookProcesses, end_daemons
 
-from proctor.adapters.hooks.clients import claude_log as usage
+from proctor.adapters.agents.claude import usage_log as usage
 from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 from proctor.adapters.hooks.judge import Unmatched
 from proctor.adapters.hooks.messages import HookAnswer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.hooks.clients import claude_log as usage
+from proctor.adapters.agents.claude import usage_log as usage
 from proctor.policies import EventError
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""What the client's own log says a session used: it tells hooks nothing of tokens.
+"""What the client's own log says a session used, read as it grows: hooks are told nothing of tokens.
 
 The log of a session, and those of its sub-agents, are read from where the last hook stopped. A response is
 written as several lines with one message id, each with the usage so far: the most that any of them says counts.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from operator import add, sub
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec.structs import astuple
@@ -20,7 +20,8 @@ from msgspec.structs import astuple
 from proctor.policies.errors import EventError
 from proctor.policies.events import TokenUsageUpdated
 
-_SYNTHETIC = "<synthetic>"
+NOT_A_MODEL = "<synthetic>"
+"""What the client calls the model of what it says by itself."""
 _REMEMBERED = 32
 _CALLS_REMEMBERED = 256
 WAIT_S = 1.0
@@ -52,6 +53,41 @@ class LoggedTokens(msgspec.Struct, array_like=True):
     def less(self, other: LoggedTokens) -> LoggedTokens:
         """What this has more than the other."""
         return LoggedTokens(*(max(0, left) for left in map(sub, astuple(self), astuple(other))))
+
+    def figures(self) -> dict[str, Any]:
+        """The same in the words of usage events, whose input tokens are all that was read."""
+        return {
+            "input_tokens": self.input + self.read + self.written,
+            "output_tokens": self.output,
+            "cache_read_tokens": self.read,
+            "cache_write_tokens": self.written,
+            "reasoning_tokens": self.thinking,
+        }
+
+
+class _Details(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class LogUsage(msgspec.Struct, kw_only=True):
+    """What a line of the log says a response used; `input_tokens` is without what the cache has of it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: _Details | None = None
+
+    def tokens(self) -> LoggedTokens:
+        """Its tokens by kind."""
+        details = self.output_tokens_details
+        return LoggedTokens(
+            self.input_tokens or 0,
+            self.output_tokens or 0,
+            self.cache_read_input_tokens or 0,
+            self.cache_creation_input_tokens or 0,
+            (details.thinking_tokens if details else None) or 0,
+        )
 
 
 class OneLog(msgspec.Struct, rename={"text": "said"}):
@@ -109,8 +145,9 @@ class UsageLog:
             self._read_all(may_be_missing=True)
         if wait_s and not may_be_missing:
             self._read_all(may_be_missing=False)
-        found = ((model, total.less(before.get(model, LoggedTokens()))) for model, total in self._totals().items())
-        return [_event(model, added) for model, added in found if added != LoggedTokens()]
+        added = {model: total.less(before.get(model, LoggedTokens())) for model, total in self._totals().items()}
+        news = {model: tokens for model, tokens in added.items() if tokens != LoggedTokens()}
+        return [TokenUsageUpdated(model=model or None, **tokens.figures()) for model, tokens in news.items()]
 
     def _has(self, call_id: str, message: str) -> bool:
         logs = self._state.logs
@@ -184,17 +221,6 @@ def _start(text: str) -> str:
     return text.strip()[:200]
 
 
-def _event(model: str, tokens: LoggedTokens) -> TokenUsageUpdated:
-    return TokenUsageUpdated(
-        model=model or None,
-        input_tokens=tokens.input + tokens.read + tokens.written,
-        output_tokens=tokens.output,
-        cache_read_tokens=tokens.read,
-        cache_write_tokens=tokens.written,
-        reasoning_tokens=tokens.thinking,
-    )
-
-
 class Used(msgspec.Struct, frozen=True):
     """What a response used as far as one of its lines says; `message` is "" where the line does not name it.
 
@@ -209,18 +235,6 @@ class Used(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class _Details(msgspec.Struct):
-    thinking_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    output_tokens_details: _Details | None = None
-
-
 class _Block(msgspec.Struct):
     type: str = ""
     id: str | None = None
@@ -230,7 +244,7 @@ class _Block(msgspec.Struct):
 class _Message(msgspec.Struct):
     id: str | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: LogUsage | None = None
     content: list[_Block] | str | None = None
 
 
@@ -252,20 +266,9 @@ def used(line: bytes) -> Used | None:
     if record.type != "assistant":
         return None
     message = _messages.decode(record.message)
-    if message.usage is None or message.model == _SYNTHETIC:
+    if message.usage is None or message.model == NOT_A_MODEL:
         return None
     blocks = message.content if isinstance(message.content, list) else ()
     calls = tuple(block.id for block in blocks if block.type == "tool_use" and block.id)
     text = "".join(block.text for block in blocks if block.type == "text")
-    return Used(message.id or "", message.model or "", _tokens(message.usage), record.timestamp, calls, text)
-
-
-def _tokens(usage: _Usage) -> LoggedTokens:
-    details = usage.output_tokens_details
-    return LoggedTokens(
-        usage.input_tokens or 0,
-        usage.output_tokens or 0,
-        usage.cache_read_input_tokens or 0,
-        usage.cache_creation_input_tokens or 0,
-        (details.thinking_tokens if details else None) or 0,
-    )
+    return Used(message.id or "", message.model or "", message.usage.tokens(), record.timestamp, calls, text)
