@@ -10,7 +10,7 @@ from ...kit.agent_spec import AgentSpec
 
 if TYPE_CHECKING:
     from .adapter import AcpAdapter
-    from .known_agents import AgentTraits
+    from .connection import AgentTraits
 
 __all__ = ["AGENTS", "SPEC", "AcpAdapter", "AgentTraits"]
 
@@ -36,14 +36,13 @@ AGENTS = (
 )
 """Agents of which more is known than that they speak the protocol."""
 
-__getattr__, __dir__ = lazily(__name__, {"adapter": "AcpAdapter", "known_agents": "AgentTraits"})
+__getattr__, __dir__ = lazily(__name__, {"adapter": "AcpAdapter", "connection": "AgentTraits"})
 
 ROOMS = (
     "adapter",
     "probe",
     "session",
     "connection",
-    "known_agents",
     "translation",
 )
 """Top first: each imports only those below it."""

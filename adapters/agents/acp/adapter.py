@@ -23,8 +23,18 @@ from ...kit.environment import home_of, shell_of
 from ...kit.launch_options import policy_parts
 from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from .connection import AcpConnection, can_load, choose, greet, load_session, new_session, server_parameters
-from .known_agents import AgentTraits, switched, traits_of
+from .connection import (
+    AcpConnection,
+    AgentTraits,
+    can_load,
+    choose,
+    greet,
+    load_session,
+    new_session,
+    server_parameters,
+    switched,
+    traits_of,
+)
 from .session import UNASKED_S, AcpSession
 from .translation import CostMeter
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
     from ...kit.gate import EventStream
-    from .known_agents import AgentTraits
+    from .connection import AgentTraits
     from .translation import AcpCall, CostMeter
 
 

@@ -33,8 +33,7 @@ ROOMS = (
     "usage_log",
     "session",
     "launch",
-    "hooks",
     "translation",
-    "calls",
+    "hooks",
 )
 """Top first: each imports only those below it."""

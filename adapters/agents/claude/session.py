@@ -25,8 +25,7 @@ from ...kit.gate import run_logger
 from ...kit.process_tree import RUN_MARK, ProcessTree
 from ...kit.processes.guarded import GUARDS, guardian_killed
 from ...kit.tasks import helpers
-from .calls import ClaudeCalls
-from .hooks import Hooks
+from .hooks import ClaudeCalls, Hooks
 from .launch import agent_options, decision
 from .translation import ClaudeTranslation, SessionMeter, Wire, opening_error, provider_error
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event
 
-    from .calls import ClaudeCalls
+    from .hooks import ClaudeCalls
 
 
 KNOWN: Final = frozenset(tool.name for tool in CLAUDE_TOOLS if tool.name != "Task")

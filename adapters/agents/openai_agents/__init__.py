@@ -29,7 +29,6 @@ ROOMS = (
     "adapter",
     "session",
     "hooks",
-    "narrowing",
     "gated_agents",
 )
 """Top first: each imports only those below it."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 import msgspec
-from agents import MaxTurnsExceeded, RunConfig, Runner
+from agents import FunctionTool, MaxTurnsExceeded, Model, RunConfig, Runner
 from agents.models import get_default_model
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
@@ -17,15 +17,16 @@ from proctor.policies.events import MessageStreamed
 from proctor.supervisor.errors import ProviderError
 
 from ...kit.transcript import Said, conversation
+from ..loop.gate import is_forced
 from .gated_agents import GatedAgents
 from .hooks import Reporting, TellingFormatter, ToolGuard
-from .narrowing import Narrowing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
     from agents import Agent
+    from agents.models.interface import ModelProvider
 
     from proctor.policies.events import Event
     from proctor.supervisor.ports.adapter import Launch
@@ -220,3 +221,49 @@ async def _ended(task: Any) -> None:
     if task is not None and not task.done():
         with anyio.CancelScope(shield=True):
             await asyncio.wait([task], timeout=ENDING_S)
+
+
+class Narrowing:
+    """Gives stand-ins of models and providers of models, which are shown only the tools that could be called now.
+
+    They share everything with those they stand in for. The SDK's agents keep every tool: an attempt at one that was
+    not shown is put to the gate like any other call. Where an agent itself lacks the tool, the SDK ends the run, and
+    nobody judges the attempt.
+    """
+
+    def __init__(self, gate: LoopGate) -> None:
+        self._gate = gate
+
+    def model(self, own: Any) -> Any:
+        """The model, shown less; a model's name is its own."""
+        if not isinstance(own, Model):
+            return own
+
+        def asking(ask: Callable[..., Any]) -> Callable[..., Any]:
+            def respond(
+                _: Any, system_instructions: Any, input: Any, model_settings: Any, tools: Any, *rest: Any, **more: Any
+            ) -> Any:
+                shown = self._shown(tools, model_settings)
+                return ask(system_instructions, input, model_settings, shown, *rest, **more)
+
+            return respond
+
+        return _stand_in(own, get_response=asking(own.get_response), stream_response=asking(own.stream_response))
+
+    def provider(self, own: ModelProvider) -> Any:
+        """The provider, whose models are shown less."""
+        return _stand_in(own, get_model=lambda _, name: self.model(own.get_model(name)))
+
+    def _shown(self, tools: Sequence[Any], settings: Any) -> list[Any]:
+        if is_forced(settings.tool_choice):
+            return list(tools)
+        callable_now = set(self._gate.narrow([tool.name for tool in tools if isinstance(tool, FunctionTool)]))
+        return [tool for tool in tools if not isinstance(tool, FunctionTool) or tool.name in callable_now]
+
+
+def _stand_in(own: Any, **methods: Callable[..., Any]) -> Any:
+    """An object of a class like that of `own`, with its attributes and other methods."""
+    kind = type(own)
+    made: Any = object.__new__(type(kind.__name__, (kind,), methods))
+    made.__dict__ = own.__dict__
+    return made

@@ -109,7 +109,7 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
 
 async def test_whoever_wants_the_workspaces_settings_says_so_in_the_environment(bench: Any) -> None:
     """A variable that the caller sets is left as it is."""
-    from proctor.adapters.agents.acp.known_agents import KNOWN, switched
+    from proctor.adapters.agents.acp.connection import KNOWN, switched
 
     given = switched({"GEMINI_CLI_TRUST_WORKSPACE": "true"}, KNOWN["gemini"])
 

@@ -224,7 +224,7 @@ async def test_a_permission_hook_of_the_workspace_answers_nothing_for_the_gate(b
 
 async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gate waits until the client has told of a call in its records, and refuses it where it never does."""
-    from proctor.adapters.agents.claude import calls, session
+    from proctor.adapters.agents.claude import hooks, session
 
     proposed = []
 
@@ -233,7 +233,7 @@ async def test_a_call_the_client_says_nothing_of_is_refused(bench: Any, monkeypa
         return GateAnswer(allowed=True)
 
     monkeypatch.setattr(session, "ORDER_S", 0.2)
-    monkeypatch.setattr(calls.ClaudeCalls, "turn_of", lambda *ids: None)
+    monkeypatch.setattr(hooks.ClaudeCalls, "turn_of", lambda *ids: None)
     api = bench.api
     api.say(api.reply(api.bash("touch RAN-untold")), api.reply(api.text("done")))
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from proctor.adapters.agents.claude.calls import ClaudeCalls
+from proctor.adapters.agents.claude.hooks import ClaudeCalls
 from proctor.adapters.agents.claude.translation import ClaudeTranslation, SessionMeter
 from proctor.policies.events import (
     ErrorOccurred,
