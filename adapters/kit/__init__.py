@@ -1,8 +1,9 @@
 """What every adapter stands on, ours and those of third parties.
 
-An adapter of a client that is a process starts it with `start_client`, reads it with `ByteLines` or speaks with it
-through an `RpcClient`, hands events to an `EventStream`, puts calls to the gate through a `GateLink`, and ends with
-`process_rungs`. One whose agent is code in this process makes it a `TaskProvider`.
+An adapter of a client that is a process starts it with `start_client` and makes its session a `ClientSession`, which
+has its stream of events, its gate and its cancel steps; it reads the client with `ByteLines`, or is an `RpcSession`
+that speaks JSON-RPC through an `RpcClient`. A `CallBook` keeps its calls. One whose agent is code in this process makes
+it a `TaskProvider`.
 docs/extend/adapter.md builds one.
 
 Importing the kit imports none of its rooms: a name is looked up when it is used.
