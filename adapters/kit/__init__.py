@@ -1,9 +1,9 @@
 """What every adapter stands on, ours and those of third parties.
 
 An adapter of a client that is a process starts it with `start_client` and makes its session a `ClientSession`, which
-has its stream of events, its gate and its cancel steps; it reads the client with `ByteLines`, or is an `RpcSession`
-that speaks JSON-RPC through an `RpcClient`. A `CallBook` keeps its calls. One whose agent is code in this process makes
-it a `TaskProvider`.
+has its stream of events, its gate and its cancel steps. The session reads the client with `ByteLines`, or is an
+`RpcSession` that speaks JSON-RPC through an `RpcClient`; a `CallBook` keeps its calls. An adapter whose agent is code
+in this process makes it a `TaskProvider`.
 docs/extend/adapter.md builds one.
 
 Importing the kit imports none of its rooms: a name is looked up when it is used.
