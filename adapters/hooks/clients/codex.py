@@ -108,5 +108,8 @@ CODEX: Final = HookClient(
         project=".codex/hooks.json", user=".codex/hooks.json", home_variable="CODEX_HOME", entry=entry
     ),
     opens="permission",
-    fails_open=("hooks that are not trusted are skipped, and a folder's own while the folder is not trusted",),
+    fails_open=(
+        "what the model types into a command that still runs (`write_stdin`) asks no hook",
+        "hooks that are not trusted are skipped, and a folder's own while the folder is not trusted",
+    ),
 )

@@ -104,6 +104,10 @@ COPILOT: Final = HookClient(
     ),
     asks=True,
     opens="call",
-    fails_open=("a hook that fails or takes too long is skipped, and the call runs", "a prompt is never refused"),
+    fails_open=(
+        "a hook that fails or takes too long is skipped, and the call runs",
+        "a prompt is never refused",
+        "its documentation names hooks of a repository only: `--user` may not be read",
+    ),
     tried="recorded input",
 )

@@ -1,0 +1,204 @@
+"""What each client writes to a hook, as its documentation has it, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.record import store_id
+from proctor.adapters.hooks.settings import hooks, installed, removed
+from proctor.policies import RunContext
+from proctor.policies.errors import EventError
+
+POLICY = """
+name: mine
+on_violation: deny
+tool_rules:
+  - deny: [{tool: bash, where: [{path: $.command, runs: git push}]}]
+    tell_model: Leave pushing to a person.
+  - {deny: [{tool: bash, where: [{path: $.command, runs: make deploy}]}], action: request_approval}
+  - action: warn
+    allow: [read, {tool: bash, where: [{path: $.command, runs: [ls, echo]}]}]
+"""
+
+
+class Session:
+    """A session of a client, as recorded inputs."""
+
+    def __init__(self, agent: str, folder: Path) -> None:
+        self.agent = agent
+        (folder / "policy.yaml").write_text(POLICY)
+        store = folder / "store.db"
+        policies = (str(folder / "policy.yaml"),)
+        line = HookLine(name="one", policies=policies, store=store, store_id=store_id(store), unmatched="ask")
+        self.judge = HookJudge(line)
+        self.number = 0
+
+    def hook(self, event: str, **fields: Any) -> dict[str, Any]:
+        """The output for one event."""
+        named = {"cursor": "conversation_id"}.get(self.agent, "session_id")
+        data = {named: "s", "hook_event_name": event, **fields}
+        answer, given = self.judge.answered(json.dumps(data).encode(), agent=self.agent)
+        return CLIENTS[self.agent].output(answer, given)
+
+    def call(self, command: str) -> dict[str, Any]:
+        """The output before one command."""
+        self.number += 1
+        tool = {"cursor": "Shell", "copilot": "bash", "codex": "Bash", "gemini": "run_shell_command"}[self.agent]
+        event = {"cursor": "preToolUse", "gemini": "BeforeTool"}.get(self.agent, "PreToolUse")
+        ids = {"tool_use_id": f"c{self.number}"} if self.agent in ("cursor", "codex") else {}
+        return self.hook(event, tool_name=tool, tool_input={"command": command}, **ids)
+
+
+@pytest.fixture(params=["cursor", "copilot", "codex", "gemini"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
+    """A session of each."""
+    made = Session(request.param, tmp_path)
+    yield made
+    made.judge.close()
+
+
+PUSH = "Leave pushing to a person."
+NOTE = "policy `mine`, rule `deny-1`: `Bash` was requested"
+REFUSED: dict[str, Any] = {
+    "cursor": {"permission": "deny", "agent_message": PUSH},
+    "copilot": {"permissionDecision": "deny", "permissionDecisionReason": PUSH},
+    "codex": {
+        "hookSpecificOutput": {
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": PUSH,
+        }
+    },
+    "gemini": {"decision": "deny", "reason": PUSH},
+}
+OPENED: dict[str, Any] = {
+    "cursor": {"permission": "allow"},
+    "copilot": {
+        "permissionDecision": "allow",
+        "permissionDecisionReason": "proctor: allowed by policy `mine`, rule `allow-1`",
+    },
+    "codex": {},
+    "gemini": {},
+}
+
+
+@pytest.mark.parametrize("command", ["git push", "ls && git push", "sh -c 'git push'"])
+def test_a_push_is_denied_in_the_clients_words(session: Session, command: str) -> None:
+    """The model reads the policy's words."""
+    output = session.call(command)
+
+    assert {name: output.get(name) for name in REFUSED[session.agent]} == REFUSED[session.agent]
+
+
+def test_what_is_allowed_positively_is_said_where_the_client_hears_it(session: Session) -> None:
+    """The others ask as they do."""
+    assert session.call("ls && echo a") == OPENED[session.agent]
+
+
+def test_what_nothing_allows_is_the_clients_question(session: Session) -> None:
+    """It is not opened; Cursor is told at its own question about the command."""
+    output = session.call("curl example.com")
+
+    assert "deny" not in json.dumps(output)
+    assert output.get("permissionDecision") is None
+    if session.agent == "cursor":
+        assert session.hook("beforeShellExecution", command="curl example.com") == {"permission": "ask"}
+
+
+def test_a_call_to_be_approved_is_asked_about_or_denied(session: Session) -> None:
+    """Denied where the client does not ask its person for a hook."""
+    text = json.dumps(session.call("make deploy"))
+
+    assert ('"ask"' in text, '"deny"' in text) == ((True, False) if CLIENTS[session.agent].asks else (False, True))
+
+
+@pytest.mark.parametrize("agent", ["codex", "cursor"])
+def test_the_clients_own_question_is_spared_for_what_was_allowed(agent: str, tmp_path: Path) -> None:
+    """For that call with that input, once it was judged, and not where it leaves the sandbox."""
+    session = Session(agent, tmp_path)
+    if agent == "codex":
+        allowed: Any = {
+            "hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
+        }
+        asks: Any = {}
+
+        def question(command: str, **more: Any) -> Any:
+            return session.hook("PermissionRequest", tool_name="Bash", tool_input={"command": command, **more})
+    else:
+        allowed, asks = {"permission": "allow"}, {"permission": "ask"}
+
+        def question(command: str, **more: Any) -> Any:
+            return session.hook("beforeShellExecution", command=command, **more)
+
+    before = question("ls")
+    session.call("ls")
+    outputs = [question("ls"), question("ls -l"), question("git push")]
+    outside = question("ls", description="I need the network") if agent == "codex" else asks
+    session.judge.close()
+
+    assert (before, outputs, outside) == (asks, [allowed, asks, asks], asks)
+
+
+@pytest.mark.parametrize("agent", ["copilot", "gemini"])
+def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str, tmp_path: Path) -> None:
+    """Two calls of a tool, the second ends first; both are over, and a third outcome is of none."""
+    session = Session(agent, tmp_path)
+    for command in ("ls", "echo a"):
+        session.call(command)
+    event, tool = {"copilot": ("PostToolUse", "bash"), "gemini": ("AfterTool", "run_shell_command")}[agent]
+    for command in ("echo a", "ls"):
+        session.hook(event, tool_name=tool, tool_input={"command": command})
+    (kept, _), *_ = session.judge._sessions.values()
+    session.judge.close()
+
+    assert not kept.machine.calls
+    assert kept.goes_on
+
+
+@pytest.mark.parametrize("agent", sorted(CLIENTS))
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b'{"session_id": 1}', b"\xff", b'{"hook_event_name": "x"}'])
+def test_what_no_client_writes_is_refused(agent: str, data: bytes) -> None:
+    """It is read as nothing."""
+    with pytest.raises(EventError):
+        CLIENTS[agent].read(data)
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "gemini", "cursor", "copilot"])
+@pytest.mark.parametrize(
+    "text", ['{"a":1}', '{\n\t"hooks": {"x": [{"command": "y"}]}, "env": {"A": "b"}}', "{}", '{"version":1}']
+)
+def test_hooks_go_in_and_the_file_comes_back_byte_for_byte(agent: str, text: str, tmp_path: Path) -> None:
+    """And what somebody changes meanwhile stays."""
+    client, path = CLIENTS[agent], tmp_path / "settings.json"
+    wanted = hooks([tmp_path / "p.yaml"], tmp_path / "s.db", "id", RunContext(), client=client)
+    path.write_text(text)
+    first, again = installed(path, wanted, client), installed(path, wanted, client)
+    removed(path, client)
+    back = path.read_text()
+    installed(path, wanted, client)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "mine": 1}))
+    removed(path, client)
+
+    assert (first, again, back) == (True, False, text)
+    assert json.loads(path.read_text()) == {**json.loads(text), "mine": 1}
+    assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
+
+
+@pytest.mark.parametrize("agent", sorted(CLIENTS))
+def test_the_page_names_what_each_client_runs_unjudged(agent: str) -> None:
+    """In its row of the table."""
+    page = (Path(__file__).parents[3] / "docs" / "agents" / "claude-code-hook.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith("| ") and f"(`{agent}`)" in line]
+    client = CLIENTS[agent]
+
+    assert row.startswith(f"| {client.title} ")
+    assert [one for one in client.fails_open if one not in row] == []
+    assert ("asks you" in row) is client.asks
+    assert ("no: it asks all the same" in row) is (client.opens is None)
