@@ -9,6 +9,7 @@ import msgspec
 from proctor.policies.events.run_context import PORTABLE
 from proctor.policies.language.facts import ToolTable
 from proctor.policies.values.paths import place_of
+from proctor.supervisor.machine.pending_approvals import is_like
 
 from .commands import names_in
 from .inputs import folder_of
@@ -60,6 +61,8 @@ def like_of(call: ToolCall, tools: Iterable[Tool]) -> Like | None:
             where.append({"path": path, "equals": value})
             words.append(f"{key} {_short(value)}")
     entry = {"tool": call.name, **({"where": where} if where else {})}
+    if not is_like(call, entry, call.input):  # not all of it can be read
+        return None
     return Like(entry=entry, about=" ".join((f"`{call.name}`", *words)))
 
 

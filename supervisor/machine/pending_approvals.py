@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -34,14 +34,12 @@ class Proposal(msgspec.Struct, eq=False):
     pending: list[Violation] = []
 
 
-def is_like(call: ToolCall, grant: ToolApprovalGranted) -> bool:
-    """Whether a call is like the one that was granted, as the grant says what is."""
-    if grant.like is None:
-        return True
-    if not call.input.keys() <= grant.tool_input.keys():
+def is_like(call: ToolCall, entry: dict[str, Any], inputs: Collection[str]) -> bool:
+    """Whether the entry of an allow list admits a call that has no other inputs than these."""
+    if not call.input.keys() <= set(inputs):
         return False
     try:
-        policies = parse_policies({"name": "like", "tool_rules": [{"allow": [grant.like]}]})
+        policies = parse_policies({"name": "like", "tool_rules": [{"allow": [entry]}]})
     except PolicyError:  # it was recorded by another version
         return False
     return bool(compile_policy(merge_policies(policies)).monitor().admission(call).rules)
@@ -116,7 +114,8 @@ class HeldCalls:
         if not self._covering:
             return None
         for grant in reversed(self._covering.get((call.name, approvals.covered_by(decision.violations)), [])):
-            if SCOPES.index(grant.scope) <= SCOPES.index(self._rules.scope) and is_like(call, grant):
+            allowed = SCOPES.index(grant.scope) <= SCOPES.index(self._rules.scope)
+            if allowed and (grant.like is None or is_like(call, grant.like, grant.tool_input)):
                 return grant
         return None
 

@@ -14,13 +14,15 @@ export function callShown(shown, input) {
 }
 
 function command(found) {
+  const words = (part) => `${part.name === "redirect"} ${part.argv.join(" ")}`;
+  const parts = found.parts.filter((part, n) => part.name !== "dynamic" && found.parts.findIndex((each) => words(each) === words(part)) === n);
   const several = found.parts.length > 1 || found.dynamic || found.parts.some((part) => !part.exact);
   return h(
     "section",
     { class: "command", "aria-label": "Command line" },
     h("pre", {}, found.line),
     several &&
-      h("ul", { class: "parts", "aria-label": "What it runs" }, found.parts.filter((part) => part.name !== "dynamic").map(partOf)),
+      h("ul", { class: "parts", "aria-label": "What it runs" }, parts.map(partOf)),
     found.dynamic && h("p", { class: "banner" }, "Not all of it can be seen before it runs: ", sentence(found.dynamic)),
   );
 }

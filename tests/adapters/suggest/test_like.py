@@ -9,7 +9,6 @@ import pytest
 from proctor.adapters.kit.client_tools import CLAUDE_TOOLS
 from proctor.adapters.suggest import like_of
 from proctor.policies import ToolCall
-from proctor.policies.events import ToolApprovalGranted
 from proctor.supervisor.machine.pending_approvals import is_like
 
 
@@ -17,11 +16,7 @@ def alike(name: str, granted: dict[str, Any], later: dict[str, Any]) -> bool:
     """Whether a later call is like one that was granted, by what is recorded of the grant."""
     found = like_of(call(name, granted), CLAUDE_TOOLS)
     assert found is not None
-    grant = ToolApprovalGranted(
-        approval_id="run_1.1", tool_call_id="c", tool_name=name, tool_input=granted, scope="session", like=found.entry
-    )
-    assert is_like(call(name, granted), grant)
-    return is_like(call(name, later), grant)
+    return is_like(call(name, later), found.entry, granted)
 
 
 def call(name: str, input: dict[str, Any]) -> ToolCall:
@@ -78,11 +73,5 @@ def test_nothing_else_is_like_it(name: str, granted: Any, later: Any) -> None:
 
 @pytest.mark.parametrize("line", ["$TOOL push", "git $(cat what)", 'python -c "import x"', "eval $x"])
 def test_what_cannot_be_read_is_like_nothing(line: str) -> None:
-    """There is no entry to offer, or one that admits nothing."""
-    found = like_of(call("Bash", {"command": line}), CLAUDE_TOOLS)
-    if found is not None:
-        grant = ToolApprovalGranted(
-            approval_id="a", tool_call_id="c", tool_name="Bash", tool_input={"command": line}, like=found.entry
-        )
-        assert not is_like(call("Bash", {"command": line.replace("push", "pull")}), grant)
-        assert not is_like(call("Bash", {"command": "rm -rf /"}), grant)
+    """There is no entry to offer: it would admit nothing, not even the call itself."""
+    assert like_of(call("Bash", {"command": line}), CLAUDE_TOOLS) is None
