@@ -7,9 +7,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import yaml
 from rich.text import Text
 
 from proctor.policies import PolicyError
+from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
 
 from ..kit.printable import encoded, printable
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _CALL = re.compile(r"\s*([^\s()]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_ARGUMENT = re.compile(r"\s*([A-Za-z_][\w.\[\]*]*)\s*(==|!=|<=|>=|=|<|>|~)\s*", re.ASCII)
+_ARGUMENT = re.compile(r"\s*(?:\$\.)?([A-Za-z_][\w.\[\]*]*)\s*(==|!=|<=|>=|=|<|>|~)\s*", re.ASCII)
+_QUOTED = re.compile(r"'([^']*)'")
 _OPERATORS = {
     "=": "equals",
     "==": "equals",
@@ -76,14 +79,17 @@ def record_of(question: str, answer: Proved | Refuted | Unknown) -> ProofRecord:
     )
 
 
-def read_call(text: str) -> dict[str, Any]:
-    """A selector written as a call: `deploy`, `deploy(target="production")`, `pay(amount>5000, to~"^X")`.
+def read_call(text: str) -> Any:
+    """A selector written as a call: `deploy`, `deploy(target="production")`, `pay(amount>5000, to~"^X")`; or as a
+    rule has it: `{tool: pay, where: [...]}`, `[pay, deploy]`.
 
-    A value is JSON; a name before it is an input, by its path without the `$.`.
+    A value is JSON, or a text in single quotes; a name before it is an input, by its path with or without the `$.`.
 
     Raises:
         PolicyError: it is not one; the column says where.
     """
+    if text.lstrip()[:1] in ("{", "["):
+        return _read_selector(text)
     found = _CALL.fullmatch(text)
     if found is None:
         raise _no_call(text, 0, "it is a tool's name, with or without arguments in parentheses")
@@ -91,6 +97,19 @@ def read_call(text: str) -> dict[str, Any]:
     start = found.start(2) if found[2] else 0
     where = [*_conditions(text, arguments, start)]
     return {"tool": tool, "where": where} if where else {"tool": tool}
+
+
+def _read_selector(text: str) -> Any:
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        column = error.problem_mark.column if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else 0
+        raise _no_call(text, column, "a selector is written as in a rule") from None
+    try:
+        read_selector(found)
+    except ValueError as error:
+        raise _no_call(text, 0, str(error)) from None
+    return found
 
 
 def _conditions(text: str, arguments: str, start: int) -> Iterator[dict[str, Any]]:
@@ -101,8 +120,12 @@ def _conditions(text: str, arguments: str, start: int) -> Iterator[dict[str, Any
             raise _no_call(
                 text, start + at, "an argument is `NAME=VALUE`; also `!=`, `<`, `<=`, `>`, `>=`, `~` (regex)"
             )
+        quoted = _QUOTED.match(arguments, found.end())
         try:
-            value, at = json.JSONDecoder().raw_decode(arguments, found.end())
+            if quoted is not None:
+                value, at = quoted[1], quoted.end()
+            else:
+                value, at = json.JSONDecoder().raw_decode(arguments, found.end())
         except ValueError:
             raise _no_call(text, start + found.end(), 'a value is JSON: `"production"`, `5000`, `true`') from None
         yield {"path": f"$.{found[1]}", _OPERATORS[found[2]]: value}

@@ -162,9 +162,10 @@ def watches_turns(machine: Machine) -> bool:
 
 
 class RuleComponent:
-    """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all."""
+    """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all.
 
-    exact = True
+    `beyond` are the states that are not gone on from, as a net holds too many tokens there.
+    """
 
     def __init__(
         self,
@@ -178,6 +179,7 @@ class RuleComponent:
         self._tools, self._context, self._keeps = tools, context, keeps
         self._numbers: dict[Hashable, int] = {}
         self.moments: list[RuleMoment] = []
+        self.beyond: set[int] = set()
         self._memo: dict[tuple[Any, ...], Any] = {}
         self._masks: dict[int, int] = {}
         self._probes: dict[Any, Any] = {}
@@ -193,8 +195,8 @@ class RuleComponent:
         if key not in self._numbers:
             self._numbers[key] = len(self.moments)
             self.moments.append(moment)
-            if isinstance(self.machine, NetMachine):
-                self.exact &= all(n <= MOST_TOKENS for n in moment.state.marking.values())
+            if isinstance(self.machine, NetMachine) and max(moment.state.marking.values(), default=0) > MOST_TOKENS:
+                self.beyond.add(self._numbers[key])
         return self._numbers[key]
 
     def in_flight(self, call: InputClass, at: RuleMoment, slot: int = 0, variant: int = 0) -> CallState:
@@ -412,7 +414,7 @@ UNBOUND = "[]"
 class LimitComponent:
     """`max_tool_calls` or `max_turns`; its states are what is used, no further than one too many."""
 
-    exact = True
+    beyond: frozenset[int] = frozenset()
     start = 0
     listens = False
 

@@ -77,20 +77,24 @@ class Setting(NamedTuple):
 
 def implied(setting: Setting, rule: PlayedRule | LimitEntry, deepest: int | None = None) -> Implication:
     """Whether every session that the stack lets through keeps one rule."""
-    if isinstance(rule, PlayedRule) and rule.unsupported:
-        if same := _same(setting.stack, rule):
-            return Implication("proved", "", by=(same,))
-        return Implication("unknown", f"rule `{rule.clause.id}`: {rule.unsupported}")
-    if isinstance(rule, LimitEntry) and rule.name not in COUNTED_LIMITS:
-        return _implied_amount(setting, rule)
-    paths = rule.bound_paths if isinstance(rule, PlayedRule) else frozenset()
-    return _Refinement(setting, rule, max(1, len(paths)), deepest).run()
+    if isinstance(rule, LimitEntry):
+        if rule.name not in COUNTED_LIMITS:
+            return _implied_amount(setting, rule)
+        return _Refinement(setting, rule, 1, deepest).run()
+    if rule.unsupported:
+        found = Implication("unknown", f"rule `{rule.clause.id}`: {rule.unsupported}")
+    else:
+        found = _Refinement(setting, rule, max(1, len(rule.bound_paths)), deepest).run()
+    if found.verdict == "unknown" and (same := _same(setting, rule)):
+        return found._replace(verdict="proved", reason="", by=(same,))
+    return found
 
 
-def _same(stack: Side, rule: PlayedRule) -> str:
+def _same(setting: Setting, rule: PlayedRule) -> str:
     """The rule of the stack that is this one, at least as strict; "" if there is none."""
-    for id, each in stack.rules.items():
-        as_strict = LEVELS[each.rule.action] >= LEVELS[rule.rule.action]
+    for id, each in setting.stack.rules.items():
+        mine, wanted = LEVELS[each.rule.action], LEVELS[rule.rule.action]
+        as_strict = mine >= DENY or mine == wanted == ASK or (not setting.strict and mine >= wanted)
         names = each.clause.scope.same_names(rule.clause.scope) and each.virtual_tools == rule.virtual_tools
         if as_strict and names and each.clause.record == rule.clause.record:
             return id
@@ -213,7 +217,7 @@ class _Refinement:
             return self._answer(
                 "unknown", f"no session was found, but not all inputs were looked at: {alphabet.gaps[0]}"
             )
-        if not all(part.exact for part in product.parts):
+        if any(part.beyond for part in product.parts):
             return self._answer("unknown", "no session was found, but a net may hold more tokens than were followed")
         certificate = ProofCertificate(product, found.states)
         return self._answer("proved", "", certificate=certificate, by=tuple(self.included))

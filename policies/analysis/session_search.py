@@ -81,6 +81,8 @@ class SessionProduct(NamedTuple):
     def steps(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
         """What may happen next, and where it leads; None where it breaks the property."""
         at, flying = state
+        if any(n in part.beyond for part, n in zip(self.parts, at, strict=True)):
+            return
         for call in self.calls:
             if call.phantom and not self.phantoms:
                 continue

@@ -34,6 +34,8 @@ class SplitComponent:
     breaks it, with the two exchanged, on a followed one.
     """
 
+    beyond: frozenset[int] = frozenset()
+
     def __init__(
         self,
         index: int,
@@ -53,11 +55,6 @@ class SplitComponent:
         self._moves: dict[tuple[Hashable, int], int] = {}
         self.states: list[tuple[int, frozenset[int]]] = []
         self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
-
-    @property
-    def exact(self) -> bool:
-        """Whether no state was left out."""
-        return self.followed.exact and self.others.exact
 
     def _number(self, followed: int, others: frozenset[int]) -> int:
         state = (followed, others)

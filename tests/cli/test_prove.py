@@ -85,6 +85,33 @@ def test_several_questions_are_answered_each_on_a_line(proved: Any) -> None:
     assert answer.code == 1
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "{tool: pay, where: [{path: $.amount, gt: 5}]}",
+        '[refund, {"tool": "pay"}]',
+        "pay(to~'^x')",
+        'pay($.order.id="7", order.sum<=3)',
+    ],
+)
+def test_a_call_is_written_in_several_ways(cli: Cli, place: Path, call: str) -> None:
+    """As a selector of a rule, with a text in single quotes, with paths as conditions have them."""
+    place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
+    assert cli("prove", "open.yaml", "--reach", call).code == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "column"),
+    [("{tol: pay}", 1), ("{tool: pay", 11), ("pay(", 1), ("pay(a=b)", 7), ("", 1), ("pay(1=2)", 5)],
+)
+def test_what_is_no_call_is_refused_where_it_goes_wrong(cli: Cli, place: Path, call: str, column: int) -> None:
+    """Exit code 2, with the column."""
+    place.joinpath("open.yaml").write_text("name: open\nrules: []\n")
+    answer = cli("prove", "open.yaml", "--reach", call)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"1:{column}: error: ")
+
+
 def test_a_counterexample_becomes_a_test_of_what_happened(cli: Cli, proved: Any, place: Path) -> None:
     """It passes as the policy is, fails once it is mended, and names the policy's file from where it stands."""
     place.joinpath("tests").mkdir()

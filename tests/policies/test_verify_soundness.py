@@ -28,6 +28,14 @@ def known(**more: Any) -> dict[str, Any]:
     return {"type": "provenance", "tool": "pay", "path": "$.to", "from": [{"tool": "look", "path": "$.x"}], **more}
 
 
+BANK = {
+    "name": "bank",
+    "places": ["money"],
+    "transitions": [
+        {"name": "in", "type": "auto", "inputs": [], "outputs": ["money"], "tools": ["earn"]},
+        {"name": "out", "type": "auto", "inputs": ["money"], "outputs": [], "tools": ["pay"]},
+    ],
+}
 NAMED = {"tool": "pay", "where": [{"path": "$.to", "exists": True}]}
 REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
     "a number as its text": (
@@ -97,6 +105,7 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
     "a run that is idle no longer than it lasts": (
         policy(limits={"max_duration_ms": 2000}), {"keeps": policy(limits={"max_idle_ms": 2000})}
     ),
+    "a net that holds any number of tokens": (policy(nets=[BANK]), {"keeps": policy(nets=[BANK])}),
     "refusals of the stack itself": (
         policy({"type": "circuit_breaker", "total": 1}),
         {"keeps": policy({"type": "circuit_breaker", "total": 2})},
@@ -126,6 +135,13 @@ def test_what_a_pattern_reads_of_other_texts_is_not_known() -> None:
     same = [{"path": "$.to", "prior_output_regex": r"IBAN (\d{4})"}]
     stack = policy({"type": "precondition", "tool": "pay", "requires": [{"prior": "look", "same": same}]})
     assert not isinstance(verify(stack, reach="pay"), Proved)
+
+
+def test_the_same_rule_that_only_warns_is_no_proof_of_a_property() -> None:
+    """A property may not even be warned of."""
+    warning = policy({"type": "blocklist", "tools": ["pay"], "action": "warn"})
+    assert isinstance(verify(warning, keeps=warning), Refuted)
+    assert isinstance(verify(warning, no_looser_than=warning), Proved)
 
 
 def test_places_that_lie_in_each_other_are_looked_at() -> None:
