@@ -11,6 +11,8 @@ import msgspec
 
 from proctor.policies.values.json_values import text_of
 
+from ..kit.printable import printable_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -107,14 +109,16 @@ _WORDS = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n",
 
 
 def flow(value: Any) -> str:
-    """A value as YAML on one line; a text without quotes where nobody can take it for anything else."""
+    """A value as YAML on one line, all that does not print as its escape; a text without quotes where nobody can take
+    it for anything else.
+    """
     if isinstance(value, dict):
         return "{" + ", ".join(f"{flow(key)}: {flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.casefold() not in _WORDS:
         return value
-    return msgspec.json.encode(value).decode()
+    return printable_json(msgspec.json.encode(value).decode())
 
 
 def listed(values: Iterable[Any]) -> list[Any]:

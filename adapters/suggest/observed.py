@@ -19,6 +19,7 @@ from proctor.policies.events import (
 from proctor.policies.events.run_context import PORTABLE
 from proctor.policies.language.facts import ToolTable
 from proctor.policies.monitor.memory import UserText
+from proctor.policies.values.globs import glob_problems, is_plain
 from proctor.policies.values.json_values import parsed_output, scalars_in, text_of
 
 from ..kit.client_tools import recorded_tools
@@ -127,7 +128,7 @@ class _Reader:
             case TokenUsageUpdated(scope="delta"):
                 self._use("max_total_tokens", event.input_tokens + event.output_tokens)
                 self._use("max_cost_usd", event.cost_usd or 0)
-            case ToolCallStarted():
+            case ToolCallStarted() if _is_name(event.tool_name):
                 self._calls[event.tool_call_id] = self._call(event)
             case ToolCallCompleted() | ToolCallFailed() if event.tool_call_id in self._calls:
                 self._end(event)
@@ -190,6 +191,11 @@ class _Reader:
             for path, value in _leaves("$", parsed_output(output)):
                 if len(text := text_of(value)) >= _SHORTEST:
                     self._supplied[text].add((call.tool, path))
+
+
+def _is_name(tool: str) -> bool:
+    """Whether a policy can name the tool. A call of `*` teaches nothing: as an entry it would allow every tool."""
+    return is_plain(tool) and not any(glob_problems(tool))
 
 
 def _scalars(input: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -134,6 +134,32 @@ def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
     assert [entry["tool"] for entry in answer.lines[0]["entries"] if entry["kind"] == "tool"] == ["leave", "look"]
 
 
+def test_a_call_of_what_is_a_pattern_teaches_nothing(cli: Cli, place: Path) -> None:
+    """A tool that calls itself `*` would be an entry that allows every tool."""
+    calls = [(name, {"x": 1}, {"y": "a value"}) for name in ("*", "b?", "[a-z]*", "[", "read_it")]
+    place.joinpath("odd.jsonl").write_text(json.dumps(session("odd", "go", *calls)) + "\n")
+    assert cli("suggest", "odd.jsonl", "-o", "odd.yaml", "--tests", "tests.yaml").code == 0
+
+    [policy] = load_policies(place / "odd.yaml")
+    [allowed] = policy.tool_rules
+    assert [getattr(entry, "tool", entry) for entry in allowed.tools] == ["read_it"]
+    assert cli("test", "tests.yaml").code == 0
+
+
+def test_names_that_do_not_print_are_written_as_their_escapes(cli: Cli, place: Path) -> None:
+    """A policy and its tests are read by people, and by YAML, which takes few of such characters."""
+    name = "a\x1b2J\x7f\x9b\u202e\u2066\u200b\u2028\ufeff\U000e0041b"
+    line = json.dumps(session(name, name, (name, {name: name}, name)))
+    place.joinpath("odd.jsonl").write_text(line + "\n")
+    shown = cli("suggest", "odd.jsonl", "--tests", "tests.yaml", "-o", "odd.yaml")
+    written = place.joinpath("odd.yaml").read_text() + place.joinpath("tests.yaml").read_text()
+
+    assert shown.code == 0, shown.err
+    assert written.replace("\n", "").isprintable()
+    assert cli("suggest", "odd.jsonl").out.replace("\n", "").isprintable()
+    assert cli("test", "tests.yaml").code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
