@@ -35,6 +35,9 @@ class SessionStep(NamedTuple):
 
 FAILED, RUNNING, REFUSED = -1, -2, -3
 
+ASKING = 30
+"""What it takes to ask a rule's machine, beside looking up what it answered."""
+
 State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Where each component stands, and the class of the call in each slot of those in flight; -1: none."""
 
@@ -185,7 +188,7 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
     parents: dict[State, tuple[State, SessionStep]] = {}
     queue: list[tuple[tuple[int, int], int, State, SessionStep | None]] = [((0, 0), 0, start, None)]
     done: set[State] = set()
-    pushed = depth = 0
+    pushed = depth = asked = 0
     weight = 1 + len(product.parts) // 4
     while queue:
         (calls, events), _, state, goal = heapq.heappop(queue)
@@ -195,6 +198,9 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
             continue
         done.add(state)
         depth = max(depth, calls)
+        now = sum(part.asked for part in product.parts)
+        work.spend(ASKING * (now - asked))
+        asked = now
         if product.broken_at_end(state[0]):
             return Explored([*_path(parents, state), SessionStep("finish")], frozenset(done), calls)
         for step, after in product.steps(state):

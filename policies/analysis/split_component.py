@@ -56,6 +56,11 @@ class SplitComponent:
         self.states: list[tuple[int, frozenset[int]]] = []
         self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
 
+    @property
+    def asked(self) -> int:
+        """How often its machines were asked."""
+        return self.followed.asked + self.others.asked
+
     def _number(self, followed: int, others: frozenset[int]) -> int:
         state = (followed, others)
         if state not in self._numbers:
