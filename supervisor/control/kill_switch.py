@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import ClassVar, Literal, TypeAlias
 
@@ -235,18 +234,16 @@ class KillSwitch:
     async def _awaited(self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, **order: str) -> set[str]:
         """The ids of those that have not ended when the time is up; what nobody else can end is ended here."""
         left, token = set(wanted), 0
-        async with AsyncExitStack() as at_the_end:
-            owner: Owner | None = None
-            with anyio.move_on_after(wait_s):
-                while left:
-                    token = await self.store.wait(token, LOOK_AGAIN_S)
-                    now = await self.going_on(scope)
-                    left &= now.keys()
-                    for run in [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
-                        if owner is None:
-                            owner = await at_the_end.enter_async_context(passing_owner(self.store))
-                        await self._end(run, owner.epoch, **order)
-                    await anyio.sleep(PAUSE_S)
+        with anyio.move_on_after(wait_s):
+            while left:
+                token = await self.store.wait(token, LOOK_AGAIN_S)
+                now = await self.going_on(scope)
+                left &= now.keys()
+                if deserted := [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
+                    async with passing_owner(self.store) as owner:  # a new one each time, as nobody renews its lease
+                        for run in deserted:
+                            await self._end(run, owner.epoch, **order)
+                await anyio.sleep(PAUSE_S)
         return left
 
     async def _end(self, run: RunInfo, epoch: int, **order: str) -> None:

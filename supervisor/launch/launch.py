@@ -228,6 +228,10 @@ _MOST = 100
 _NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
 
 
+_REFUSED = (*_NOT_FREE, "run_exists", "fenced", "bad_record")
+"""A store that says so has not stored the run of this start."""
+
+
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """A run that is its owner's: as the store has it, its actor and what starts it."""
 
@@ -326,7 +330,12 @@ async def _create(services: Services, order: Order) -> RunInfo:
     with anyio.move_on_after(ANSWER_S, shield=True):
         shown = services.redactor.redact(order.info, order.info.session_id)
         info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
-        stored = await store.create_run(info, epoch=order.epoch)
+        try:
+            stored = await store.create_run(info, epoch=order.epoch)
+        except StoreError as error:
+            if error.kind not in _REFUSED:
+                await _give_up(store, info, order.epoch)  # a store that failed may have stored it
+            raise
     if stored is None:
         await _give_up(store, order.info, order.epoch)  # it may have been stored all the same
         raise StoreError(f"the store has not answered for {ANSWER_S:g} seconds")
@@ -339,8 +348,14 @@ async def _create(services: Services, order: Order) -> RunInfo:
 
 
 async def _give_up(store: Store, info: RunInfo, epoch: int) -> None:
-    """A run of this owner that will not start is withdrawn, so that nobody waits for it."""
-    with anyio.move_on_after(ANSWER_S, shield=True), suppress(Exception):
-        run = await store.run(info.run_id)
-        if run is not None and run.owner is not None and run.owner.epoch == epoch:
-            await withdraw(store, run, epoch=epoch, reason="its start was given up")
+    """A run of this owner that will not start is withdrawn, so that nobody waits for it. A store that fails is asked
+    again a few times.
+    """
+    with anyio.move_on_after(ANSWER_S, shield=True):
+        for _ in range(_TRIES):
+            with suppress(Exception):
+                run = await store.run(info.run_id)
+                if run is not None and run.status == "created" and run.owner and run.owner.epoch == epoch:
+                    await withdraw(store, run, epoch=epoch, reason="its start was given up")
+                return
+            await anyio.sleep(LOOK_AGAIN_S)

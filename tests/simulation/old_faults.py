@@ -1,0 +1,67 @@
+"""Faults that the supervisor once had, put back one at a time, to see that the simulation finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from proctor.supervisor.api.active_runs import ActiveRuns
+from proctor.supervisor.launch import launch
+from proctor.supervisor.run import journal
+from proctor.supervisor.store import memory_store, memory_tables
+
+
+@contextmanager
+def _changed(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    before = [(where, name, getattr(where, name)) for where, name, _ in changes]
+    try:
+        for where, name, value in changes:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)
+
+
+def _starting_by_equality(self: Any) -> Iterator[list[Any]]:
+    """Two starts that have missed nothing are equal: the wrong one is taken away."""
+    missed: list[Any] = []
+    kept = self.__dict__.setdefault("_lists", [])
+    kept.append(missed)
+    self._starting = dict(enumerate(kept))
+    try:
+        yield missed
+    finally:
+        kept.remove(missed)
+        self._starting = dict(enumerate(kept))
+
+
+def _nothing_missed(self: Any) -> Iterator[list[Any]]:
+    """What is ordered while a run starts is never heard."""
+    yield []
+
+
+async def _never_settles(self: Any) -> None:
+    """A store that was silent at the end of a run is not asked again."""
+
+
+async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
+    """A run whose start failed stays claimed."""
+
+
+OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
+    "a start is not one unit": lambda: _changed((ActiveRuns, "starting", contextmanager(_starting_by_equality))),
+    "a cancel of a starting run is lost": lambda: _changed((ActiveRuns, "starting", contextmanager(_nothing_missed))),
+    "an append is stored twice": lambda: _changed(
+        (memory_store, "unit_start", lambda events: 0), (journal, "ANSWER_S", 5.0)
+    ),
+    "an end is never written": lambda: _changed(
+        (journal.Journal, "settle", _never_settles), (journal, "ANSWER_S", 5.0)
+    ),
+    "a reservation of a dead owner is lost": lambda: _changed(
+        (memory_tables.Claims, "holds", lambda self, run_id, epoch: self._holds(epoch))
+    ),
+    "a failed start keeps its session": lambda: _changed((launch, "_give_up", _not_given_up)),
+}
+"""What each does to the supervisor while inside."""

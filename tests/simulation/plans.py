@@ -1,0 +1,277 @@
+"""What happens in a simulation, as data: it is drawn from a seed, kept as JSON, and made smaller where it fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+OPERATIONS: Final = (
+    *("append", "create_run", "claim_run", "register", "renew", "release", "place", "last_seq", "run", "blocks"),
+    *("instructions", "reserve", "settle", "lost_runs", "answer", "approval", "approvals"),
+)
+"""The operations of a store that faults are put into."""
+
+
+class Call(msgspec.Struct, frozen=True, tag="call"):
+    """The agent proposes a call, and runs it for some seconds once it is allowed. Without `gated` it does not ask."""
+
+    id: str
+    tool: str
+    seconds: float = 0.0
+    fails: bool = False
+    gated: bool = True
+
+
+class Together(msgspec.Struct, frozen=True, tag="together"):
+    """It proposes several calls at once."""
+
+    calls: tuple[Call, ...]
+
+
+class Usage(msgspec.Struct, frozen=True, tag="usage"):
+    """It reports tokens: so many more, or so many in all."""
+
+    tokens: int
+    cumulative: bool = False
+
+
+class Flood(msgspec.Struct, frozen=True, tag="flood"):
+    """It reports so many messages without a pause."""
+
+    messages: int
+
+
+class Wait(msgspec.Struct, frozen=True, tag="wait"):
+    """It does nothing for some seconds; None: until it is told to end."""
+
+    seconds: float | None
+
+
+class Result(msgspec.Struct, frozen=True, tag="result"):
+    """It reports that a call is over, whether or not there was one of that id."""
+
+    id: str
+
+
+class End(msgspec.Struct, frozen=True, tag="end"):
+    """It ends: `crash` raises, `stop` says nothing, `twice` reports two ends, `own` claims an approval first."""
+
+    how: str
+
+
+Step: TypeAlias = Call | Together | Usage | Flood | Wait | Result | End
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner starts a run. `created`: it was created some time before. `deaf`: how many steps of a cancel the agent
+    ignores.
+    """
+
+    at: float
+    owner: int
+    run: str
+    session: str
+    steps: tuple[Step, ...]
+    deaf: int = 0
+    gate: str = "all"
+    created: bool = False
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody orders runs to end: one `handle`, or through the store one `run`, one `session`, or `all`."""
+
+    at: float
+    what: str
+    value: str = ""
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """Looks for approvals every so many seconds and answers what it finds, in turn by these answers."""
+
+    name: str
+    every_s: float
+    answers: tuple[bool, ...]
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """The n-th use of an operation by an owner breaks: `slow` before it is done, `late` after, `fails` instead,
+    `unheard` after it was done.
+    """
+
+    owner: int
+    operation: str
+    nth: int
+    kind: str
+    seconds: float = 0.0
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True):
+    """An owner is suspended for some seconds; None: it never goes on."""
+
+    at: float
+    owner: int
+    seconds: float | None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One simulation. `budget` is what all runs share in calls; `quick` is how long a run may take, in ms, where that
+    is bounded; `latency` is the longest that a store
+    takes for anything, in seconds; `followers` are sessions that somebody follows; `jumps` of the wall clock are (at, seconds).
+    """
+
+    seed: int
+    owners: int = 1
+    backend: str = "trio"
+    budget: int = 1000
+    quick: int | None = None
+    latency: float = 0.0
+    starts: tuple[Start, ...] = ()
+    orders: tuple[Order, ...] = ()
+    people: tuple[Person, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    stops: tuple[Stop, ...] = ()
+    followers: tuple[str, ...] = ()
+    jumps: tuple[tuple[float, float], ...] = ()
+
+
+def drawn(seed: int) -> Plan:
+    """The plan of a seed: of everything, of starts at one moment, or of owners that die while calls run."""
+    chance = random.Random(f"plan {seed}")
+    theme = chance.choice(("all", "all", "starts", "deaths"))
+    backend = "trio" if theme == "deaths" or chance.random() < 0.85 else "asyncio"
+    owners = chance.choice((2,) if theme == "deaths" else (1, 1, 2, 3))
+    sessions = [f"s{n}" for n in range(6 if theme == "starts" else chance.randint(1, 4))]
+    starts = tuple(_start(chance, theme, n, owners, sessions) for n in range(chance.randint(2, 6)))
+    stops = chance.choice((1, 2)) if theme == "deaths" else chance.choice((0, 0, 1, 2)) * (theme == "all")
+    return Plan(
+        seed=seed,
+        owners=owners,
+        backend=backend,
+        budget=chance.choice((2, 3) if theme == "deaths" else (1, 3, 6, 1000)),
+        quick=chance.choice((None, 20_000)) if theme == "all" else None,
+        latency=0.2 if theme == "starts" else chance.choice((0.0, 0.01, 0.2)),
+        starts=starts,
+        orders=tuple(_orders(chance, theme, starts)),
+        people=tuple(
+            Person(name=name, every_s=chance.uniform(0.5, 8), answers=tuple(chance.random() < 0.7 for _ in range(3)))
+            for name in ("ana", "ben")[: chance.randint(0, 2)]
+        ),
+        faults=tuple(_fault(chance, owners) for _ in range(chance.choice((0, 1, 2, 4)))) if theme == "all" else (),
+        stops=tuple(_stop(chance, theme, owners) for _ in range(stops)) if backend == "trio" else (),
+        followers=tuple(chance.sample(sessions, chance.randint(0, min(2, len(sessions))))),
+        jumps=tuple((chance.uniform(0, 20), chance.uniform(-1e4, 1e4)) for _ in range(chance.choice((0, 0, 1)))),
+    )
+
+
+def _start(chance: random.Random, theme: str, n: int, owners: int, sessions: list[str]) -> Start:
+    gate = "all" if theme == "deaths" else chance.choice(("all", "all", "all", "some", "none"))
+    steps = tuple(_steps(chance, gate))
+    if theme == "deaths":
+        reads = [Call(id=f"d{k}", tool="read", seconds=chance.choice((0.0, 0.0, 50.0))) for k in range(3)]
+        steps = (Wait(chance.choice((0.0, 33.0, 36.0) if n else (33.0, 36.0))), *reads, *steps)
+    return Start(
+        at=round(chance.uniform(0, 0.3 if theme != "all" else 12), 2) if n or theme == "all" else 0.0,
+        owner=0 if theme == "deaths" and not n else chance.randrange(owners),
+        run=f"r{n}",
+        session=sessions[n % len(sessions)] if theme != "all" else chance.choice(sessions),
+        steps=(*steps, Wait(None)) if theme == "starts" else steps,
+        deaf=chance.choice((0, 0, 1, 2)),
+        gate=gate,
+        created=chance.random() < 0.3,
+    )
+
+
+def _steps(chance: random.Random, gate: str) -> Iterator[Step]:
+    for n in range(chance.randint(1, 6)):
+        drawn = chance.random()
+        if drawn < 0.45:
+            yield _call(chance, n, gate)
+        elif drawn < 0.55:
+            yield Together(tuple(_call(chance, 100 + 10 * n + k, gate) for k in range(chance.randint(2, 3))))
+        elif drawn < 0.67:
+            yield Usage(chance.randint(1, 400), chance.random() < 0.3)
+        elif drawn < 0.72:
+            yield Flood(chance.choice((3, 50, 1500)))
+        elif drawn < 0.87:
+            yield Wait(chance.choice((0.1, 1.0, 10.0, None)))
+        elif drawn < 0.93:
+            yield Result(f"c{chance.randint(0, 5)}")
+        else:
+            yield End(chance.choice(("crash", "stop", "twice", "own")))
+            return
+
+
+def _call(chance: random.Random, n: int, gate: str) -> Call:
+    gated = gate != "none" and (gate == "all" or chance.random() < 0.6)
+    again = gated and chance.random() < 0.15  # the same call told again, where nobody was asked, counts once
+    return Call(
+        id=f"c{chance.randint(0, n) if again else n}" if gated else f"u{n}",
+        tool=chance.choice(("read", "read", "read", "write", "rm", "deploy")),
+        seconds=chance.choice((0.0, 0.0, 0.5, 5.0)),
+        fails=chance.random() < 0.2,
+        gated=gated,
+    )
+
+
+def _orders(chance: random.Random, theme: str, starts: tuple[Start, ...]) -> Iterator[Order]:
+    for start in starts:
+        at = round(start.at + chance.choice((0.0, 0.0, 0.1, 0.5, 3.0)), 2)
+        drawn = chance.random() * (0.4 if theme == "starts" else 1)
+        if drawn < 0.15:
+            yield Order(at=at, what="handle", value=start.run)
+        elif drawn < 0.3:
+            yield Order(at=at, what="run", value=start.run)
+        elif drawn < 0.36:
+            yield Order(at=at, what="session", value=start.session)
+        elif drawn < 0.4:
+            yield Order(at=at, what="all")
+
+
+def _fault(chance: random.Random, owners: int) -> Fault:
+    operation = "append" if chance.random() < 0.6 else chance.choice(OPERATIONS)
+    return Fault(
+        owner=chance.randrange(owners),
+        operation=operation,
+        nth=chance.randint(1, 12 if operation == "append" else 4),
+        kind=chance.choice(("slow", "late", "fails", "unheard")),
+        seconds=chance.choice((0.01, 1.0, 7.0, 12.0, 50.0)),
+    )
+
+
+def _stop(chance: random.Random, theme: str, owners: int) -> Stop:
+    return Stop(
+        at=round(chance.uniform(0.5, 3) if theme == "deaths" else chance.uniform(0, 15), 2),
+        owner=1 if theme == "deaths" else chance.randrange(owners),
+        seconds=chance.choice((None,) if theme == "deaths" else (None, 1.0, 20.0, 45.0, 90.0)),
+    )
+
+
+def smaller(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
+    """The plan without all that its failure does not need."""
+    again = True
+    while again:
+        again = False
+        for less in _less(plan):
+            if fails(less):
+                plan, again = less, True
+                break
+    return plan
+
+
+def _less(plan: Plan) -> Iterator[Plan]:
+    """The plan with one thing less, each in turn; the largest things first."""
+    for name in ("starts", "orders", "people", "faults", "stops", "followers", "jumps"):
+        things = getattr(plan, name)
+        for n in range(len(things)):
+            yield msgspec.structs.replace(plan, **{name: (*things[:n], *things[n + 1 :])})
+    for n, start in enumerate(plan.starts):
+        for k in range(len(start.steps)):
+            fewer = msgspec.structs.replace(start, steps=(*start.steps[:k], *start.steps[k + 1 :]))
+            yield msgspec.structs.replace(plan, starts=(*plan.starts[:n], fewer, *plan.starts[n + 1 :]))
+    named = {start.owner for start in plan.starts} | {fault.owner for fault in plan.faults}
+    named |= {stop.owner for stop in plan.stops}
+    if plan.owners > 1 and max(named, default=0) < plan.owners - 1:
+        yield msgspec.structs.replace(plan, owners=plan.owners - 1)

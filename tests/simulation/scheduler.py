@@ -1,0 +1,130 @@
+"""Event loops that do the same for the same seed, on time that passes only while everybody waits.
+
+On trio, the seed chooses at every step which of the ready tasks runs first, and an owner can be suspended: none of
+its tasks runs until it goes on, as in a process that SIGSTOP stops. On asyncio, ready tasks run in their order, as
+asyncio promises; the seed chooses the delays at each boundary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar
+
+import anyio
+import trio
+from trio._core import _run as trio_run
+from trio.testing import MockClock
+
+from proctor.supervisor.store import memory_tables
+from proctor.supervisor.watch.watchdog import Watchdog
+
+T = TypeVar("T")
+OWNER: Final[ContextVar[int]] = ContextVar("OWNER", default=-1)
+"""The number of the supervisor whose task this is; -1 for everybody else."""
+
+
+class StuckError(Exception):
+    """Every task waits, and nothing will ever wake one."""
+
+
+class Freezer:
+    """Suspends the tasks of owners; trio asks it, in place of its own random numbers, which task runs next."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._kept: dict[int, list[trio.lowlevel.Task]] = {}
+
+    def random(self) -> float:
+        """A number from 0 to 1."""
+        return self._random.random()
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number between two others."""
+        return self._random.uniform(low, high)
+
+    def shuffle(self, batch: list[trio.lowlevel.Task]) -> None:
+        """Put ready tasks in the order of this seed, and keep back those of suspended owners."""
+        if self._kept:
+            for task in [task for task in batch if task.context.get(OWNER, -1) in self._kept]:
+                self._kept[task.context[OWNER]].append(task)
+                batch.remove(task)
+        self._random.shuffle(batch)
+
+    def freeze(self, owner: int) -> None:
+        """Suspend an owner: none of its tasks runs."""
+        self._kept.setdefault(owner, [])
+
+    def thaw(self, owner: int) -> None:
+        """Let it go on where it was."""
+        for task in self._kept.pop(owner, []):
+            trio_run.GLOBAL_RUN_CONTEXT.runner.runq.append(task)
+
+    def is_frozen(self, owner: int) -> bool:
+        """Whether it is suspended."""
+        return owner in self._kept
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time jumps to the next deadline once nobody is ready."""
+
+    def __init__(self) -> None:
+        self._virtual = 0.0
+        super().__init__()
+
+    def time(self) -> float:
+        """Seconds of virtual time."""
+        return self._virtual
+
+    def _run_once(self) -> None:
+        loop: Any = self
+        if not loop._ready:
+            waiting = [handle._when for handle in loop._scheduled if not handle._cancelled]
+            if not waiting:
+                raise StuckError("every task waits, and nothing will ever wake one")
+            self._virtual = max(self._virtual, min(waiting))
+        super()._run_once()  # type: ignore[misc]
+
+
+@contextmanager
+def _same_each_time(seed: int, freezer: Freezer) -> Iterator[None]:
+    """Ids that follow from the seed; no thread that looks in; owners that are known by their leases alone."""
+    ids = random.Random(seed)
+    kept = {
+        (uuid, "uuid4"): lambda: uuid.UUID(int=ids.getrandbits(128), version=4),
+        (Watchdog, "start"): lambda self: None,
+        (memory_tables, "is_gone"): lambda owner: False,
+        (trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING"): True,
+        (trio_run, "_r"): freezer,
+    }
+    before = {(where, name): getattr(where, name) for where, name in kept}
+    try:
+        for (where, name), value in kept.items():
+            setattr(where, name, value)
+        yield
+    finally:
+        for (where, name), value in before.items():
+            setattr(where, name, value)
+
+
+def run_seeded(main: Callable[[Freezer], Awaitable[T]], seed: int, *, backend: str = "trio") -> T:
+    """Run an async function on virtual time; twice with one seed is twice the same.
+
+    Raises StuckError where every task waits for ever.
+    """
+    freezer = Freezer(seed)
+    found: list[T] = []
+
+    async def all_of_it() -> None:
+        found.append(await main(freezer))
+
+    with _same_each_time(seed, freezer):
+        if backend == "trio":
+            trio.run(all_of_it, clock=MockClock(autojump_threshold=0))
+        else:
+            anyio.run(all_of_it, backend="asyncio", backend_options={"loop_factory": VirtualLoop})
+    return found[0]

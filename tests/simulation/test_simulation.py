@@ -1,0 +1,109 @@
+"""Thousands of small worlds, each the same for its seed: nothing that must not happen does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import structlog
+
+from . import __main__ as program
+from .old_faults import OLD_FAULTS
+from .plans import Call, Plan, Start, Stop, Wait, drawn, smaller
+from .scheduler import run_seeded
+from .world import World, simulate
+
+SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 600
+SHARES = 12
+FOUND_WITHIN = {
+    "a start is not one unit": 100,
+    "a cancel of a starting run is lost": 100,
+    "an append is stored twice": 100,
+    "an end is never written": 100,
+    "a reservation of a dead owner is lost": 100,
+    "a failed start keeps its session": 100,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """What goes wrong on purpose is not logged."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_whatever_breaks_the_promises_hold(share: int) -> None:
+    """One owner writes, one end a run, nothing twice, recorded before permitted, nobody waits for ever."""
+    for seed in range(share, SEEDS, SHARES):
+        found = simulate(drawn(seed))
+        assert not found, f"seed {seed}: {found[0]}; repeat it: python -m tests.simulation --seed {seed}"
+
+
+@pytest.mark.parametrize("fault", OLD_FAULTS)
+def test_a_fault_that_was_mended_is_found_when_it_is_put_back(fault: str) -> None:
+    """Each within as many seeds as the page on long runs says."""
+    with OLD_FAULTS[fault]():
+        found = next((seed for seed in range(FOUND_WITHIN[fault]) if simulate(drawn(seed))), None)
+
+    assert found is not None
+
+
+@pytest.mark.parametrize("seed", [3, 4, 10, 27])
+def test_a_seed_is_the_same_each_time(seed: int) -> None:
+    """Events in their order, of every run, with the times at which they came."""
+
+    def events() -> list[tuple[str, str, int]]:
+        world = World(drawn(seed))
+        run_seeded(world.run, seed, backend=world.plan.backend)
+        return [(event.type, event.run_id, event.seq) for event in world.witness.events]
+
+    first = events()
+
+    assert first
+    assert first == events()
+
+
+def test_a_plan_is_kept_as_json_and_made_smaller() -> None:
+    """What its failure does not need is left out."""
+    plan = drawn(0)
+    again = msgspec.json.decode(msgspec.json.encode(plan), type=Plan)
+    least = smaller(plan, lambda less: any(start.run == "r0" for start in less.starts))
+
+    assert again == plan
+    assert [start.run for start in least.starts] == ["r0"]
+    assert not any((least.starts[0].steps, least.orders, least.faults, least.stops))
+
+
+def test_a_failing_seed_prints_a_program_that_repeats_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the least that fails."""
+    monkeypatch.setattr(
+        "sys.argv", ["simulation", "--seeds", "100", "--put-back", "a failed start keeps its session"]
+    )
+    code = program.main()
+    printed = capsys.readouterr().out
+    plan = msgspec.json.decode(printed.split("<<'EOF'\n")[1].rsplit("EOF", 1)[0], type=Plan)
+
+    assert code == 1
+    assert len(plan.starts) == 1
+    with OLD_FAULTS["a failed start keeps its session"]():
+        assert simulate(plan)
+    assert simulate(plan) == []
+
+
+def test_an_owner_suspended_beyond_its_lease_permits_nothing_more() -> None:
+    """It comes back after another has ended its run."""
+    call = Call(id="c0", tool="read")
+    plan = Plan(
+        seed=1,
+        owners=2,
+        starts=(Start(at=0, owner=0, run="r0", session="s0", steps=(call, Wait(100.0), Call(id="c1", tool="read"))),),
+        stops=(Stop(at=1.0, owner=0, seconds=90.0),),
+    )
+
+    assert simulate(plan) == []

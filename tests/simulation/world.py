@@ -1,0 +1,386 @@
+"""Carries a plan out: owners and their agents, people and what breaks; gives what must not have happened."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Final
+
+import anyio
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from proctor.policies import parse_policies
+from proctor.policies.events import (
+    Event,
+    MessageReceived,
+    RunCompleted,
+    TokenUsageUpdated,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+)
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Supervisor, create_run
+from proctor.supervisor.api.active_runs import RunHandle
+from proctor.supervisor.control import approval_inbox
+from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.errors import ProviderError, StoreError
+from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
+from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
+from proctor.supervisor.run.recovery import LEASE_S
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+from proctor.supervisor.testing import Stop as StopTalking
+from proctor.supervisor.testing.fakes import Step as FakeStep
+from proctor.supervisor.testing.fakes import Together as FakeTogether
+
+from . import plans
+from .plans import Call, End, Fault, Flood, Order, Person, Plan, Result, Start, Stop, Together, Usage, Wait
+from .scheduler import OWNER, Freezer, run_seeded
+from .witness import WatchedStore, Witness
+
+HORIZON_S: Final = 300.0
+"""Virtual seconds until all that the plan says has happened, and what it broke is over."""
+LONGEST_S: Final = 4_000.0
+"""Virtual seconds after which something waits for ever."""
+_PASSED_ON: Final = ("read", "log", "runs", "session", "wait", "instruct", "last_instruction", "budgets", "prune")
+_ALSO_PASSED_ON: Final = ("size", "compact", "aclose")
+
+
+def simulate(plan: Plan) -> list[str]:
+    """Carry a plan out; gives what must not have happened."""
+    world = World(plan)
+    try:
+        run_seeded(world.run, plan.seed, backend=plan.backend)
+    except BaseException as error:
+        world.witness.found.append(f"{_innermost(error)!r}")
+    return world.witness.found
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class Boundary:
+    """The store as one owner reaches it: each use of it may break."""
+
+    def __init__(self, store: WatchedStore, faults: Sequence[Fault], latency: float, chance: random.Random) -> None:
+        self._store = store
+        self._latency = latency
+        self._faults = {(fault.operation, fault.nth): fault for fault in faults}
+        self._uses: Counter[str] = Counter()
+        self._chance = chance
+        self.gone = False
+
+    async def use(self, name: str, *args: Any, **options: Any) -> Any:
+        """Use an operation of the store."""
+        await (anyio.sleep(self._chance.uniform(0, self._latency)) if self._latency else checkpoint())
+        if self.gone:
+            raise StoreError("the store is closed", kind="closed")
+        self._uses[name] += 1
+        fault = self._faults.get((name, self._uses[name]))
+        if fault is None:
+            return await getattr(self._store, name)(*args, **options)
+        if fault.kind == "fails":
+            raise StoreError("the disk is full", kind="unwritable")
+        if fault.kind == "slow":
+            await anyio.sleep(fault.seconds)
+        given = await getattr(self._store, name)(*args, **options)
+        if fault.kind == "late":
+            await anyio.sleep(fault.seconds)
+        if fault.kind == "unheard":
+            raise StoreError("the connection was lost", kind="unwritable")
+        return given
+
+
+def _used(name: str) -> Any:
+    async def operation(self: Boundary, *args: Any, **options: Any) -> Any:
+        return await self.use(name, *args, **options)
+
+    return operation
+
+
+def _passed_on(name: str) -> Any:
+    def operation(self: Boundary, *args: Any, **options: Any) -> Any:
+        return getattr(self._store, name)(*args, **options)
+
+    return operation
+
+
+for _name in plans.OPERATIONS:
+    setattr(Boundary, _name, _used(_name))
+for _name in (*_PASSED_ON, *_ALSO_PASSED_ON):
+    setattr(Boundary, _name, _passed_on(_name))
+
+
+class Agent(FakeAdapter):
+    """An agent that does what a start says; the witness sees what it reports and runs."""
+
+    def __init__(self, start: Start, witness: Witness) -> None:
+        self._run = start.run
+        self._witness = witness
+        self._messages = 0
+        super().__init__(list(self._all(start)), gate=start.gate, deaf=start.deaf, rung_s=1.0)
+
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
+        """Start it, with a gate that the witness looks through."""
+        ask = launch.gate
+
+        async def gate(call: ToolCall) -> GateAnswer:
+            answer = await ask(call)
+            if answer.allowed:
+                self._witness.permitted(self._run, call)
+            return answer
+
+        return super().open(msgspec.structs.replace(launch, gate=gate))
+
+    def _all(self, start: Start) -> Iterator[FakeStep]:
+        for step in start.steps:
+            match step:
+                case Call():
+                    yield self._ask(step)
+                case Together():
+                    yield FakeTogether(tuple(self._ask(call) for call in step.calls))
+                case Usage():
+                    yield self._reports(
+                        TokenUsageUpdated(
+                            input_tokens=step.tokens, scope="cumulative" if step.cumulative else "delta"
+                        )
+                    )
+                case Flood():
+                    for _ in range(step.messages):
+                        self._messages += 1
+                        yield self._reports(MessageReceived(content=f"m{self._messages}"))
+                case Wait():
+                    yield Pause(step.seconds)
+                case Result():
+                    yield ToolCallCompleted(tool_call_id=step.id, tool_name="read", tool_output="early")
+                case End():
+                    yield from self._ends(step.how)
+
+    def _ends(self, how: str) -> Iterator[FakeStep]:
+        if how == "crash":
+            yield Crash(ProviderError("the client crashed"))
+        elif how == "own":
+            yield ToolApprovalGranted(approval_id="a", tool_name="write", tool_call_id="c0", by="me")
+        elif how == "twice":
+            yield RunCompleted(output="one")
+            yield RunCompleted(output="two")
+        yield StopTalking()
+
+    def _ask(self, call: Call) -> Ask:
+        async def works() -> None:
+            if call.gated and self.gated:
+                self._witness.runs(self._run, call.id)
+            await anyio.sleep(call.seconds)
+
+        return Ask(
+            id=call.id,
+            name=call.tool,
+            input={"path": "a.txt"},
+            error="it failed" if call.fails else None,
+            ungated=not call.gated,
+            meanwhile=works,
+        )
+
+    def _reports(self, event: Event) -> Event:
+        what = event.content if isinstance(event, MessageReceived) else event.type
+        self._witness.reported[self._run, what] += 1
+        return event
+
+
+class World:
+    """One simulation.
+
+    Args:
+        plan: what happens in it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.witness = Witness(plan.budget)
+        self._step_of_clock = 0.0
+        self._store = WatchedStore(self.witness, self._wall_clock)
+        self._chance = random.Random(f"boundary {plan.seed}")
+        self._boundaries = [
+            Boundary(self._store, [fault for fault in plan.faults if fault.owner == n], plan.latency, self._chance)
+            for n in range(plan.owners)
+        ]
+        self._handles: dict[str, RunHandle] = {}
+        self._ordered: set[str] = set()
+        self._policies = parse_policies(_policy(plan))
+
+    async def run(self, freezer: Freezer) -> None:
+        """Carry the plan out to its end, and look at what is left."""
+        self._freezer = freezer
+        self._finish = anyio.Event()
+        with anyio.fail_after(LONGEST_S):
+            async with anyio.create_task_group() as everything:
+                scopes = [anyio.CancelScope() for _ in range(self.plan.owners)]
+                for n, scope in enumerate(scopes):
+                    everything.start_soon(self._owner, n, scope)
+                async with anyio.create_task_group() as beside:
+                    self._script(beside.start_soon)
+                    await anyio.sleep(HORIZON_S)
+                    beside.cancel_scope.cancel()
+                await self._check_orders()
+                await self._end_all(scopes)
+            await anyio.sleep(LEASE_S + 1)
+            await reap(self._store)
+        await self._check_the_end()
+
+    def _script(self, start_soon: Callable[..., Any]) -> None:
+        for order in self.plan.orders:
+            start_soon(self._order, order)
+        for person in self.plan.people:
+            start_soon(self._answers, person)
+        for stop in self.plan.stops:
+            start_soon(self._stop, stop)
+        for at, seconds in self.plan.jumps:
+            start_soon(self._jump, at, seconds)
+
+    async def _end_all(self, scopes: Sequence[anyio.CancelScope]) -> None:
+        """End what still goes on: runs by an order to all, supervisors by leaving them; those that were killed go."""
+        await KillSwitch(self._store).kill(by="cy", everything=True, block_starts=True, wait_s=200)
+        killed = [stop.owner for stop in self.plan.stops if self._freezer.is_frozen(stop.owner)]
+        for owner in killed:
+            self._boundaries[owner].gone = True
+            scopes[owner].cancel()
+            self._freezer.thaw(owner)
+        self._finish.set()
+
+    async def _owner(self, number: int, scope: anyio.CancelScope) -> None:
+        OWNER.set(number)
+        boundary = self._boundaries[number]
+        with scope:
+            async with (
+                Supervisor(boundary, max_running=3) as supervisor,  # type: ignore[arg-type]
+                anyio.create_task_group() as tasks,
+            ):
+                for start in self.plan.starts:
+                    if start.owner == number:
+                        tasks.start_soon(self._start, supervisor, start)
+                if number == 0:
+                    for session_id in self.plan.followers:
+                        tasks.start_soon(self._follow, supervisor, session_id)
+                await self._finish.wait()
+                tasks.cancel_scope.cancel()
+
+    async def _start(self, supervisor: Supervisor, start: Start) -> None:
+        await anyio.sleep(start.at)
+        agent = Agent(start, self.witness)
+        given: dict[str, Any] = {"policies": self._policies, "continuation": "replay"}
+        try:
+            if start.created:
+                await create_run(self._store, "go", run_id=start.run, session_id=start.session)
+                await anyio.sleep(0.5)
+                handle = await supervisor.execute(agent, start.run, **given)
+            else:
+                handle = await supervisor.start(agent, "go", run_id=start.run, session_id=start.session, **given)
+            self._handles[start.run] = handle
+            await handle.wait()
+        except ProctorError:
+            return
+
+    async def _order(self, order: Order) -> None:
+        await anyio.sleep(order.at)
+        if order.what == "handle" and order.value in self._handles:
+            owner = next(start.owner for start in self.plan.starts if start.run == order.value)
+            if not self._freezer.is_frozen(owner):
+                self._ordered.add(order.value)
+                await self._handles[order.value].cancel(by="cy")
+            return
+        scope: Any = {"all": {"everything": True}, "session": {"session_id": order.value}}
+        named = scope.get(order.what, {"run_id": order.value})
+        going_on = {run.run_id: run for run in await self._store.runs() if run.status in NOT_OVER}
+        with suppress(ProctorError):  # it is not there yet
+            outcomes = await KillSwitch(self._store).kill(by="cy", **named, wait_s=60)
+            self._ordered |= {outcome.run_id for outcome in outcomes if outcome.run_id in going_on}
+
+    async def _answers(self, person: Person) -> None:
+        answered = 0
+        while True:
+            await anyio.sleep(person.every_s)
+            for request in await approval_inbox.pending(self._store):
+                granted = person.answers[answered % len(person.answers)]
+                answered += 1
+                given = ApprovalAnswer(granted=granted, by=person.name, input_digest=request.input_digest)
+                with suppress(ApprovalError):  # somebody was quicker, or its run is over
+                    await approval_inbox.answer(self._store, request.approval_id, given, wait_s=5)
+
+    async def _stop(self, stop: Stop) -> None:
+        await anyio.sleep(stop.at)
+        if self._freezer.is_frozen(stop.owner):
+            return
+        self._freezer.freeze(stop.owner)
+        if stop.seconds is not None:
+            await anyio.sleep(stop.seconds)
+            self._freezer.thaw(stop.owner)
+
+    async def _jump(self, at: float, seconds: float) -> None:
+        await anyio.sleep(at)
+        self._step_of_clock += seconds
+
+    async def _follow(self, supervisor: Supervisor, session_id: str) -> None:
+        token = 0
+        while not await self._store.last_seq(session_id):
+            token = await self._store.wait(token, HORIZON_S)
+        seen: list[int] = []
+        try:
+            async with supervisor.subscribe(session_id=session_id) as events:
+                async for event in events:
+                    seen.append(event.seq)  # noqa: PERF401 - it is cancelled
+        except StoreError:  # it is told, and may follow again
+            return
+        finally:
+            if seen != list(range(1, len(seen) + 1)):
+                self.witness.found.append(f"a follower of session {session_id} saw the events {seen}")
+
+    def _wall_clock(self) -> float:
+        return 1.8e9 + self._step_of_clock + anyio.current_time()
+
+    async def _check_orders(self) -> None:
+        """Whoever was ordered to end, and whose owner was there, is over."""
+        stopped = {stop.owner for stop in self.plan.stops}
+        unstarted = {start.run for start in self.plan.starts} - {event.run_id for event in self.witness.events}
+        for start in self.plan.starts:
+            run = await self._store.run(start.run) if start.run in self._ordered - unstarted else None
+            if run is not None and run.status in NOT_OVER and start.owner not in stopped:
+                self.witness.found.append(f"run {start.run} was ordered to end, and goes on: it is {run.status}")
+
+    async def _check_the_end(self) -> None:
+        """Every run that began is over, nobody waits for an answer, and budgets have what was used."""
+        found = self.witness.found
+        lost_starts = {stop.owner for stop in self.plan.stops if stop.seconds is None}
+        unstarted = {start.run for start in self.plan.starts if start.created or start.owner in lost_starts}
+        unstarted -= self.witness.ended.keys() | {event.run_id for event in self.witness.events}
+        for run in await self._store.runs():
+            if run.status in NOT_OVER and run.run_id not in unstarted:
+                found.append(f"run {run.run_id} never ended: it is {run.status}")
+        found += [f"approval {one.request.approval_id} still waits" for one in await self._store.approvals()]
+        started = sum(self.witness.started.values())
+        for budget in await self._store.budgets():
+            unsure = self.plan.faults or self.plan.stops  # calls that a store never acknowledged count all the same
+            if budget.used < started or (budget.used > started and not unsure) or budget.reserved:
+                figures = f"{budget.used} used and {budget.reserved} reserved"
+                found.append(f"budget {budget.budget} has {figures}, and {started} calls were started")
+
+
+def _policy(plan: Plan) -> dict[str, Any]:
+    policy: dict[str, Any] = {
+        "name": "team",
+        "approval": {"timeout_s": 30},
+        "limits": {"max_tool_calls": {"max": 6, "action": "deny"}, "max_total_tokens": 1_000},
+        "budgets": [{"name": "calls", "max_tool_calls": plan.budget, "action": "deny"}],
+        "rules": [
+            {"type": "blocklist", "tools": ["write"], "action": "request_approval"},
+            {"type": "blocklist", "tools": ["rm"], "action": "deny"},
+            {"type": "before", "first": "read", "then": "deploy", "action": "deny"},
+        ],
+    }
+    if plan.quick is not None:
+        policy["limits"]["max_duration_ms"] = plan.quick
+    return policy
