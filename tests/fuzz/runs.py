@@ -20,6 +20,7 @@ from .proxy_wire import proxy_wire
 from .races import races
 from .sessions import sessions
 from .signals import signals
+from .simulated import simulated
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -43,6 +44,7 @@ RUNS: Final = {
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),
     "races": Run("four processes that execute one created run, or the runs of one session", races),
     "sessions": Run("supervised sessions of generated policies, on the monitor and on a second reading", sessions),
+    "simulation": Run("a thousand seeds of the whole supervisor on virtual time, with faults", simulated),
     "signals": Run(
         "`proctor run` signalled or killed at any moment of its start, its agent's work and its end", signals
     ),

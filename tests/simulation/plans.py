@@ -117,9 +117,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """One simulation. `budget` is what all runs share in calls; `quick` is how long a run may take, in ms, where that
-    is bounded; `latency` is the longest that a store
-    takes for anything, in seconds; `followers` are sessions that somebody follows; `jumps` of the wall clock are (at, seconds).
+    """One simulation.
+
+    `budget` is what all runs share in calls; `quick` is how long a run may take, in ms, where that is bounded;
+    `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that somebody
+    follows; `jumps` of the wall clock are (at, seconds).
     """
 
     seed: int

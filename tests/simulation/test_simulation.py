@@ -18,11 +18,11 @@ from .world import World, simulate
 SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 600
 SHARES = 12
 FOUND_WITHIN = {
-    "a start is not one unit": 100,
+    "a start is not one unit": 200,
     "a cancel of a starting run is lost": 100,
-    "an append is stored twice": 100,
+    "an append is stored twice": 400,
     "an end is never written": 100,
-    "a reservation of a dead owner is lost": 100,
+    "a reservation of a dead owner is lost": 400,
     "a failed start keeps its session": 100,
 }
 
