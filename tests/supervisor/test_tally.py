@@ -40,6 +40,19 @@ def test_a_line_that_has_its_end_keeps_it_and_its_usage() -> None:
     assert after(over, RunStarted(), RunCompleted()).ended_seq == 1
 
 
+@pytest.mark.parametrize("usage", [{"input_tokens": 5}, {"input_tokens": 5, "cost_usd": 0.5}, {}])
+@pytest.mark.parametrize("cut", range(6))
+def test_events_that_are_counted_in_parts_change_what_they_change_together(usage: Any, cut: int) -> None:
+    """Wherever a store cuts them: the calls, what was used, and what the end says of it."""
+    used = [TokenUsageUpdated(input_tokens=3), TokenUsageUpdated(scope="cumulative", output_tokens=4)]
+    every = [RunStarted(), *used, RunCompleted(usage=usage), TokenUsageUpdated(input_tokens=9)]
+    parts = RunTally(), RunTally()
+    for seq, event in enumerate(every, 1):
+        parts[seq > cut].take(replace(event, seq=seq))
+
+    assert parts[0].then(parts[1]).applied(RUN) == after(RUN, *every)
+
+
 @pytest.mark.parametrize("tenant", [7, None, True, ["t"], {"t": 1}])
 def test_a_tenant_that_is_no_text_is_none(tenant: Any) -> None:
     """And labels that are no names with values are none; the other is taken all the same."""
