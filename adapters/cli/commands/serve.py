@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import click
 
 from ..options import json_option, run_async, store_option
-from ..output import NoteHandler, note, say, say_json
+from ..output import NoteHandler, note
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -141,11 +141,9 @@ async def _served(
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
         sending = senders(kept, stack)
         _say_warnings()
-        if as_json:
-            say_json({"url": url})
-        else:
-            say(url)
-            sys.stdout.flush()
+        # Exactly: the token at its end is a secret, and whoever started this has to have it.
+        print(f'{{"url":"{url}"}}' if as_json else url, flush=True)
+        if not as_json:
             note("serving until Ctrl-C")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_signal, tasks.cancel_scope)

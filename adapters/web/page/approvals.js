@@ -96,7 +96,7 @@ export class Card {
     this.deny = h("button", { type: "button", class: "danger", on: { click: () => this.answer("deny") } }, "Deny");
     const wider = approval.scopes
       .filter((scope) => scope !== "once")
-      .map((scope) => h("button", { type: "button", on: { click: () => this.answer("grant", scope) } }, `Approve all it asks for the rest of the ${scope}`));
+      .map((scope) => h("button", { type: "button", on: { click: () => this.answer("grant", scope) } }, `Approve for the rest of the ${scope}`));
     const widest = approval.scopes.at(-1);
     if (approval.like) {
       const words = ["Approve ", ...sentence(approval.like.about), ` for this ${widest}`];
