@@ -29,7 +29,8 @@ RpcT = TypeVar("RpcT", bound=RpcClient)
 class ClientSession(ABC):
     """A Provider: one prompt given to one client, which is interrupted, closed, terminated and killed.
 
-    A client of its own says how it is interrupted and disconnected, and what ends with its stream.
+    A client of its own says how it is interrupted and disconnected, and what ends with its stream. It hands its
+    events to `_stream`, or to `report` of `_gate`, which answers its calls; `_closing` says that it was told to end.
 
     Args:
         launch: what to run, with the gate that holds its calls.
@@ -61,7 +62,7 @@ class ClientSession(ABC):
         """Interrupt, close, terminate, kill, as far as the client has them; see `Provider.ladder`."""
         last = process_rungs(
             self.tree,
-            close=self._disconnect if self.close_s is not None else None,
+            close=self.close if self.close_s is not None else None,
             ended=self.end,
             close_s=self.close_s or 0.0,
             terminate_s=self.terminate_s,
@@ -91,7 +92,8 @@ class ClientSession(ABC):
         """The client was killed: end the stream."""
         self._stream.close()
 
-    async def _disconnect(self) -> None:
+    async def close(self) -> None:
+        """Disconnect; the client's end is no failure from now on."""
         self._closing = True
         await self.disconnect()
 
