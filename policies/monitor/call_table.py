@@ -109,8 +109,12 @@ REQUESTED, HELD, LAPSED = "requested", "held", "lapsed"
 DECIDED, ALLOWED, STARTED = "decided", "allowed", "started"
 
 
-RUNNING = (STARTED, ALLOWED, DECIDED)
-"""Let through, and not over; `decided`: what it spends is still to be spent, when it starts."""
+SPENT = (STARTED, ALLOWED)
+"""Let through, and what it spends is spent: it has an outcome to come."""
+
+
+RUNNING = (*SPENT, DECIDED)
+"""Let through, and not over; one that is `decided` spends when it starts."""
 
 
 UNDECIDED = (REQUESTED, HELD, LAPSED)

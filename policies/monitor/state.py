@@ -14,7 +14,7 @@ from .call_table import (
     NO_ANSWERS,
     NOTHING_TO_DO,
     REQUESTED,
-    RUNNING,
+    SPENT,
     STARTED,
     BoundPlan,
     CallState,
@@ -360,7 +360,7 @@ class MonitorState:
     def on_completed(self, event: ev.ToolCallCompleted) -> None:
         """A call succeeded; an outcome for an unknown id changes nothing."""
         call = self.calls.get(event.tool_call_id)
-        if call is None or call.status not in RUNNING:
+        if call is None or call.status not in SPENT:
             return
         bound = call.bound
         if bound.outcomes or bound.remembers:
@@ -370,7 +370,7 @@ class MonitorState:
     def on_failed(self, event: ev.ToolCallFailed) -> list[Violation]:
         """A call failed."""
         call = self.calls.get(event.tool_call_id)
-        return self.ended(call, "failed") if call is not None and call.status in RUNNING else []
+        return self.ended(call, "failed") if call is not None and call.status in SPENT else []
 
     def on_denied(self, event: ev.ToolCallDenied) -> list[Violation]:
         """A call was refused and never ran; one that was allowed here and then refused has failed."""
@@ -382,7 +382,7 @@ class MonitorState:
             if event.tool_call_id in self.session.finished or event.tool_call_id in self.session.earlier:
                 self.session.deny(event.tool_call_id)  # another call under the id of one that is over
             return []
-        if call.status in RUNNING:
+        if call.status in SPENT:
             return self.ended(call, "failed")
         if call.status == HELD:
             self.mark_unapproved(call)
