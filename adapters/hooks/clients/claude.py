@@ -95,8 +95,9 @@ GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShell
 
 
 def entry(event: str, line: str) -> dict[str, Any]:
-    """A hook as the settings have it."""
-    return {"hooks": [{"type": "command", "command": line, "timeout": TIMEOUT_S}]}
+    """A hook as the settings have it: before a call, at a prompt and of settings, one that fails refuses."""
+    closed = {"onFailure": "block"} if EVENTS[event] in ("call", "prompt", "settings") else {}
+    return {"hooks": [{"type": "command", "command": line, "timeout": TIMEOUT_S, **closed}]}
 
 
 def guards(environment: Mapping[str, str]) -> dict[str, Any]:

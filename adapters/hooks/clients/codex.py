@@ -12,7 +12,7 @@ from proctor.policies.events.run_context import Tool, tool
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS
 from ...kit.patches import certain_changes_of
 from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
-from .claude import entry
+from .claude import TIMEOUT_S
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -96,6 +96,10 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return fields
 
 
+def _entry(event: str, line: str) -> dict[str, Any]:
+    return {"hooks": [{"type": "command", "command": line, "timeout": TIMEOUT_S}]}
+
+
 CODEX: Final = HookClient(
     name="codex",
     title="Codex",
@@ -105,7 +109,7 @@ CODEX: Final = HookClient(
     read=read,
     output=output,
     settings=ClientSettings(
-        project=".codex/hooks.json", user=".codex/hooks.json", home_variable="CODEX_HOME", entry=entry
+        project=".codex/hooks.json", user=".codex/hooks.json", home_variable="CODEX_HOME", entry=_entry
     ),
     opens="permission",
     fails_open=(

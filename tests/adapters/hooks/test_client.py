@@ -250,3 +250,21 @@ def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_pat
     assert words[:4] == [sys.executable, "-I", "-S", str(DAEMON_CLIENT)]
     assert words[5:7] == ["--policy", str(tmp_path / "a policy's.yaml")]
     assert json.loads(words[-1]) == {"tenant": "a b"}
+
+
+@pytest.mark.parametrize("fails", ["exit 1", "kill -9 $$", "echo nonsense; exit 3"])
+def test_a_hook_that_fails_in_any_way_refuses(governed: Any, fails: str) -> None:
+    """Whatever its exit code: the client is told to take a failure for a refusal."""
+    api = governed.api
+    never = governed.cwd / "never"
+    governed.govern("{name: p}")
+    path = settings_path(user=False, folder=governed.cwd)
+    settings = json.loads(path.read_text())
+    settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"] = fails
+    path.write_text(json.dumps(settings))
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+
+    governed.run()
+
+    assert not never.exists()
+    assert len(governed.tool_results()) == 1

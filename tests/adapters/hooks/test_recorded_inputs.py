@@ -202,3 +202,17 @@ def test_the_page_names_what_each_client_runs_unjudged(agent: str) -> None:
     assert [one for one in client.fails_open if one not in row] == []
     assert ("asks you" in row) is client.asks
     assert ("no: it asks all the same" in row) is (client.opens is None)
+
+
+def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
+    """Of five calls that the budget leaves, two agents together have five."""
+    session = Session("codex", tmp_path)
+    budget = "{name: calls, max_tool_calls: 5, action: deny}"
+    (tmp_path / "policy.yaml").write_text(f"{{name: p, on_violation: deny, budgets: [{budget}]}}")
+    outputs = []
+    for number in range(8):
+        session.agent = ("codex", "cursor")[number % 2]
+        outputs.append('"deny"' in json.dumps(session.call("ls")))
+    session.judge.close()
+
+    assert outputs == [False] * 5 + [True] * 3
