@@ -26,7 +26,7 @@ from .rules.precedence import Before, ImmediatelyBefore
 from .rules.precondition import Precondition
 from .rules.prior_calls import Requirement, Same
 from .rules.provenance import Provenance, Source
-from .rules.python_check import Check, CheckContext, PastCall
+from .rules.python_check import Check, CheckContext, PastCall, PastMessage
 from .rules.refusal import Refuse
 from .rules.repetition import CircuitBreaker, Loop, MaxParallel
 from .rules.response import After, Eventually, Require
@@ -73,6 +73,7 @@ __all__ = [
     "NetState",
     "NeverAfter",
     "PastCall",
+    "PastMessage",
     "Picture",
     "Policy",
     "PolicyError",

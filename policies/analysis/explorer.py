@@ -57,6 +57,16 @@ class HypotheticalCall:
         """The call's own id: no other call is the same."""
         return self.id
 
+    @property
+    def messages(self) -> tuple[tuple[str, str], ...]:
+        """None."""
+        return ()
+
+    @property
+    def messages_forgotten(self) -> int:
+        """None."""
+        return 0
+
     def user_wrote(self, text: str) -> bool:
         """Always: a user may have written it."""
         return True

@@ -229,6 +229,16 @@ class CallState(msgspec.Struct, gc=False):
         """What earlier successful calls returned."""
         return self.memory.returned[ref]
 
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """What was said, by whom."""
+        return self.memory.words.messages
+
+    @property
+    def messages_forgotten(self) -> int:
+        """How many messages are no longer among them."""
+        return self.memory.words.forgotten
+
     def user_wrote(self, text: str) -> bool:
         """Whether a user message contains the text, not inside a longer word or number."""
         return self.memory.words.contain(text)

@@ -104,8 +104,12 @@ def run_started(on: MonitorState, event: ev.RunStarted) -> None:
 
 def message(on: MonitorState, event: ev.MessageEvent) -> None:
     """What a user wrote is remembered; what anybody else did is no evidence."""
-    if event.role == "user" and (text := message_text(event.content)):
+    if not (event.role == "user" or on.program.keeps_messages) or not (text := message_text(event.content)):
+        return
+    if event.role == "user":
         on.session.words.add(text, on.program.phrases, on.program.keeps_words)
+    if on.program.keeps_messages:
+        on.session.words.note(event.role, text)
 
 
 def went_wrong(on: MonitorState, event: ev.ErrorOccurred) -> None:

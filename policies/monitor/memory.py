@@ -20,6 +20,7 @@ from ..values.regexes import Regex
 from .usage import TokenMeter
 
 USER_TEXT_BOUND = 1_000_000
+MESSAGES_KEPT = 10_000
 """Characters of user messages kept, the latest; what was forgotten supports no value any more."""
 
 
@@ -74,12 +75,18 @@ class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What users wrote: the texts without regard to case, and which patterns were found, ever and last."""
+    """What users wrote: the texts without regard to case, and which patterns were found, ever and last.
+
+    `messages` is what anybody said, for rules that read it; `forgotten` how many are no longer there.
+    """
 
     texts: list[str] = []
     size: int = 0
     ever: frozenset[str] = frozenset()
     last: frozenset[str] = frozenset()
+    messages: list[tuple[str, str]] = []
+    messages_size: int = 0
+    forgotten: int = 0
 
     def add(self, text: str, phrases: dict[str, Regex], keep: bool) -> None:
         """A user message; its text is kept where some rule looks values up in it."""
@@ -94,6 +101,15 @@ class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.size += len(folded)
         while self.size > USER_TEXT_BOUND:
             self.size -= len(self.texts.pop(0))
+
+    def note(self, role: str, text: str) -> None:
+        """A message of anybody, for a rule that reads them; what the user wrote is kept longest."""
+        self.messages.append((role, text[-USER_TEXT_BOUND:]))
+        self.messages_size += len(self.messages[-1][1])
+        while self.messages_size > USER_TEXT_BOUND or len(self.messages) > MESSAGES_KEPT:
+            oldest = next((n for n, (by, _) in enumerate(self.messages) if by != "user"), 0)
+            self.messages_size -= len(self.messages.pop(oldest)[1])
+            self.forgotten += 1
 
     def contain(self, value: str) -> bool:
         """Whether a message contains the value, not inside a longer word or number."""

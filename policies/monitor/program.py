@@ -199,6 +199,7 @@ class Program:
         self.prices = PriceBook(tables) if limits.needs_prices or budgets.needs_prices or tables else None
         self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
         self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
+        self.keeps_messages = any(_without_key(rule.machine).reads_messages for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
         self.has_ordinals = any(rule.machine.ordinals for rule in rules)
@@ -357,5 +358,9 @@ def _compiled(
 
 
 def _asks_user(machine: Machine) -> bool:
-    inner = machine.inner if isinstance(machine, Keyed) else machine
+    inner = _without_key(machine)
     return isinstance(inner, ProvenanceMachine) and inner.from_user
+
+
+def _without_key(machine: Machine) -> Machine:
+    return machine.inner if isinstance(machine, Keyed) else machine

@@ -116,6 +116,16 @@ class JudgedCall(Subject, Protocol):
         """The same text for calls of the same tool with the same input, whatever its JSON types."""
         ...
 
+    @property
+    def messages(self) -> Sequence[tuple[str, str]]:
+        """What was said, by whom, where a rule `reads_messages`."""
+        ...
+
+    @property
+    def messages_forgotten(self) -> int:
+        """How many messages are no longer among them."""
+        ...
+
     def user_wrote(self, text: str) -> bool:
         """Whether a user message contains the text, not inside a longer word or number."""
         ...
@@ -163,7 +173,7 @@ class Machine:
     changes something, -1 where every start may. `every_call`: ask about every
     call, whatever its name. `always_exercised`: the rule speaks of the session as a whole. `ordinals`: it depends
     on how calls follow each other. `judges_order`: it judges where a call stands among others, so a violation names
-    that place. `phrases`: patterns it asks of user messages.
+    that place. `phrases`: patterns it asks of user messages. `reads_messages`: it reads what was said.
     """
 
     kind: str
@@ -177,6 +187,7 @@ class Machine:
     always_exercised: bool = False
     ordinals: bool = False
     judges_order: bool = False
+    reads_messages: bool = False
     outcomes: int = 0
     attempts: int = 0
     starts: int = -1

@@ -46,6 +46,18 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: Any = None
 
 
+class PastMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said in the session. What anybody but the user said is no evidence of what happened.
+
+    Attributes:
+        role: `user`, `assistant` or `system`.
+        text: The words; what a message holds besides text is not among them.
+    """
+
+    role: str
+    text: str
+
+
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     """The session as it stands when a call is judged.
 
@@ -54,12 +66,16 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
         usage: What the run has used: tokens and USD.
         run: Who runs what.
         turn: The number of the model response that asks, from 1, counted through the session.
+        messages: What was said, oldest first: up to 1,000,000 characters, the user's rather than others'.
+        messages_forgotten: How many messages are no longer among them.
     """
 
     calls: tuple[PastCall, ...]
     usage: Usage
     run: RunContext
     turn: int
+    messages: tuple[PastMessage, ...] = ()
+    messages_forgotten: int = 0
 
 
 TOOL, ANY = 1, 2
@@ -126,7 +142,14 @@ def _takes(check: Callable[..., Any]) -> int | None:
 
 def _context(state: CheckState, call: JudgedCall) -> CheckContext:
     usage = msgspec.structs.replace(call.usage)
-    return CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
+    return CheckContext(
+        calls=tuple(state.calls),
+        usage=usage,
+        run=call.context,
+        turn=call.turn,
+        messages=tuple(PastMessage(role=role, text=text) for role, text in call.messages),
+        messages_forgotten=call.messages_forgotten,
+    )
 
 
 class CheckState(RuleState):
@@ -147,7 +170,7 @@ class CheckMachine(Machine, judges=Check):
         self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
         self.narrows = rule.narrows
         self._takes_context = _takes(rule.check) == 2
-        self._remembers = self._takes_context or rule.narrows is not None
+        self._remembers = self.reads_messages = self._takes_context or rule.narrows is not None
         self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._remembers else []))
         self.outcomes = ANY if self._remembers else 0
         self.starts = -1 if self._remembers else 0

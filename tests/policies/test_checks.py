@@ -22,7 +22,7 @@ from proctor.policies import events as ev
 from proctor.policies.events.calls import Decision, NeedsChecks
 from proctor.policies.rules import Check
 from proctor.policies.rules.machine import BOUND
-from proctor.policies.rules.python_check import CheckContext, PastCall
+from proctor.policies.rules.python_check import CheckContext, PastCall, PastMessage
 from proctor.policies.rules.refusal import Refuse
 
 ALICE = RunContext(tenant="acme", user="alice")
@@ -70,6 +70,42 @@ def test_a_check_of_two_arguments_sees_the_session() -> None:
         )
     ]
     assert (contexts[0].usage.total_tokens, contexts[0].usage.cost_usd) == (7, 0.5)
+
+
+def test_a_check_reads_what_was_said() -> None:
+    """By anybody, oldest first, from a snapshot too; a record of tool results is no message."""
+    contexts: list[CheckContext] = []
+
+    def check(call: ToolCall, context: CheckContext) -> None:
+        contexts.append(context)
+
+    monitor = started(check, tool="pay")
+    monitor.observe(ev.MessageSent(role="user", content="pay Bob"))
+    monitor.observe(ev.MessageReceived(role="assistant", content=[{"type": "text", "text": "I will"}]))
+    monitor.observe(ev.MessageSent(role="user", content=[{"type": "tool_result", "text": "not said"}]))
+    restored = CompiledPolicy(monitor.state.program).restore(monitor.snapshot())
+    for each in (monitor, restored):
+        each.propose(ToolCall(id="e", name="pay", turn=1))
+
+    said = (PastMessage(role="user", text="pay Bob"), PastMessage(role="assistant", text="I will"))
+    assert [(context.messages, context.messages_forgotten) for context in contexts] == [(said, 0), (said, 0)]
+
+
+def test_a_model_that_floods_a_session_hides_no_words_of_the_user() -> None:
+    """What is over the bound is forgotten, others' messages first, and the check can tell."""
+    contexts: list[CheckContext] = []
+
+    def check(call: ToolCall, context: CheckContext) -> None:
+        contexts.append(context)
+
+    monitor = started(check, tool="pay")
+    monitor.observe(ev.MessageSent(role="user", content="never pay Bob"))
+    for _ in range(5):
+        monitor.observe(ev.MessageReceived(role="assistant", content="x" * 400_000))
+    monitor.propose(ToolCall(id="e", name="pay", turn=1))
+
+    assert contexts[0].messages[0] == PastMessage(role="user", text="never pay Bob")
+    assert (len(contexts[0].messages), contexts[0].messages_forgotten) == (3, 3)
 
 
 def test_what_a_check_sees_is_the_same_from_a_snapshot_and_from_the_record() -> None:
