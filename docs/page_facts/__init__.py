@@ -19,7 +19,6 @@ FACTS: dict[str, Callable[[str], str]] = {
     "fields": records.fields,
     "followed": followed.followed,
     "functions": frameworks.functions,
-    "held": agents.held,
     "options": agents.options,
     "portable": agents.portable_names,
     "sizing": figures.sizing,

@@ -1,4 +1,4 @@
-"""Adapters: what each can be held to, what it takes, what its tools are called."""
+"""Adapters: what each takes, and what its tools are called."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import inspect
 
 from proctor.adapters.agents.catalog import ADAPTERS, adapter_class
 from proctor.adapters.kit.client_tools import CLIENTS
-from proctor.adapters.matrix import facts, matrix
 from proctor.policies.events.run_context import PORTABLE, Tool
 
 from .docstrings import described
 from .markdown import code, codes, table
 
-
-def held(name: str) -> str:
-    """What a policy can do to an adapter, or to each agent that it runs: the rows of the matrix, one a column."""
-    rows = [row for row in matrix() if row.spec.name.partition(":")[0] == name]
-    columns = [facts(row) for row in rows]
-    titles = ["", *(code(row.spec.name) for row in rows)] if len(rows) > 1 else ["capability", "value"]
-    return table(titles, ([title, *(column[title] for column in columns)] for title in columns[0]))
+_MOST_OTHERS = 8
+"""A client that says more of its calls than so many inputs says the same of all of them."""
 
 
 def options(name: str) -> str:
@@ -40,12 +34,17 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 def tools(client: str) -> str:
-    """The tools of a client by its own names, with the portable names of what they do and of their inputs."""
+    """The tools of a client by its own names, with the portable names of what they do and of their inputs; last those
+    without a portable name.
+    """
+    known = [each for each in CLIENTS[client] if each.acts or each.acts_where]
+    others = [each.name for each in CLIENTS[client] if not (each.acts or each.acts_where)]
     rows = [
         [codes((each.name, *each.synonyms)), codes((*each.acts, *each.acts_where)), _inputs(each), _others(each)]
-        for each in CLIENTS[client]
+        for each in known
     ]
-    return table(["tool", "portable name", "portable inputs", "other inputs"], rows)
+    written = table(["tool", "portable name", "portable inputs", "other inputs"], rows)
+    return f"{written}\nWithout a portable name: {codes(others)}.\n" if others else written
 
 
 def portable_names(_: str) -> str:
@@ -73,6 +72,8 @@ def _inputs(tool: Tool) -> str:
 
 
 def _others(tool: Tool) -> str:
+    """What else it takes, if that are few."""
     elsewhere = {path.removeprefix("$.").split("[")[0] for paths in tool.inputs.values() for path in paths}
     portable = {name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act]}
-    return codes(name for name in tool.takes if name not in elsewhere | portable)
+    others = [name for name in tool.takes if name not in elsewhere | portable]
+    return codes(others) if len(others) <= _MOST_OTHERS else ""

@@ -1,6 +1,9 @@
-"""Every type of event: its fields, and one as it is written."""
+"""Every type of event: its fields, those of several types once, and one as it is written."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
 
 import msgspec
 
@@ -9,20 +12,34 @@ from proctor.policies.events.codec import encode_event
 
 from .docstrings import text_of
 from .examples import example_of
-from .records import field_table
+from .markdown import table
+from .records import TITLES, field_rows, field_table
 
 _EVERY = tuple(field.encode_name for field in msgspec.structs.fields(Event))
+_SHARED = 3
+"""A field of so many types, of one meaning, stands once."""
 
 
 def reference(_: str) -> str:
-    """Every type in its order, after the fields that all of them have."""
-    return "\n".join([f"## Every event\n\n{field_table(Event)}", *(_section(cls) for cls in EVENT_TYPES.values())])
+    """Every type in its order, after the fields that all of them have, and those that several have."""
+    counted = Counter(tuple(row) for cls in EVENT_TYPES.values() for row in field_rows(cls, _EVERY))
+    often = [row for row, times in counted.most_common() if times >= _SHARED]
+    shared = set({row[0]: row for row in reversed(often)}.values())  # of two meanings of a name, the more common one
+    common = table(TITLES, [row for row in counted if row in shared])
+    sections = (_section(cls, shared) for cls in EVENT_TYPES.values())
+    return "\n".join(
+        [f"## Every event\n\n{field_table(Event)}", f"## Fields of several events\n\n{common}", *sections]
+    )
 
 
-def _section(cls: type[Event]) -> str:
+def _section(cls: type[Event], shared: Collection[tuple[str, ...]]) -> str:
     tag = str(cls.__struct_config__.tag)
-    own = field_table(cls, _EVERY) if len(msgspec.structs.fields(cls)) > len(_EVERY) else ""
-    return f"## `{tag}`\n\n{text_of(cls)}\n\n{own}\n```json\n{example(cls).decode()}\n```\n"
+    rows = [tuple(row) for row in field_rows(cls, _EVERY)]
+    own = table(TITLES, kept).rstrip() if (kept := [row for row in rows if row not in shared]) else ""
+    names = [row[0] for row in rows if row in shared]
+    more = f"{'Also' if own else 'Has'} {', '.join(names)}." if names else ""
+    parts = [f"## `{tag}`", text_of(cls), own, more, f"```json\n{example(cls).decode()}\n```"]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def example(cls: type[Event]) -> bytes:

@@ -21,7 +21,7 @@ _FOUND = {
     "message": "`Bash` was requested, and `$.command` runs `git push`",
 }
 
-EVERY: dict[str, Any] = {"run_id": "run_5c1e", "session_id": "ses_90ab", "seq": 12, "at": _AT, "provider": "claude"}
+EVERY: dict[str, Any] = {"run_id": "run_5c1e", "session_id": "ses_90ab", "seq": 12, "at": _AT}
 """Of each."""
 
 EXAMPLES: dict[str, dict[str, Any]] = {

@@ -9,12 +9,15 @@ from .markdown import code, codes, table
 
 
 def functions(_: str) -> str:
-    """For each portable name: the names of functions, and of the parameters that each input may have."""
-    rows = [[code(act), codes(names.split()), "; ".join(_inputs(act))] for act, names in CALLED.items()]
-    return table(["portable name", "a function called", "whose parameters are"], rows)
+    """The names of functions for each portable name; then the parameters that each input may have."""
+    named = [[code(act), codes(names.split()), ", ".join(_inputs(act))] for act, names in CALLED.items()]
+    inputs = dict.fromkeys(name for act in CALLED for name in PORTABLE[act])
+    called = [[code(name), codes(PLACES[name].split())] for name in inputs]
+    return (
+        table(["portable name", "a function called", "with"], named) + "\n" + table(["input", "parameters"], called)
+    )
 
 
 def _inputs(act: str) -> list[str]:
-    """Each input with its parameters; one that need not be there in brackets."""
-    said = {name: f"{code(name)}: {codes(PLACES[name].split())}" for name in PORTABLE[act]}
-    return [text if name in needed(act) else f"({text})" for name, text in said.items()]
+    """Each input; one that need not be there in brackets."""
+    return [code(name) if name in needed(act) else f"({code(name)})" for name in PORTABLE[act]]

@@ -47,16 +47,23 @@ def fields(name: str) -> str:
     return field_table(record, shared)
 
 
+TITLES = ("field", "is", "default", "meaning")
+
+
 def field_table(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> str:
     """The fields of a record in their order."""
+    return table(TITLES, field_rows(record, left_out))
+
+
+def field_rows(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> list[list[str]]:
+    """A row for each field of a record, in their order."""
     meanings = described_fields(record)
     hints = typing.get_type_hints(record, include_extras=False)
-    rows = [
+    return [
         [code(each.encode_name), spelt(hints[each.name]), _default(each), meanings.get(each.name, "")]
         for each in fields_of(record)
         if each.encode_name not in left_out
     ]
-    return table(["field", "is", "default", "meaning"], rows)
 
 
 def spelt(hint: Any) -> str:

@@ -41,6 +41,7 @@ OTHER_PROGRAMS = {
     ),
     *(
         "amp",
+        "chmod",
         "codex",
         "createdb",
         "createuser",

@@ -127,7 +127,7 @@ def _found(
 
 
 def _status(run: RunView) -> str:
-    return "waiting" if run.waiting else run.status
+    return "waiting" if run.waiting and run.status == "running" else run.status
 
 
 _COLUMNS: dict[str, Callable[[RunView], str]] = {
