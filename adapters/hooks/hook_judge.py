@@ -165,7 +165,7 @@ class HookJudge:
             raise StoreError(
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
-        if kept is None or kept.rules is not rules or seq != kept.machine.seq:
+        if kept is None or kept.client is not client or kept.rules is not rules or seq != kept.machine.seq:
             unmatched = self._line.unmatched or "ask"
             return HookedSession(client, client_id, record.session_id, rules, record.past(), folder, unmatched)
         return kept
