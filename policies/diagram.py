@@ -261,7 +261,12 @@ class _Graph:
 
 
 def draw(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> Picture:
-    """The picture of `policy`; with a `monitor`, of where its session stands, and with the session, if it is given.
+    """The picture of a policy.
+
+    Args:
+        policy: the stack.
+        monitor: marks the picture with where its session stands.
+        session: a section that is drawn first, for example the session that a proof found.
 
     Raises:
         PolicyError: the policy is wrong in itself.
@@ -340,7 +345,12 @@ MANY = 6
 
 
 def draw_mermaid(policy: Policy, monitor: Monitor | None = None, session: Section | None = None) -> str:
-    """`policy` as a Mermaid flowchart; with a `monitor`, marked with where its session stands.
+    """A policy as a Mermaid flowchart.
+
+    Args:
+        policy: the stack.
+        monitor: marks the picture with where its session stands.
+        session: a section that is drawn first, for example the session that a proof found.
 
     Raises:
         PolicyError: the policy is wrong in itself.

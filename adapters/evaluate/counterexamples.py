@@ -25,7 +25,7 @@ from proctor.policies.events.calls import input_digest
 from proctor.policies.events.codec import encode_event
 
 from ..kit.printable import encoded
-from ..kit.trace_lines import EventLog, TraceSession
+from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import judge_session
 from .policy_tests import judge_test, read_policy_tests
 from .proofs import overlaps
@@ -58,7 +58,7 @@ class _Events:
 
     def __init__(self, record: ProofRecord, agent: str) -> None:
         self._record = record
-        self._log = EventLog(record.question, agent)
+        self._log = TraceLog(record.question, agent)
         self._run = 0
         self._ending: defaultdict[int, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
         self._start()

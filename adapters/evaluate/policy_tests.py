@@ -33,7 +33,7 @@ from proctor.policies.values.model_base import Amount, Name, Natural, Record
 
 from ..kit.client_tools import CLIENTS, tools_of
 from ..kit.printable import printable
-from ..kit.trace_lines import EventLog, TraceSession
+from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import call_lines, judge_session
 from .proof_tests import ExpectedProof, PreparedProof, judge_proof, prepared
 from .reports import append_call, append_field, append_gap
@@ -320,7 +320,7 @@ def judge_test(
 
 
 def _as_expected(test: PolicyTest, file: str) -> TraceSession:
-    log = EventLog(test.name, test.agent or "")
+    log = TraceLog(test.name, test.agent or "")
     log.add(RunStarted, at=_START)
     at = _START
     for number, call in enumerate(test.calls, 1):
@@ -332,7 +332,7 @@ def _as_expected(test: PolicyTest, file: str) -> TraceSession:
     return TraceSession(id=test.name, source=file, format="tests", events=log.events)
 
 
-def _add_before(log: EventLog, call: ExpectedCall, at: datetime) -> None:
+def _add_before(log: TraceLog, call: ExpectedCall, at: datetime) -> None:
     """What happened since the call before, up to the response that asks for this one."""
     if call.user is not None:
         log.add(MessageSent, at=at, content=call.user)
@@ -342,7 +342,7 @@ def _add_before(log: EventLog, call: ExpectedCall, at: datetime) -> None:
         log.add(TokenUsageUpdated, at=at, **msgspec.structs.asdict(call.used))
 
 
-def _add_call(log: EventLog, call: ExpectedCall, number: int) -> None:
+def _add_call(log: TraceLog, call: ExpectedCall, number: int) -> None:
     """A call and what becomes of it."""
     named: dict[str, Any] = {"tool_call_id": _id(number), "tool_name": call.tool}
     given: dict[str, Any] = {**named, "tool_input": call.input, "turn": log.turn}

@@ -46,7 +46,7 @@ class ClientCall(msgspec.Struct, kw_only=True):
     reported: bool = False
     over: bool = False
 
-    def asked(self) -> ToolCall:
+    def as_tool_call(self) -> ToolCall:
         """The call as the gate is asked about it."""
         return ToolCall(id=self.id, name=self.name, input=self.input, turn=self.turn, parent_tool_call_id=self.parent)
 

@@ -250,7 +250,7 @@ class TraceSession(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-class EventLog:
+class TraceLog:
     """Collects the events of one session and numbers them from 1."""
 
     def __init__(self, session_id: str, provider: str = "") -> None:

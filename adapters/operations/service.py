@@ -173,8 +173,8 @@ class OperatorService:
         run = await self.run_named(name)
         events = await self.events(run.session_id, run_id=run.run_id, after=after, limit=limit)
         items = TimelineItems(ran=await self.calls_in(run.session_id))
-        told = tuple(item for event in events if (item := items.of(event)) is not None)
-        return Timeline(items=told, next=events[-1].seq if len(events) == limit else None)
+        shown = tuple(item for event in events if (item := items.of(event)) is not None)
+        return Timeline(items=shown, next=events[-1].seq if len(events) == limit else None)
 
     async def calls_in(self, session_id: str) -> int:
         """How many calls of a session ran."""

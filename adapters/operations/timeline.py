@@ -144,7 +144,7 @@ def _failed(_: TimelineItems, event: ev.RunFailed) -> Told:
     return "bad", "failed", str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-def _said(_: TimelineItems, event: ev.MessageSent | ev.MessageReceived) -> Told:
+def _message(_: TimelineItems, event: ev.MessageSent | ev.MessageReceived) -> Told:
     own = isinstance(event, ev.MessageReceived) and event.role == "assistant"
     return "plain", "agent" if own else event.role, _content(event.content)
 
@@ -154,8 +154,8 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Told]
         "run",
         lambda _, e: ("plain", "run", f"{e.run_id} under {e.metadata.get('policy') or 'no policy'}"),
     ),
-    ev.MessageSent: ("message", _said),
-    ev.MessageReceived: ("message", _said),
+    ev.MessageSent: ("message", _message),
+    ev.MessageReceived: ("message", _message),
     ev.ToolCallRequested: ("request", lambda items, e: ("soft", "asked", items.call(e))),
     ev.ToolCallStarted: ("call", lambda items, e: ("good", "allowed", items.call(e))),
     ev.ToolCallCompleted: ("result", lambda _, e: ("soft", "result", _output(e.tool_output))),

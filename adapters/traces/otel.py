@@ -19,7 +19,7 @@ from proctor.policies.events import (
     TurnStarted,
 )
 
-from ..kit.trace_lines import EventLog, documents, message_kind, parsed, tool_input
+from ..kit.trace_lines import TraceLog, documents, message_kind, parsed, tool_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -338,7 +338,7 @@ def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:
     for span in sorted(spans, key=lambda span: span.start):
         reader.take(span)
     providers = (span.first("gen_ai.provider.name", "gen_ai.system") for span in spans)
-    log = EventLog(session_id, str(next((name for name in providers if name), "otel")))
+    log = TraceLog(session_id, str(next((name for name in providers if name), "otel")))
     for moment, _, kind, fields in sorted(reader.happened, key=lambda entry: entry[:2]):
         log.add(kind, at=at(moment), **fields)
     roots = [span for span in spans if _operation(span) == _AGENT and not span.parent_id]

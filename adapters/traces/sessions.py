@@ -24,7 +24,7 @@ from proctor.policies.events.codec import decode_event
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.values.json_values import json_words
 
-from ..kit.trace_lines import EventLog, TraceSession, message_kind, tool_input
+from ..kit.trace_lines import TraceLog, TraceSession, message_kind, tool_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one file, one a line. Raises TraceError."""
     for line in lines:
         record, items = _decode(lines, line)
-        log = EventLog(record.id)
+        log = TraceLog(record.id)
         _fill(log, items, record.model)
         about = {name: getattr(record, name) for name in ("source", "model", "task", "outcome")}
         yield log.session(lines.name, "sessions", about)
@@ -125,7 +125,7 @@ def _decode(lines: TraceLines, line: bytes) -> tuple[_Line[Any], list[_Known | d
     return loose, items
 
 
-def _fill(log: EventLog, items: list[_Known | dict[str, Any]], model: str | None) -> None:
+def _fill(log: TraceLog, items: list[_Known | dict[str, Any]], model: str | None) -> None:
     answered = {item.id for item in items if isinstance(item, _Result)}
     names: dict[str, str] = {}
     for item in items:
@@ -147,7 +147,7 @@ def _fill(log: EventLog, items: list[_Known | dict[str, Any]], model: str | None
                 log.end_call(item.id, names.get(item.id, ""), output, failed=item.is_error)
 
 
-def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
+def _call(log: TraceLog, call: _Call, answered: set[str]) -> None:
     """A call that has a result ran. One that has none among others that have was requested and never ran;
     a session without any result records no results, and each call is read as completed.
     """
@@ -164,7 +164,7 @@ def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
         log.add(ToolCallCompleted, **fields)
 
 
-def _usage(log: EventLog, usage: _Usage, model: str | None) -> None:
+def _usage(log: TraceLog, usage: _Usage, model: str | None) -> None:
     log.add(
         TokenUsageUpdated,
         input_tokens=usage.input_tokens,

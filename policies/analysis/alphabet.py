@@ -253,28 +253,28 @@ class Alphabet:
         for path, values in choices.items():
             kept: dict[Any, Any] = {}
             for value in values:
-                said = self._said(name, path, value)
-                kept.setdefault((said, self._value_key(value) if path in bound else None), value)
+                outcomes = self._outcomes(name, path, value)
+                kept.setdefault((outcomes, self._value_key(value) if path in bound else None), value)
             several = path.endswith("[*]")
             if path not in bound and (several or any(looks for _, _, looks in self._leaf_tests[path])):
                 self._add_lists(name, path, kept, str if not several else object)
             reduced[path] = list(kept.values())
         return reduced if len(choices) > 1 or not bound else choices
 
-    def _said(self, name: str, path: str, value: Any) -> tuple[tuple[bool, bool], ...]:
+    def _outcomes(self, name: str, path: str, value: Any) -> tuple[tuple[bool, bool], ...]:
         [document], _ = documents({path: [value]}, 1)
         self._work.spend(len(self._parts))
         return tuple(self._leaves(name, path, document))
 
     def _add_lists(self, name: str, path: str, kept: dict[Any, Any], of: type) -> None:
         """Add lists of values of a type: all of them have to permit, and one is enough to refuse."""
-        texts = [(said, v) for (said, _), v in kept.items() if isinstance(v, of) and v is not MISSING]
-        todo: list[tuple[Any, tuple[Any, ...]]] = [(said, (value,)) for said, value in texts]
-        seen = {said for said, _ in todo}
+        texts = [(outcomes, v) for (outcomes, _), v in kept.items() if isinstance(v, of) and v is not MISSING]
+        todo: list[tuple[Any, tuple[Any, ...]]] = [(outcomes, (value,)) for outcomes, value in texts]
+        seen = {outcomes for outcomes, _ in todo}
         while todo:
             met, values = todo.pop(0)
-            for said, value in texts:
-                both = tuple((a[0] and b[0], a[1] or b[1]) for a, b in zip(met, said, strict=True))
+            for outcomes, value in texts:
+                both = tuple((a[0] and b[0], a[1] or b[1]) for a, b in zip(met, outcomes, strict=True))
                 if both in seen:
                     continue
                 if len(seen) >= MOST_LISTS:
@@ -284,7 +284,7 @@ class Alphabet:
                 longer = (*values, value)
                 todo.append((both, longer))
                 for made in (list(longer), [[each] for each in longer]):  # whose texts are not joined
-                    kept.setdefault((self._said(name, path, made), None), made)
+                    kept.setdefault((self._outcomes(name, path, made), None), made)
 
     def _leaves(self, name: str, path: str, document: Any) -> Iterator[tuple[bool, bool]]:
         """What each condition at a path says of a document, where it permits and where it refuses."""
@@ -440,14 +440,14 @@ class Alphabet:
         self, call: InputClass, outputs: list[Any], tested: dict[str, list[Atom]], bound: set[str]
     ) -> bool:
         """Whether the outputs meet every set of what requirements ask of them, with every followed value."""
-        asked = {
+        conditions = {
             msgspec.json.encode(requirement.output, order="deterministic"): requirement.output
             for each, part in zip(self._played, self._parts, strict=True)
             if part.watches_end(call)
             for requirement in each.requirements
             if requirement.output
         }
-        tests = [compile_conditions(each, permits=True, loose=False).holds for each in asked.values()]
+        tests = [compile_conditions(each, permits=True, loose=False).holds for each in conditions.values()]
         facts: Any = None
         met = {(tuple(bool(t(output, facts)) for t in tests), self._returned(output, bound)) for output in outputs}
         values = {returned for _, returned in met}

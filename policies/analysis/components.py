@@ -164,7 +164,7 @@ def watches_turns(machine: Machine) -> bool:
 class RuleComponent:
     """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all.
 
-    `beyond` are the states that are not gone on from, as a net holds too many tokens there; `asked` is how often its
+    `beyond` are the states that are not gone on from, as a net holds too many tokens there; `uses` is how often its
     machine was asked.
     """
 
@@ -181,7 +181,7 @@ class RuleComponent:
         self._numbers: dict[Hashable, int] = {}
         self.moments: list[RuleMoment] = []
         self.beyond: set[int] = set()
-        self.asked = 0
+        self.uses = 0
         self._memo: dict[tuple[Any, ...], Any] = {}
         self._masks: dict[int, int] = {}
         self._probes: dict[Any, Any] = {}
@@ -191,7 +191,7 @@ class RuleComponent:
 
     def number(self, moment: RuleMoment) -> int:
         """The number of a state; those that no session can tell apart have one."""
-        self.asked += 1
+        self.uses += 1
         if self._keeps is not None:
             moment = moment._replace(state=_restricted(moment.state, self.machine, self._keeps))
         key = saturated(self.machine, moment)
@@ -259,7 +259,7 @@ class RuleComponent:
         return int(self._memo[key])
 
     def _judged(self, at: RuleMoment, call: InputClass, variant: int) -> int:
-        self.asked += 1
+        self.uses += 1
         mask = self.mask(call)
         judge = self.machine.judging(mask) if self._concerned(at, mask) else None
         if judge is None:
@@ -419,7 +419,7 @@ class LimitComponent:
     """`max_tool_calls` or `max_turns`; its states are what is used, no further than one too many."""
 
     beyond: frozenset[int] = frozenset()
-    asked = 0
+    uses = 0
     start = 0
     listens = False
 

@@ -188,7 +188,7 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
     parents: dict[State, tuple[State, SessionStep]] = {}
     queue: list[tuple[tuple[int, int], int, State, SessionStep | None]] = [((0, 0), 0, start, None)]
     done: set[State] = set()
-    pushed = depth = asked = 0
+    pushed = depth = uses = 0
     weight = 1 + len(product.parts) // 4
     while queue:
         (calls, events), _, state, goal = heapq.heappop(queue)
@@ -198,9 +198,9 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
             continue
         done.add(state)
         depth = max(depth, calls)
-        now = sum(part.asked for part in product.parts)
-        work.spend(ASKING * (now - asked))
-        asked = now
+        now = sum(part.uses for part in product.parts)
+        work.spend(ASKING * (now - uses))
+        uses = now
         if product.broken_at_end(state[0]):
             return Explored([*_path(parents, state), SessionStep("finish")], frozenset(done), calls)
         for step, after in product.steps(state):

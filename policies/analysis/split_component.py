@@ -57,9 +57,9 @@ class SplitComponent:
         self.start = self._number(self.followed.start, frozenset([self.others.start] if asked_of else ()))
 
     @property
-    def asked(self) -> int:
+    def uses(self) -> int:
         """How often its machines were asked."""
-        return self.followed.asked + self.others.asked
+        return self.followed.uses + self.others.uses
 
     def _number(self, followed: int, others: frozenset[int]) -> int:
         state = (followed, others)

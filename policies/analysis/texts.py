@@ -28,7 +28,7 @@ State: TypeAlias = tuple[tuple[Nodes | None, ...], str]
 """Where each pattern stands, None once it was found, and the letter before; "" at the start."""
 
 
-class Apart(NamedTuple):
+class TextsApart(NamedTuple):
     """Texts by what they match, one truth value a pattern; `complete`: no text matches another set of them."""
 
     texts: dict[tuple[bool, ...], str]
@@ -36,14 +36,14 @@ class Apart(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def texts_apart(patterns: tuple[str, ...]) -> Apart:
+def texts_apart(patterns: tuple[str, ...]) -> TextsApart:
     """Texts for each set of patterns that one text matches."""
     if len(patterns) > MOST_PATTERNS:
-        return Apart({}, False)
+        return TextsApart({}, False)
     try:
         automata = [_Automaton(pattern) for pattern in patterns]
     except (re.error, RecursionError, OverflowError, NotImplementedError):
-        return Apart({}, False)
+        return TextsApart({}, False)
     letters = _letters(automata)
     start: State = (tuple(frozenset([each.start]) for each in automata), "")
     texts: dict[tuple[bool, ...], str] = {}
@@ -54,7 +54,7 @@ def texts_apart(patterns: tuple[str, ...]) -> Apart:
         found = tuple(n is None or each.ends(n, before, "") for each, n in zip(automata, nodes, strict=True))
         texts.setdefault(found, text)
         if len(texts) == 2 ** len(patterns):
-            return Apart(texts, True)
+            return TextsApart(texts, True)
         for letter in letters:
             moved = tuple(
                 None if n is None else each.moved(n, before, letter) for each, n in zip(automata, nodes, strict=True)
@@ -62,10 +62,10 @@ def texts_apart(patterns: tuple[str, ...]) -> Apart:
             state = (moved, _kind(letter))
             if state not in seen:
                 if len(seen) >= MOST_STATES:
-                    return Apart(texts, False)
+                    return TextsApart(texts, False)
                 seen.add(state)
                 queue.append((state, text + letter))
-    return Apart(texts, True)
+    return TextsApart(texts, True)
 
 
 def _kind(letter: str) -> str:
@@ -235,11 +235,11 @@ _READABLE = "z9 y-./_@:,=abcdefghijklmnopqrstuvwx" + "".join(map(chr, range(32, 
 def _letters(automata: Sequence[_Automaton]) -> list[str]:
     """One letter of each kind that the patterns tell apart."""
     tests = list(dict.fromkeys((repr(test), test) for each in automata for test in _hashable(each.tests())))
-    asked = [test for _, test in tests]
-    named = [chr(n) for n in sorted({n for test in asked for n in _codes(test)}) if 0 <= n < 0xD800]
+    wanted = [test for _, test in tests]
+    named = [chr(n) for n in sorted({n for test in wanted for n in _codes(test)}) if 0 <= n < 0xD800]
     found: dict[Any, str] = {}
     for letter in (*_READABLE, *named):
-        kind = (_kind(letter), *(_takes(test, letter) for test in asked))
+        kind = (_kind(letter), *(_takes(test, letter) for test in wanted))
         found.setdefault(kind, letter)
     return list(found.values())
 

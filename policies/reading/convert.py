@@ -15,12 +15,12 @@ from .schema import (
     AnyRule,
     Choice,
     Items,
+    MapOf,
     Number,
     OfRecord,
     OneOf,
     Open,
     PythonCode,
-    Table,
     Text,
     Truth,
     did_you_mean,
@@ -71,7 +71,7 @@ def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
 def fits(option: Shape, node: Node) -> bool:
     """Whether a node is of the kind a shape asks for, whatever it holds."""
     if isinstance(node, MapNode):
-        return isinstance(option, schema.OfRecord | schema.Table | schema.AnyRule | schema.Open)
+        return isinstance(option, schema.OfRecord | schema.MapOf | schema.AnyRule | schema.Open)
     if isinstance(node, ListNode):
         return isinstance(option, schema.Items | schema.Open)
     if isinstance(option, schema.Choice):
@@ -233,7 +233,7 @@ class Converter:
             return self._rule(node)
         if isinstance(shape, OfRecord):
             return self.record(shape.cls, node)
-        if isinstance(shape, Table):
+        if isinstance(shape, MapOf):
             return self._table(shape, node)
         return self._wrong(shape, node)
 
@@ -256,7 +256,7 @@ class Converter:
             return INVALID
         return self.record(self._rules[name], node)
 
-    def _table(self, shape: Table, node: MapNode) -> Any:
+    def _table(self, shape: MapOf, node: MapNode) -> Any:
         values = {key: self.value(shape.value, child) for key, child in node.entries.items()}
         for key in node.entries:
             if shape.filled_keys and not key.strip():

@@ -104,7 +104,7 @@ class Items(msgspec.Struct, frozen=True):
     item: Shape
 
 
-class Table(msgspec.Struct, frozen=True):
+class MapOf(msgspec.Struct, frozen=True):
     """A mapping from names to values of one shape."""
 
     value: Shape
@@ -131,7 +131,7 @@ class OneOf(msgspec.Struct, frozen=True):
     options: tuple[Shape, ...]
 
 
-Shape: TypeAlias = Open | Text | Number | Truth | Choice | Items | Table | OfRecord | AnyRule | PythonCode | OneOf
+Shape: TypeAlias = Open | Text | Number | Truth | Choice | Items | MapOf | OfRecord | AnyRule | PythonCode | OneOf
 
 
 _SIMPLE: dict[Any, Shape] = {Any: Open(), bool: Truth(), str: Text(), float: Number()}
@@ -179,7 +179,7 @@ def shape_of(hint: Any) -> Shape:
     if origin in (tuple, list, Sequence):
         return Items(shape_of(args[0]))
     if origin in (dict, Mapping):
-        return Table(shape_of(args[1]), shape_of(args[0]) == Text(filled=True))
+        return MapOf(shape_of(args[1]), shape_of(args[0]) == Text(filled=True))
     if isinstance(hint, type) and issubclass(hint, Base):
         return AnyRule() if hint is Rule else OfRecord(hint)
     if origin is Callable or callable(hint):
@@ -265,7 +265,7 @@ def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
         return {"enum": list(shape.values)} if len(shape.values) > 1 else {"const": shape.values[0]}
     if isinstance(shape, Items):
         return {"type": "array", "items": _schema(shape.item, definitions)}
-    if isinstance(shape, Table):
+    if isinstance(shape, MapOf):
         names = {"propertyNames": {"pattern": r"\S"}} if shape.filled_keys else {}
         return {"type": "object", "additionalProperties": _schema(shape.value, definitions), **names}
     if isinstance(shape, OfRecord):

@@ -45,7 +45,7 @@ class Terminal:
 
 
 @contextmanager
-def asked(site: Site) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+def held_call(site: Site) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
     """A run at a terminal that asks there."""
     folder = site.store.parent
     (folder / "agent.yaml").write_text(SCRIPT)
@@ -68,7 +68,7 @@ def asked(site: Site) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
 
 def test_an_answer_from_the_page_takes_the_question_from_the_terminal(site: Site) -> None:
     """Which says who answered; the run goes on."""
-    with asked(site) as (terminal, run):
+    with held_call(site) as (terminal, run):
         [approval] = site.get("/api/approvals")["approvals"]
         body = {"answer": "grant", "input_digest": approval["input_digest"]}
         answered = site.ask("POST", f"/api/approvals/{approval['approval_id']}/answer", body=body)
@@ -81,7 +81,7 @@ def test_an_answer_from_the_page_takes_the_question_from_the_terminal(site: Site
 
 def test_an_answer_at_the_terminal_closes_it_on_the_page(site: Site) -> None:
     """Which says so to whoever comes later."""
-    with asked(site) as (terminal, run):
+    with held_call(site) as (terminal, run):
         [approval] = site.get("/api/approvals")["approvals"]
         terminal.type("y\n")
         terminal.until("ended")

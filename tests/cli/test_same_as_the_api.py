@@ -66,9 +66,9 @@ def test_what_is_read_is_the_same(cli: Cli, site: Site) -> None:
             (cli("watch", *store).lines, [site.get("/api/board")]),
         ]
 
-    for told, answered in pairs:
-        assert told
-        assert told == answered
+    for printed, answered in pairs:
+        assert printed
+        assert printed == answered
 
 
 def test_what_is_done_is_told_the_same(cli: Cli, site: Site) -> None:

@@ -87,8 +87,8 @@ def test_a_check_reads_what_was_said() -> None:
     for each in (monitor, restored):
         each.propose(ToolCall(id="e", name="pay", turn=1))
 
-    said = (PastMessage(role="user", text="pay Bob"), PastMessage(role="assistant", text="I will"))
-    assert [(context.messages, context.messages_forgotten) for context in contexts] == [(said, 0), (said, 0)]
+    messages = (PastMessage(role="user", text="pay Bob"), PastMessage(role="assistant", text="I will"))
+    assert [(context.messages, context.messages_forgotten) for context in contexts] == [(messages, 0), (messages, 0)]
 
 
 def test_a_model_that_floods_a_session_hides_no_words_of_the_user() -> None:

@@ -23,7 +23,7 @@ def denied(*where: dict[str, Any]) -> Policy:
     return policy(tool_rules=[{"deny": [{"tool": "pay", "where": list(where)}]}])
 
 
-def known(**more: Any) -> dict[str, Any]:
+def provenance(**more: Any) -> dict[str, Any]:
     """A rule that a payment's receiver was looked up."""
     return {"type": "provenance", "tool": "pay", "path": "$.to", "from": [{"tool": "look", "path": "$.x"}], **more}
 
@@ -42,8 +42,8 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
         denied({"path": "$.n", "equals": 5}, {"path": "$.n", "type": "integer"}),
         {"keeps": denied({"path": "$.n", "equals": 5})},
     ),
-    "what a pattern extracts": (policy(), {"keeps": policy(known(extract=r"[A-Z]{4}\d+"))}),
-    "a value that needs no source": (policy(known(**{"except": ["ana"]})), {"reach": NAMED, "tools": ["pay"]}),
+    "what a pattern extracts": (policy(), {"keeps": policy(provenance(extract=r"[A-Z]{4}\d+"))}),
+    "a value that needs no source": (policy(provenance(**{"except": ["ana"]})), {"reach": NAMED, "tools": ["pay"]}),
     "a text that is hard to make up": (policy(), {"keeps": denied({"path": "$.n", "regex": r"^\w+\b.\b[^a-y]\d$"})}),
     "a context that is hard to make up": (
         policy(),

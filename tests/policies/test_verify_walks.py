@@ -65,8 +65,8 @@ def rule(rng: random.Random) -> dict[str, Any]:
     one, other, most = selector(rng), selector(rng), rng.randint(0, 2)
     key = {"key": "$.id"} if rng.random() < 0.3 else {}
     of, adjacency = rng.choice(["started", "completed", "attempted"]), rng.choice(["strict", "any"])
-    said = {"user_said": "go", "in": rng.choice(["any", "latest"])}
-    known: dict[str, Any] = {"type": "provenance", "tool": one, "path": "$.id"}
+    by_user = {"user_said": "go", "in": rng.choice(["any", "latest"])}
+    source: dict[str, Any] = {"type": "provenance", "tool": one, "path": "$.id"}
     same: dict[str, Any] = rng.choice([{}, {"same": [{"path": "$.id"}]}])
     prior = {"prior": other, "pick": rng.choice(["latest", "any"]), **same}
     made: dict[str, Any] = rng.choice(
@@ -87,9 +87,9 @@ def rule(rng: random.Random) -> dict[str, Any]:
             {"type": "circuit_breaker", rng.choice(["consecutive", "total"]): rng.randint(1, 2)},
             {"type": "blocklist", "tools": [one]},
             {"type": "precondition", "tool": one, "requires": [prior]},
-            {"type": "precondition", "tool": one, "requires": [said]},
-            {**known, "from": ["user_message", {"tool": "a", "path": "$.id"}]},
-            {**known, "from": ["user_message"], "extract": r"k\d"},
+            {"type": "precondition", "tool": one, "requires": [by_user]},
+            {**source, "from": ["user_message", {"tool": "a", "path": "$.id"}]},
+            {**source, "from": ["user_message"], "extract": r"k\d"},
         ]
     )  # fmt: skip
     return made | ({"action": rng.choice(["warn", "request_approval"])} if rng.random() < 0.15 else {})

@@ -41,13 +41,13 @@ def main() -> int:
             if found := simulate(plan):
                 print(f"FOUND after {done}, seed {plan.seed}: {found[0]}", flush=True)
                 if not given.whole:
-                    print(told(smaller(plan, lambda less: found[0] in simulate(less))))
+                    print(as_program(smaller(plan, lambda less: found[0] in simulate(less))))
                 return 1
     print(f"{done} simulations, nothing found")
     return 0
 
 
-def told(plan: Plan) -> str:
+def as_program(plan: Plan) -> str:
     """A program that repeats a plan."""
     written = msgspec.json.format(msgspec.json.encode(plan), indent=1).decode()
     return f"python -m tests.simulation --plan /dev/stdin <<'EOF'\n{written}\nEOF"

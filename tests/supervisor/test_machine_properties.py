@@ -185,8 +185,8 @@ class Interleavings(RuleBasedStateMachine):
         if key in self.keys:
             self.withdrawn.add(key)
             call_id, before = self.keys[key].id, len(self.appended)
-            known = self.machine.calls.get(call_id)
-            permitted = known is not None and (known.runs, known.key) == (True, key)
+            call = self.machine.calls.get(call_id)
+            permitted = call is not None and (call.runs, call.key) == (True, key)
             self.feed(interface.Withdrawn(now_ms=self.pass_time(1), key=key, call_id=call_id))
             if permitted and not self.machine.ended:
                 failed = [event for _, event in self.appended[before:] if isinstance(event, ToolCallFailed)]

@@ -79,7 +79,7 @@ class AmpSession(ClientSession):
         await self._client.stdout.caught_up()
         self._stream.post(*self._translation.turns.begin())
         call = self._translation.proposed(tool, tool_input)
-        answer = await self._gate.ask(call.asked())
+        answer = await self._gate.ask(call.as_tool_call())
         call.allowed, call.refused = answer.allowed, not answer.allowed
         return answer
 
@@ -102,7 +102,7 @@ class AmpSession(ClientSession):
     async def _attempted(self, call_id: str) -> bool:
         """Whether the policy refuses a call, too, that the client refused by a rule of ours."""
         call = self._translation.calls.get(call_id)
-        return call is not None and await self._gate.attempted(call.asked())
+        return call is not None and await self._gate.attempted(call.as_tool_call())
 
     def _speaks(self) -> None:
         self._silent = False

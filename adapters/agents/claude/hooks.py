@@ -86,7 +86,7 @@ class ClaudeCalls(CallBook[ClientCall]):
             return
         call = self.drop(call_id) or ClientCall(id=call_id)
         if failed and call.name and not call.proposed:
-            self._unasked[call_id] = call.asked()
+            self._unasked[call_id] = call.as_tool_call()
         if not failed and not call.allowed:
             yield call.started()
         yield call.ended(content, failed=failed)
@@ -164,7 +164,7 @@ class Hooks:
             return PermissionResultAllow()
         if call is not None:
             call.allowed = False
-            refused = self._gate.not_run(call.asked(), REWRITTEN)
+            refused = self._gate.not_run(call.as_tool_call(), REWRITTEN)
             self._calls.refused(str(context.tool_use_id), refused.tell_model or "")
         return PermissionResultDeny(message=tell_model_default(name))
 

@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.policies.events import TokenUsageUpdated, ToolCallRequested, ToolCallStarted, Unrecognized, at_ms
 
-from ...kit.trace_lines import EventLog, message_kind, open_lines, text_of, tool_input
+from ...kit.trace_lines import TraceLog, message_kind, open_lines, text_of, tool_input
 from .usage_log import NOT_A_MODEL, LogUsage
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _by_session(found: Iterable[LogRecord]) -> Iterator[list[LogRecord]]:
 
 def _session(found: list[LogRecord], source: str) -> TraceSession:
     session_id = next((record.session_id for record in found if record.session_id), Path(source).stem)
-    reader = _Reader(EventLog(session_id, "claude"), found)
+    reader = _Reader(TraceLog(session_id, "claude"), found)
     for record in found:
         reader.take(record)
     models = (record.message.model for record in found if record.message and record.message.model)
@@ -221,7 +221,7 @@ class _Reader:
     only the last of them is counted. A sub-agent's calls belong to the turn of the call that started it.
     """
 
-    def __init__(self, log: EventLog, found: list[LogRecord]) -> None:
+    def __init__(self, log: TraceLog, found: list[LogRecord]) -> None:
         self.log = log
         self._turns: dict[str, int] = {}
         self._calls: dict[str, tuple[str, int]] = {}

@@ -198,23 +198,23 @@ class ClientRequests:
         self._translation.calls.request(proposal.id).proposed = True
         await self._catch_up(thread)
         turn, parent = self._translation.place(thread)
-        asked = ToolCall(
+        proposed = ToolCall(
             id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
         )
         call = self._translation.calls.request(proposal.id)
-        if self._clashes(call, asked):
+        if self._clashes(call, proposed):
             return _WITHHELD
-        call.asked_for = asked.input
-        answer = await self._gate.ask(asked)
-        if answer.allowed and await self._is_shared(asked.id, thread):
-            answer = self._gate.not_run(asked, ONE_ID)
+        call.asked_for = proposed.input
+        answer = await self._gate.ask(proposed)
+        if answer.allowed and await self._is_shared(proposed.id, thread):
+            answer = self._gate.not_run(proposed, ONE_ID)
         if answer.allowed and proposal.escalated is not False and self._bounds.confined:
-            answer = self._gate.not_run(asked, OUTSIDE)
+            answer = self._gate.not_run(proposed, OUTSIDE)
         call = self._translation.calls.request(proposal.id)  # it may have ended meanwhile, and another begun
         call.allowed, call.over = call.allowed or answer.allowed, call.over or not answer.allowed
         return answer
 
-    def _clashes(self, call: CodexCall, asked: ToolCall) -> bool:
+    def _clashes(self, call: CodexCall, proposed: ToolCall) -> bool:
         """Whether another call of this id is open: the client may take the answer to one for the other.
 
         So the second is refused, and the first unless it was answered already. Where that one was permitted, for
@@ -223,7 +223,7 @@ class ClientRequests:
         if call.asked_for is None:
             return False
         self._shared.add(call.id)
-        if call.allowed and not same_input(call.asked_for, asked.input):
+        if call.allowed and not same_input(call.asked_for, proposed.input):
             message = f"codex asked about call `{call.id}` for something else while it ran; it may run either"
             self._stream.close(ProviderError(message, details={"kind": "call_id_reused", "tool_call_id": call.id}))
         return True

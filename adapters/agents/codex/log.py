@@ -23,7 +23,7 @@ from proctor.policies.events import (
 )
 
 from ...kit.patches import changes_of
-from ...kit.trace_lines import EventLog, parsed, text_of, tool_input
+from ...kit.trace_lines import TraceLog, parsed, text_of, tool_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,7 +133,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
         return
     metas = (line.payload.get("id") for line in found if line.type == "session_meta")
     session_id = next((str(name) for name in metas if name), Path(lines.name).stem)
-    reader = _Reader(EventLog(session_id, "codex"), found)
+    reader = _Reader(TraceLog(session_id, "codex"), found)
     for line in found:
         reader.take(line)
     ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
@@ -156,7 +156,7 @@ class _Reader:
     among what was sent to the model and once as an event of its own, which alone tells it from the client's.
     """
 
-    def __init__(self, log: EventLog, found: list[_Line]) -> None:
+    def __init__(self, log: TraceLog, found: list[_Line]) -> None:
         self.log = log
         self.model: str | None = None
         kinds = {line.kind for line in found}

@@ -71,28 +71,27 @@ def kill(
     proctor kill --all --no-new-starts --reason "an incident"
     proctor kill --lift
     """  # noqa: D301 - click's mark for lines that are kept as they are
+    from proctor.supervisor.control.kill_switch import scope_of
+
+    from ...kit.values import login_name
     from ..persons import check_person
 
     holder = check_person("kill", store, "stop")
     if isnan(wait):
         raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
-    from ...kit.values import login_name
-
     who = by or holder or login_name()
     scope: dict[str, Any] = {"session_id": session, "tenant": tenant, "label": label, "everything": everything}
     named = sum(bool(value) for value in (target, run, *scope.values()))
     run = run or target
     if lift:
-        what = scope if named else {"everything": True}
-        return _lifted(what, run, no_new_starts, by=who, reason=reason or "", store=store, as_json=as_json)
+        scope = scope if named else {"everything": True}
+        return _lifted(scope, run, no_new_starts, by=who, reason=reason or "", store=store, as_json=as_json)
     if named != 1:
         raise click.UsageError(
             "choose what to end with one of RUN (or `last`), `--session`, `--tenant`, `--label` and `--all`"
         )
 
     async def killed(service: OperatorService) -> Stopped:
-        from proctor.supervisor.control.kill_switch import scope_of
-
         if session:
             await _check_session(service, session)
         return await service.stop(

@@ -172,12 +172,12 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
         chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
         phone = chromium.new_context(viewport={"width": 390, "height": 760}, has_touch=True, is_mobile=True)
         phone.set_default_timeout(20_000)
-        asked = phone.new_page()
-        asked.goto(link)
-        asked.get_by_label("Token").fill(ANA)
-        asked.get_by_label("Stay signed in on this device").check()
-        asked.get_by_role("button", name="Go on").tap()
-        card = asked.get_by_role("article")
+        page = phone.new_page()
+        page.goto(link)
+        page.get_by_label("Token").fill(ANA)
+        page.get_by_label("Stay signed in on this device").check()
+        page.get_by_role("button", name="Go on").tap()
+        card = page.get_by_role("article")
         expect(card).to_be_focused(timeout=20_000)
         expect(card).to_contain_text("Tenantacme")
         expect(card).to_contain_text("Started byzoe")
@@ -190,8 +190,8 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
         assert box["height"] >= 48
         button.tap()
         expect(later.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
-        expect(asked.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
-        assert asked.evaluate("document.documentElement.scrollWidth") <= 390
+        expect(page.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
         chromium.close()
         run = site.until(f"/api/runs/{event['run_id']}", lambda run: run["status"] == "completed")
         assert run["waiting"] == 0
@@ -200,7 +200,7 @@ def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) 
 def test_a_client_that_asks_itself_is_answered_there(tmp_path: Path, receiver: Receiver) -> None:
     """Its request is told, with where to answer it, and its card has no answer."""
 
-    async def asked() -> None:
+    async def asking_run() -> None:
         run = RunInfo(run_id="run_1", session_id="s", provider="claude-code", spec={"asks": "claude-code"})
         request = ToolApprovalRequested(
             run_id="run_1", session_id="s", approval_id="run_1.1", tool_call_id="c", tool_name="Bash",
@@ -213,13 +213,13 @@ def test_a_client_that_asks_itself_is_answered_there(tmp_path: Path, receiver: R
     with web_server.site(tmp_path):
         pass
     with serving(tmp_path, receiver) as site:
-        anyio.run(asked)
-        told = receiver.next()
+        anyio.run(asking_run)
+        message = receiver.next()
         [approval] = site.get("/api/approvals")["approvals"]
         body = {"answer": "grant", "input_digest": approval["input_digest"]}
         answered = site.ask("POST", "/api/approvals/run_1.1/answer", body=body)
 
-    assert "Answer it in the agent's terminal." in told["message"].splitlines()
+    assert "Answer it in the agent's terminal." in message["message"].splitlines()
     assert approval["asks_itself"]
     assert answered.status == 409
 
