@@ -233,9 +233,7 @@ def _budgets(setting: Setting) -> Iterator[Implication]:
 
 def _rules_of(setting: Setting, property: Side) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
     """What has to be implied: the rules that matter to the question, and the limits."""
-    for id, rule in property.rules.items():
-        if setting.strict or LEVELS[rule.rule.action] > WARN:
-            yield id, rule
+    yield from property.rules.items()  # whatever its action: a finding may have its own, as an approval has
     for entry in property.limits:
         if setting.strict or LEVELS[entry.action] > WARN:
             yield entry.name, entry
