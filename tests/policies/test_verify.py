@@ -239,3 +239,11 @@ def test_whoever_only_judges_does_not_import_the_search() -> None:
     code = "import sys, proctor.policies; print('proctor.policies.analysis.questions' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_a_rule_that_only_warns_but_asks_a_person_counts_in_a_comparison() -> None:
+    """`before` with `human-approval` as its first asks, whatever its action is: without it, a stack is looser."""
+    asks = policy({"type": "before", "first": "human-approval", "then": "pay", "action": "warn"})
+
+    assert isinstance(verify(policy(), no_looser_than=asks), Refuted)
+    assert isinstance(verify(asks, no_looser_than=asks), Proved)
