@@ -1,0 +1,159 @@
+"""The GitHub Action and the pre-commit hooks: the commands that their files hold, run as they stand there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
+BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
+"""How GitHub runs a step whose shell is bash."""
+SESSION = {"id": "s", "events": [{"type": "tool_call", "id": "1", "name": "delete", "input": {}}]}
+
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A policy, its test that passes, a looser policy, and a session that the policy refuses."""
+    (tmp_path / "proctor.yaml").write_text("name: team\non_violation: deny\ntool_rules: [{deny: [delete]}]\n")
+    (tmp_path / "loose.yaml").write_text("name: loose\non_violation: deny\ntool_rules: [{deny: [rename]}]\n")
+    (tmp_path / "proctor.test.yaml").write_text(
+        "policies: [proctor.yaml]\ntests:\n  - {name: no delete, calls: [{tool: delete, expect: deny}]}\n"
+    )
+    (tmp_path / "sessions.jsonl").write_text(json.dumps(SESSION) + "\n")
+    return tmp_path
+
+
+def run(command: list[str], folder: Path, **env: str) -> Done:
+    """A command in a folder, with the `proctor` of these tests."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path, **env}, capture_output=True, text=True
+    )
+
+
+def act(name: str, folder: Path, **given: str) -> Done | None:
+    """A step of the action with these inputs, as a workflow runs it; None if its `if` leaves it out."""
+    inputs = {key: str(value.get("default", "")) for key, value in ACTION["inputs"].items()}
+    inputs |= {key.replace("_", "-"): value for key, value in given.items()}
+    step: dict[str, Any] = STEPS[name]
+    if "if" in step:
+        asks = re.fullmatch(r"inputs\.([\w-]+) != ''", step["if"])
+        assert asks
+        if not inputs[asks[1]]:
+            return None
+    env = {
+        key: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda found: inputs[found[1]], value)
+        for key, value in step["env"].items()
+    }
+    return run([*BASH, step["run"]], folder, **env)
+
+
+def code(done: Done | None) -> int | None:
+    """The exit code of a step, None if it was left out."""
+    return done.returncode if done else None
+
+
+def test_the_steps_pass_on_a_policy_that_keeps_its_promises(repository: Path) -> None:
+    """Check, test and prove; globs and several lines are taken."""
+    given = {"policies": "proctor.yaml\n", "tests": "*.test.yaml", "base": "proctor.yaml"}
+
+    assert [code(act(name, repository, **given)) for name in ("check", "test", "prove")] == [0, 0, 0]
+
+
+def test_a_step_that_nothing_was_given_for_is_left_out(repository: Path) -> None:
+    """With policies alone, only `check` runs."""
+    codes = {name: code(act(name, repository, policies="proctor.yaml")) for name in STEPS if name != "install"}
+
+    assert codes == {"check": 0, "test": None, "prove": None, "eval": None}
+
+
+def test_each_step_fails_where_its_command_does(repository: Path) -> None:
+    """A wrong file, a test that fails, a looser policy, a session that broke a rule."""
+    (repository / "bad.yaml").write_text("name: x\ntool_rules:\n  - denny: [a]\n")
+    (repository / "wrong.test.yaml").write_text(
+        "policies: [proctor.yaml]\ntests:\n  - {name: t, calls: [{tool: delete}]}\n"
+    )
+
+    assert code(act("check", repository, policies="bad.yaml")) == 2
+    assert code(act("check", repository, policies="proctor.yaml", adapter="nobody")) == 2
+    assert code(act("test", repository, tests="proctor.test.yaml wrong.test.yaml")) == 1
+    assert code(act("prove", repository, policies="loose.yaml", base="proctor.yaml")) == 1
+    assert code(act("eval", repository, policies="proctor.yaml", sessions="sessions.jsonl")) == 1
+
+
+def test_eval_writes_its_reports(repository: Path) -> None:
+    """SARIF and JUnit, for every policy of the stack; `fail-on: never` passes."""
+    done = act(
+        "eval",
+        repository,
+        policies="proctor.yaml loose.yaml",
+        sessions="sessions.jsonl",
+        sarif="out.sarif",
+        junit="out.xml",
+        fail_on="never",
+    )
+
+    assert code(done) == 0
+    assert json.loads((repository / "out.sarif").read_text())["version"] == "2.1.0"
+    assert "<testsuites" in (repository / "out.xml").read_text()
+
+
+def test_hostile_inputs_run_nothing(repository: Path) -> None:
+    """What would be a command or an option in a script is a file's name here, and there is no such file."""
+    assert not [step for step in STEPS.values() if "${{" in step["run"]]
+    for text in ("x; touch taken", "$(touch taken)", "`touch taken`", "--output=taken", "x\ntouch taken"):
+        assert code(act("check", repository, policies=text)) == 2
+        assert code(act("test", repository, tests=text)) == 2
+        assert code(act("prove", repository, policies="proctor.yaml", base=text)) == 2
+        assert code(act("eval", repository, policies="proctor.yaml", sessions=text)) == 2
+        assert code(act("check", repository, policies="proctor.yaml", adapter=text)) == 2
+
+    assert not (repository / "taken").exists()
+
+
+def test_an_error_becomes_an_annotation(repository: Path) -> None:
+    """The problem matcher finds file, line, column and message in what `check` writes."""
+    (repository / "bad.yaml").write_text("name: x\ntool_rules:\n  - denny: [a]\n")
+    [matcher] = json.loads((ROOT / ".github" / "proctor-matcher.json").read_text())["problemMatcher"]
+    [pattern] = matcher["pattern"]
+    done = act("check", repository, policies="bad.yaml")
+
+    assert done
+    found = [match for line in done.stderr.splitlines() if (match := re.search(pattern["regexp"], line))]
+    assert [found[0][pattern[field]] for field in ("file", "line", "column", "severity")] == [
+        "bad.yaml",
+        "3",
+        "5",
+        "error",
+    ]
+    assert "proctor-matcher.json" in STEPS["install"]["run"]
+
+
+def test_the_hooks_run_and_fail_as_their_commands_do(repository: Path) -> None:
+    """Each entry with its arguments, on a good policy and on one that was broken since."""
+    commands = [[*shlex.split(hook["entry"]), *hook["args"]] for hook in HOOKS]
+
+    assert [hook["id"] for hook in HOOKS] == ["proctor-check", "proctor-test"]
+    assert [run(command, repository).returncode for command in commands] == [0, 0]
+
+    (repository / "proctor.yaml").write_text("name: team\non_violation: deny\ntool_rules: [{deny: [rename]}]\n")
+
+    assert [run(command, repository).returncode for command in commands] == [0, 1]
+
+    (repository / "proctor.yaml").write_text("name: team\ntool_rules: [{denny: [rename]}]\n")
+
+    assert [run(command, repository).returncode for command in commands] == [2, 2]
