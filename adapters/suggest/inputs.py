@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from proctor.policies.values.json_values import is_number, number_of, text_of
 from proctor.policies.values.paths import place_of
 
-from .commands import generalised, names_in
+from .commands import generalised, names_in, program_of
 from .entries import SUPPORT, Entry, beyond_room, likely, listed, supported, with_room
 from .observed import HOST, LINK, host_of, is_address, links_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from .observed import ObservedCall, Supplier
 
@@ -78,7 +78,7 @@ def _commands(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
     lines = _by_session(uses, lambda use: {text for text in use.values if isinstance(text, str)})
     named = generalised(lines)
     count = supported(named)
-    calls = Counter(name for use in uses for line in use.values for name in _named(line))
+    calls = Counter(name for use in uses for line in use.values for name in _named(line, count))
     alone = defaultdict(set)
     for session, names in named.items():
         for name in names:
@@ -98,8 +98,10 @@ def _commands(tool: str, path: str, uses: Sequence[Use]) -> list[Entry]:
     ]
 
 
-def _named(line: Any) -> tuple[str, ...]:
-    return (names_in(line) or ()) if isinstance(line, str) else ()
+def _named(line: Any, entries: Container[str]) -> set[str]:
+    """Those of the entries that a line needs: a command's own, or its program's."""
+    names = (names_in(line) or ()) if isinstance(line, str) else ()
+    return {name if name in entries else program_of(name) for name in names}
 
 
 def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> list[Entry]:
