@@ -150,5 +150,5 @@ class UnknownSessionError(ProviderError):
 
 
 def install_of(extra: str) -> str:
-    """The command that installs what an extra of this package brings, for errors that name it."""
-    return f"pip install 'proctor[{extra}]'"
+    """How to install what an extra of this package brings: a package of its name on an index is not this one."""
+    return f"in your clone of proctor, run pip install '.[{extra}]'"

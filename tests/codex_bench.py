@@ -295,7 +295,7 @@ def _mark(process: psutil.Process) -> str | None:
 def client_installed(request: pytest.FixtureRequest) -> None:
     """Skip what needs the real client where it is not installed."""
     if request.node.get_closest_marker("codex") is not None:
-        pytest.importorskip("codex_cli_bin", reason="needs the Codex client: pip install 'proctor[codex]'")
+        pytest.importorskip("codex_cli_bin", reason="needs the Codex client: pip install '.[codex]'")
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def langchain_untold(calls: Sequence[Call], used: tuple[int, int] = (100, 20), e
 
 
 def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, names_its_tools: bool) -> Adapter:
-    pytest.importorskip("langchain", reason="langchain is not installed: pip install 'proctor[langchain]'")
+    pytest.importorskip("langchain", reason="langchain is not installed: pip install '.[langchain]'")
     from langchain.agents import create_agent
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
     from langchain_core.messages import AIMessage
@@ -102,7 +102,7 @@ def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, n
 
 def pydantic_ai(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
     """An agent of pydantic-ai with a scripted model."""
-    pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+    pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
@@ -123,7 +123,7 @@ def pydantic_ai(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endles
 def openai_agents(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
     """An agent of the OpenAI Agents SDK with a scripted model."""
     pytest.importorskip(
-        "agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'"
+        "agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'"
     )
     from agents import Agent, Model, ModelResponse, Usage, function_tool
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText

@@ -185,7 +185,7 @@ def _sse(reply: Reply, message_id: str, model: str) -> Iterator[dict[str, Any]]:
 def client_installed(request: pytest.FixtureRequest) -> None:
     """Skip what needs the real client where it is not installed."""
     if request.node.get_closest_marker("claude") is not None:
-        pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install 'proctor[claude]'")
+        pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install '.[claude]'")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from owning_processes import Process
 from proctor.adapters.fleet import WorkerStatus
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is missing: pip install 'proctor[ray]'")
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is missing: pip install '.[ray]'")
 PROGRAM = Path(__file__).parent / "adapters" / "fleet" / "ray_program.py"
 SOON = "RAY_gcs_server_port_wait_time_s"
 """The variable that says for how many seconds Ray goes on asking a cluster that does not let it in."""

@@ -1,6 +1,6 @@
 """A policy-enforcing proxy before any MCP server.
 
-Importing this package needs no MCP library; using it needs `proctor[mcp]`. The command is `proctor mcp`.
+Importing this package needs no MCP library; using it needs the extra `mcp`. The command is `proctor mcp`.
 """
 
 ROOMS = (

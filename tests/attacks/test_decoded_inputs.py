@@ -11,7 +11,7 @@ from proctor.policies import Policy, parse_policies
 from proctor.policies.events import ToolCallFailed, ToolCallStarted
 from proctor.supervisor import MemoryStore, run_once
 
-pydantic = pytest.importorskip("pydantic", reason="needs a framework: pip install 'proctor[all]'")
+pydantic = pytest.importorskip("pydantic", reason="needs a framework: pip install '.[all]'")
 pytestmark = pytest.mark.anyio
 
 Name = Annotated[str, pydantic.BeforeValidator(lambda text: text.strip().lower())]
@@ -75,7 +75,7 @@ class Till:
 
 async def with_openai_agents(till: Till, arguments: str, *, store: MemoryStore) -> None:
     """One call with these arguments by a real agent of the OpenAI Agents SDK, its model a script."""
-    pytest.importorskip("openai", reason="needs the OpenAI Agents SDK: pip install 'proctor[openai-agents]'")
+    pytest.importorskip("openai", reason="needs the OpenAI Agents SDK: pip install '.[openai-agents]'")
     from agents import Agent, ModelResponse, Usage, function_tool
     from agents.models.interface import Model
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -105,7 +105,7 @@ async def with_openai_agents(till: Till, arguments: str, *, store: MemoryStore) 
 
 async def with_pydantic_ai(till: Till, arguments: str, *, store: MemoryStore) -> None:
     """One call with these arguments by a real agent of pydantic-ai."""
-    pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: pip install 'proctor[pydantic-ai]'")
+    pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: pip install '.[pydantic-ai]'")
     from pydantic_ai import Agent
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
     from pydantic_ai.models.function import FunctionModel
@@ -128,7 +128,7 @@ async def with_pydantic_ai(till: Till, arguments: str, *, store: MemoryStore) ->
 
 async def with_langchain(till: Till, arguments: str, *, store: MemoryStore) -> None:
     """One call with these arguments by a real agent of langchain; its models hand over parsed arguments."""
-    pytest.importorskip("langchain", reason="needs langchain: pip install 'proctor[langchain]'")
+    pytest.importorskip("langchain", reason="needs langchain: pip install '.[langchain]'")
     import json
 
     from langchain.agents import create_agent

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from proxy_processes import HELLO, READY, ProxyOverHttp, last_ping, post, talk
 
-pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 
 def write(folder: Path, **message: Any) -> str:

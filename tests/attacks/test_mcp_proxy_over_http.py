@@ -13,7 +13,7 @@ from proxy_processes import HELLO, READY, ProxyOverHttp, call, last_ping, post
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 SESSION = "mcp-session-id"
 

@@ -13,7 +13,7 @@ from proxy_processes import HELLO, LENIENT, READY, call, command, environment, e
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 DEPLOY = "{name: p, on_violation: deny, rules: [{type: before, first: hold%s, then: deploy}]}"
 PATHS = (

@@ -13,7 +13,7 @@ from proxy_processes import HELLO, READY, call, command, environment, last_ping,
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 SERVER = Path(__file__).with_name("forging_server.py")
 

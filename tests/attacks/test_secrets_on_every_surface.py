@@ -13,7 +13,7 @@ import anyio
 import pytest
 import web_server
 
-pytest.importorskip("opentelemetry.sdk", reason="pip install 'proctor[otel]'")
+pytest.importorskip("opentelemetry.sdk", reason="pip install '.[otel]'")
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor

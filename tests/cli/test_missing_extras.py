@@ -49,5 +49,5 @@ def test_a_missing_extra_is_named(extra: str, library: str, arguments: tuple[str
     run = proctor(without, *arguments)
 
     assert run.returncode in (2, 3), run.stderr
-    assert f"pip install 'proctor[{extra}]'" in run.stderr
+    assert f"pip install '.[{extra}]'" in run.stderr
     assert len(run.stderr.splitlines()) == 1

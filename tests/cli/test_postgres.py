@@ -117,7 +117,7 @@ def test_without_the_driver_the_extra_is_named(cli: Cli, monkeypatch: pytest.Mon
     for command in (("runs",), ("audit", "verify")):
         ended = cli(*command, "--store", "postgresql://h/x")
 
-        assert (ended.code, "pip install 'proctor[postgres]'" in ended.err) == (2, True)
+        assert (ended.code, "pip install '.[postgres]'" in ended.err) == (2, True)
 
 
 def test_the_tables_are_made_when_told(cli: Cli, url: str) -> None:

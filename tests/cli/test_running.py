@@ -220,7 +220,7 @@ def test_a_missing_extra_names_what_to_install(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", without, *arguments], cwd=tmp_path, capture_output=True, text=True)
 
     assert run.returncode == 3
-    assert "pip install 'proctor[claude]'" in run.stderr
+    assert "pip install '.[claude]'" in run.stderr
 
 
 def test_a_provider_without_a_login_says_how_to_log_in(

@@ -93,7 +93,7 @@ def _status_of(url: str) -> int:
 @pytest.fixture
 def certificate(place: Path) -> tuple[Path, Path]:
     """A certificate of this machine's own name, and its key."""
-    x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install 'proctor[audit]'")
+    x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -212,7 +212,7 @@ def test_without_the_extra_it_says_what_to_install(cli: Cli, monkeypatch: pytest
     answer = cli("serve")
 
     assert answer.code == 2
-    assert "pip install 'proctor[web]'" in answer.err
+    assert "pip install '.[web]'" in answer.err
 
 
 def test_a_supervised_run_cannot_serve(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from tests.fuzz.call_ids import ids_on
 
 def test_what_is_written_to_the_proxy_gets_nothing_past_it() -> None:
     """And most kinds of things are among it."""
-    pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+    pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
     from tests.fuzz.proxy_wire import proxy_wire
 
     share = proxy_wire(0, 0, sessions=40)
@@ -38,7 +38,7 @@ def test_what_is_written_to_the_hook_gets_nothing_past_it() -> None:
 def test_ids_that_come_again_get_nothing_past_a_policy(name: str) -> None:
     """On each adapter that lives in this process; the clients have theirs in tests/attacks."""
     for needed in ("mcp", "langchain", "agents", "pydantic_ai"):
-        pytest.importorskip(needed, reason="needs the frameworks: pip install 'proctor[all]'")
+        pytest.importorskip(needed, reason="needs the frameworks: pip install '.[all]'")
     from tests.fuzz.id_drivers import IN_PROCESS
 
     share = ids_on({name: IN_PROCESS[name]}, 3, 0, 0)

@@ -297,7 +297,7 @@ def test_the_users_table_prices_tokens_with_cached_and_reasoning_rates(drive: An
 
 def test_a_public_price_is_used_where_the_table_has_none(drive: Any) -> None:
     """From the data of genai-prices; the matched price is recorded."""
-    pytest.importorskip("genai_prices", reason="pip install 'proctor[prices]'")
+    pytest.importorskip("genai_prices", reason="pip install '.[prices]'")
     session = drive({"limits": {"max_cost_usd": 1}})
     session.see(usage(model="claude-sonnet-4-5", input_tokens=100_000))
 

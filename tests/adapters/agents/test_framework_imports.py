@@ -79,4 +79,4 @@ except ProviderUnavailableError as error:
 
     name, message = run(code).splitlines()
     assert name == f"{extra} per_turn"
-    assert f"pip install 'proctor[{extra}]'" in message
+    assert f"pip install '.[{extra}]'" in message

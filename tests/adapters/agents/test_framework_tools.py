@@ -137,7 +137,7 @@ def test_what_the_framework_brings_yields_to_a_function_of_its_name() -> None:
 
 def test_a_parameter_that_is_an_object_is_looked_into() -> None:
     """pydantic-ai leaves a function's only parameter out of its schema, not out of its input."""
-    pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install 'proctor[pydantic-ai]'")
+    pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install '.[pydantic-ai]'")
     from pydantic import BaseModel
     from pydantic_ai.models.test import TestModel
 
@@ -238,7 +238,7 @@ async def test_a_loop_and_its_record_are_judged_by_the_same_names(tools: Any) ->
 @pytest.mark.anyio
 async def test_a_toolset_inside_of_another_is_looked_into() -> None:
     """And a tool that nobody knows beforehand, of an MCP server, goes by its name and its input."""
-    pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install 'proctor[pydantic-ai]'")
+    pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install '.[pydantic-ai]'")
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
 

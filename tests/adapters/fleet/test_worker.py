@@ -400,4 +400,4 @@ async def main():
 anyio.run(main)
 """
     done = await anyio.run_process([sys.executable, "-c", program], check=True)
-    assert done.stdout.decode() == "completed\nfleets on a cluster need Ray: pip install 'proctor[ray]'\n"
+    assert done.stdout.decode() == "completed\nfleets on a cluster need Ray: pip install '.[ray]'\n"

@@ -15,7 +15,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from proctor.supervisor.testing.adapter_fixture import Answering, Drive
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
 from mcp import Client
 

@@ -22,7 +22,7 @@ HBA = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n"
 
 def certificate_of(name: str) -> tuple[bytes, bytes]:
     """A certificate of a host's name that nobody else vouches for, and its key."""
-    x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install 'proctor[audit]'")
+    x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install '.[audit]'")
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat

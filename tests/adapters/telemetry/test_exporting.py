@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="pip install 'proctor[otel]'")
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="pip install '.[otel]'")
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest

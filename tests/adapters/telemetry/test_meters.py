@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("opentelemetry.sdk", reason="pip install 'proctor[otel]'")
+pytest.importorskip("opentelemetry.sdk", reason="pip install '.[otel]'")
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader

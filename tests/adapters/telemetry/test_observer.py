@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("opentelemetry.sdk", reason="pip install 'proctor[otel]'")
+pytest.importorskip("opentelemetry.sdk", reason="pip install '.[otel]'")
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor

@@ -23,7 +23,7 @@ from proctor.policies.events import RunStarted, ToolApprovalRequested
 from proctor.supervisor import RunInfo
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytest.importorskip("apprise", reason="pip install 'proctor[notify]'")
+pytest.importorskip("apprise", reason="pip install '.[notify]'")
 
 POLICY = """\
 name: team
@@ -157,7 +157,7 @@ def test_a_request_is_told_once_with_all_that_is_needed(tmp_path: Path, receiver
 
 def test_the_link_opens_the_card_on_a_phone(tmp_path: Path, receiver: Receiver) -> None:
     """At the width of a phone, with a token that stays on it: one thumb answers, and a second phone sees by whom."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'proctor[dev]'")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
     if not Path(web_server.CHROMIUM).exists():
         pytest.skip("apt-get install chromium")
     expect = sync_api.expect
@@ -260,7 +260,7 @@ def test_a_phone_needs_tls(tmp_path: Path) -> None:
 
 def test_the_code_opens_the_page_with_its_token(tmp_path: Path) -> None:
     """What the terminal shows is the code of the origin with the token that the page keeps on the phone."""
-    segno = pytest.importorskip("segno", reason="pip install 'proctor[web]'")
+    segno = pytest.importorskip("segno", reason="pip install '.[web]'")
     words = ("serve", "--listen", "127.0.0.1:0", "--phone", "--origin", "https://ops.example")
     with subprocess.Popen(
         [*web_server.PROCTOR, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -15,7 +15,7 @@ import pytest
 import web_server
 from web_server import ANA, BEN, EVE, Site, going
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'proctor[dev]'")
+sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
 expect = sync_api.expect
 expect.set_options(timeout=20_000)
 
@@ -403,7 +403,7 @@ def status_of(tab: Any, url: str, token: str, *, method: str = "POST") -> Any:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_view_can_be_read_and_used_by_all(browser: Any, site: Site, scheme: str, width: int) -> None:
     """By axe's rules (names, roles, contrast); nothing is wider than the window, a phone's too."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'proctor[dev]'")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install '.[dev]'")
     context = browser.new_context(
         viewport={"width": width, "height": 844}, color_scheme=scheme, reduced_motion="reduce"
     )

@@ -64,7 +64,7 @@ async def test_a_person_lets_it_publish(prepare: Any) -> None:
 
 async def test_two_dollars_end_the_run(prepare: Any) -> None:
     """By the client's own figure, or by the public price of the model; shortened to half a dollar."""
-    pytest.importorskip("genai_prices", reason="needs prices: pip install 'proctor[prices]'")
+    pytest.importorskip("genai_prices", reason="needs prices: pip install '.[prices]'")
     await coding_agent.ends_at(prepare, "max_cost_usd", most=0.5, used=(100, 10_000))
 
 

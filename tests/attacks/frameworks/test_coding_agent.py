@@ -54,7 +54,7 @@ async def test_a_person_lets_it_publish(prepare: Any) -> None:
 
 async def test_two_dollars_end_the_run(prepare: Any) -> None:
     """By the public price of the model."""
-    pytest.importorskip("genai_prices", reason="needs prices: pip install 'proctor[prices]'")
+    pytest.importorskip("genai_prices", reason="needs prices: pip install '.[prices]'")
     await coding_agent.ends_at(prepare, "max_cost_usd", used=(1000, 60_000))
 
 

@@ -10,7 +10,7 @@ from proctor.adapters import OpenAIAgentsAdapter
 from proctor.policies import parse_policies
 from proctor.supervisor import PolicyViolationError, run_once
 
-pytest.importorskip("openai", reason="the SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the SDK is not installed: pip install '.[openai-agents]'")
 import agents
 
 REQUIRED = "{name: p, enforcement: required, on_violation: deny, tool_rules: [{deny: [bash, write]}]}"

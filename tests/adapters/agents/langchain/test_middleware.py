@@ -11,7 +11,7 @@ from proctor.adapters import supervise
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import ToolCallFailed, ToolCallStarted
 
-pytest.importorskip("langchain", reason="langchain is not installed: pip install 'proctor[langchain]'")
+pytest.importorskip("langchain", reason="langchain is not installed: pip install '.[langchain]'")
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage

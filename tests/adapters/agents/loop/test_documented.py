@@ -48,7 +48,7 @@ async def test_the_loop_as_a_function_runs() -> None:
 
 def test_the_agent_of_pydantic_ai_runs() -> None:
     """Its tool is not even offered."""
-    pytest.importorskip("pydantic_ai", reason="pip install 'proctor[pydantic-ai]'")
+    pytest.importorskip("pydantic_ai", reason="pip install '.[pydantic-ai]'")
     result = anyio.run(names_of(OWN, PYDANTIC_AI)["run"])
 
     assert (result.status, result.output) == ("completed", "success (no tool calls)")
@@ -57,7 +57,7 @@ def test_the_agent_of_pydantic_ai_runs() -> None:
 
 def test_the_agent_of_the_openai_sdk_is_one() -> None:
     """Every tool of it can be held."""
-    pytest.importorskip("openai", reason="pip install 'proctor[openai-agents]'")
+    pytest.importorskip("openai", reason="pip install '.[openai-agents]'")
     adapter = names_of(OPENAI)["adapter"]
 
     assert isinstance(adapter, OpenAIAgentsAdapter)

@@ -14,7 +14,7 @@ from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.store.memory_store import MemoryStore
 
-pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
 from agents import (
     Agent,
     Model,

@@ -13,7 +13,7 @@ from proctor.supervisor.testing.adapter_fixture import Agent
 from proctor.supervisor.testing.suites import AdapterConformance
 
 agents = pytest.importorskip(
-    "agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'"
+    "agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'"
 )
 openai = pytest.importorskip("openai")
 

@@ -20,7 +20,7 @@ from proctor.policies.events import (
 from proctor.supervisor import RunResult, run_once
 from proctor.supervisor.testing import FakeApprover
 
-pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
 from agents import ApplyPatchTool, CustomTool, LocalShellTool, ShellTool
 from agents.editor import ApplyPatchOperation, ApplyPatchResult
 

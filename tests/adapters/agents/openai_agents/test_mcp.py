@@ -10,8 +10,8 @@ from proctor.policies import Deny, Policy
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 from proctor.supervisor import run_once
 
-pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
-pytest.importorskip("mcp", reason="MCP is not installed: pip install 'proctor[mcp]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
+pytest.importorskip("mcp", reason="MCP is not installed: pip install '.[mcp]'")
 import openai
 from agents import Agent, OpenAIResponsesModel
 from agents.mcp import MCPServer

@@ -11,7 +11,7 @@ from proctor.policies import PolicyViolationError, parse_policies
 from proctor.policies.events import ToolCallDenied, ToolCallStarted
 from proctor.supervisor import RunResult, run_once
 
-pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
 from agents import Agent, RunConfig
 from agents.sandbox import SandboxAgent, SandboxRunConfig
 from agents.sandbox.sandboxes import UnixLocalSandboxClient

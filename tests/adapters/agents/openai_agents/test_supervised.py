@@ -17,7 +17,7 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalReques
 from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+pytest.importorskip("openai", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
 import openai
 from agents import (
     Agent,

@@ -15,7 +15,7 @@ from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.store.memory_store import MemoryStore
 
-pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering

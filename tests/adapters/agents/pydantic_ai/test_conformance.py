@@ -12,7 +12,7 @@ from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing.adapter_fixture import Agent
 from proctor.supervisor.testing.suites import AdapterConformance
 
-pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
 from pydantic_ai import Agent as Framework
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart

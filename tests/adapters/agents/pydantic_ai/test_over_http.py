@@ -14,7 +14,7 @@ from proctor.policies import Deny, Limits, Policy, PolicyViolationError
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderError
 
-pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
 pytest.importorskip("openai", reason="the client is not installed: pip install 'pydantic-ai-slim[openai]'")
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel

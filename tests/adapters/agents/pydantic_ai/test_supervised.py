@@ -16,7 +16,7 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalReques
 from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install '.[pydantic-ai]'")
 from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.messages import (
     ModelMessage,
