@@ -112,31 +112,30 @@ def cut_short(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-GONE = pytest.mark.parametrize(
-    "goes",
-    [
-        remove,
-        remove_with_its_log,
-        remove_the_log,
-        remove_the_index,
-        replace_the_log,
-        replace_the_index,
-        cut_the_log_to_nothing,
-        cut_the_log_to_its_head,
-        cut_the_log_short,
-        cut_the_last_page_off_the_log,
-        empty_the_log,
-        cut_the_index_to_nothing,
-        cut_the_index_short,
-        remove_the_folder,
-        move_away,
-        replace_by_a_copy,
-        replace_by_nothing,
-        cut_to_nothing,
-        cut_short,
-    ],
-    ids=lambda goes: goes.__name__,
+WAYS = (
+    remove,
+    remove_with_its_log,
+    remove_the_log,
+    remove_the_index,
+    replace_the_log,
+    replace_the_index,
+    cut_the_log_to_nothing,
+    cut_the_log_to_its_head,
+    cut_the_log_short,
+    cut_the_last_page_off_the_log,
+    empty_the_log,
+    cut_the_index_to_nothing,
+    cut_the_index_short,
+    remove_the_folder,
+    move_away,
+    replace_by_a_copy,
+    replace_by_nothing,
+    cut_to_nothing,
+    cut_short,
 )
+"""How a store goes."""
+CUT_INDEX = (cut_the_index_to_nothing, cut_the_index_short)
+"""While a commit is under way, the system ends a process whose index is cut, by SIGBUS: nothing can stop that."""
 
 
 @pytest.fixture
@@ -146,7 +145,7 @@ def path(tmp_path: Path) -> Path:
     return folder / "store.db"
 
 
-@GONE
+@pytest.mark.parametrize("goes", WAYS)
 async def test_no_call_is_permitted_and_the_run_ends(goes: Callable[[Path], None], path: Path) -> None:
     """The agent itself does it, between two of its calls."""
 
@@ -165,7 +164,7 @@ async def test_no_call_is_permitted_and_the_run_ends(goes: Callable[[Path], None
     assert raised.value.partial.status == "failed"
 
 
-@GONE
+@pytest.mark.parametrize("goes", [way for way in WAYS if way not in CUT_INDEX])
 async def test_an_agent_that_is_not_held_is_ended(goes: Callable[[Path], None], path: Path) -> None:
     """What it reports next cannot be recorded."""
 
