@@ -122,9 +122,7 @@ def pydantic_ai(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endles
 
 def openai_agents(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
     """An agent of the OpenAI Agents SDK with a scripted model."""
-    pytest.importorskip(
-        "agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'"
-    )
+    pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install '.[openai-agents]'")
     from agents import Agent, Model, ModelResponse, Usage, function_tool
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
