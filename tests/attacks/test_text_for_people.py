@@ -23,6 +23,7 @@ PLACES = {
     "adapters/cli/options.py": "`printable_lines`; a document unchanged in a file",
     "adapters/cli/app.py": "a version",
     "adapters/cli/commands/prove.py": "how long a search takes: a text of its own",
+    "adapters/cli/commands/serve.py": "one line: the address that it has made, with its own token",
     "adapters/cli/commands/sessions.py": "JSON: `printable_json`",
     "adapters/cli/live.py": "JSON: `printable_json`",
     "adapters/cli/output.py": "`printable_lines` and `encoded`",

@@ -180,9 +180,6 @@ def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
         say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
 
 
-hook.add_command(click.Command("remove", params=uninstall.params, callback=uninstall.callback, hidden=True))
-
-
 @hook.command("status", short_help="Say where hooks are, and whether they are judged.")
 @click.option("--agent", type=click.Choice(AGENTS), help="Of this agent only.")
 @json_option
