@@ -63,7 +63,6 @@ WITHOUT = {
     "reap": "the same",
     "prune": "the same",
     "hook install": "the same",
-    "hook remove": "the same",
     "hook uninstall": "the same",
     "hook status": "it says what is so now",
     "hook status-line": "a line that an agent reads",

@@ -90,4 +90,4 @@ def test_claude_code_is_held_to_this_folder(claude: Any, proctor: Any, acts: Any
     assert lines[-1].partition("  ")[2] == "completed done"
     refused = [json.loads(line) for line in proctor("explain", "last", "--refused", "--json").splitlines()]
     assert [line["decision"]["tool_name"] for line in refused] == ["Read", "Write", "Bash"]
-    proctor("hook", "remove")
+    proctor("hook", "uninstall")

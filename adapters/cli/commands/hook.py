@@ -289,7 +289,8 @@ def _trusted(agent: str, path: Path) -> list[str]:
 
 @hook.command("status-line", short_help="What is used of the limits, for the agent's status line.")
 @store_option
-def status_line(store: str | None) -> None:
+@json_option
+def status_line(store: str | None, as_json: bool) -> None:
     """Print one line with what is used of the limits of the session that the agent names on standard input.
 
     It is for `statusLine` in Claude Code's settings. Where nothing is known it prints an empty line.
@@ -305,20 +306,22 @@ def status_line(store: str | None) -> None:
     except (ValueError, KeyError, TypeError):
         session_id = ""
 
-    async def line() -> str:
+    async def limits() -> list[dict[str, Any]]:
         from proctor.supervisor.ports.stored_types import RunFilter
 
         from ...operations.service import OperatorService
 
         async with opened(store) as kept:
-            found = await kept.runs(limit=1, where=RunFilter(begins=f"{session_id}-"))
-            if not session_id or not found:
-                return ""
-            service = OperatorService(kept)
-            uses = (await service.folds.of(found[0])).limits()
-            return " · ".join(f"{use.limit.removeprefix('max_')} {use.used:g}/{use.max:g}" for use in uses)
+            found = await kept.runs(limit=1, where=RunFilter(begins=f"{session_id}-")) if session_id else []
+            folds = OperatorService(kept).folds
+            uses = (await folds.of(found[0])).limits() if found else []
+            return [{"limit": use.limit, "used": use.used, "max": use.max} for use in uses]
 
-    say(run_async(line))
+    uses = run_async(limits)
+    if as_json:
+        say_json({"session": session_id, "limits": uses})
+    else:
+        say(" · ".join(f"{use['limit'].removeprefix('max_')} {use['used']:g}/{use['max']:g}" for use in uses))
 
 
 def put_hooks(

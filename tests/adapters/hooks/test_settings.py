@@ -85,7 +85,7 @@ def test_install_checks_the_policy_and_says_what_it_did(
     again = run(capsys, "install", *options, "--context", "tenant=acme")
     shown = run(capsys, "settings", *options, "--context", "tenant=acme")
     settings = json.loads(Path(".claude/settings.local.json").read_text())
-    out = run(capsys, "remove")
+    out = run(capsys, "uninstall")
 
     assert (first[0], again[0], shown[0], out[0]) == (0, 0, 0, 0)
     assert "wrote the hooks" in first[1]
