@@ -24,7 +24,7 @@ RUNS = 16
 BATCH = 512
 RULES = 10
 
-COLUMNS = "session_key, seq, run_id, event_id, type, at, data"
+COLUMNS = "session_key, seq, run_id, event_id, type, at, data, digest"
 
 
 def run(size: Size) -> list[Row]:
@@ -91,11 +91,11 @@ def _bare(records: list[Event], path: Path, best: dict[str, float]) -> None:
         begun = time.perf_counter()
         for first in range(0, len(records), BATCH):
             rows = [
-                (1, first + n, event.run_id, None, event.type, 0, encode_event(event))
+                (1, first + n, event.run_id, None, event.type, 0, encode_event(event), b"")
                 for n, event in enumerate(records[first : first + BATCH], 1)
             ]
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(f"INSERT INTO events ({COLUMNS}) VALUES (?,?,?,?,?,?,?)", rows)
+            connection.executemany(f"INSERT INTO events ({COLUMNS}) VALUES (?,?,?,?,?,?,?,?)", rows)
             connection.execute("COMMIT")
         best["bare"] = max(best["bare"], len(records) / (time.perf_counter() - begun))
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import MessageReceived
+from proctor.policies.events import MessageReceived, ToolCallStarted
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
 from proctor.supervisor import StoreError, Supervisor, run_once
@@ -169,13 +169,16 @@ async def test_an_agent_that_is_not_held_is_ended(goes: Callable[[Path], None], 
     """What it reports next cannot be recorded."""
 
     async def tamper() -> None:
+        token = 0  # once its start is stored, nothing is being written
+        while not [event async for event in store.read("s") if isinstance(event, ToolCallStarted)]:
+            token = await store.wait(token, PATIENCE_S)
         goes(path)
 
     adapter = FakeAdapter([Ask(name="bash", meanwhile=tamper), MessageReceived(content="x"), Pause()], gate="none")
     with anyio.fail_after(PATIENCE_S):
         async with SQLiteStore(path) as store:
             with pytest.raises(StoreError):
-                await run_once(adapter, "go", policies=[POLICY], store=store)
+                await run_once(adapter, "go", policies=[POLICY], store=store, session_id="s")
 
     assert adapter.rungs == ["interrupt"]
 
@@ -206,7 +209,7 @@ async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:
 CUT = """
 import os, sys, anyio
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import MessageReceived
+from proctor.policies.events import MessageReceived, ToolCallStarted
 from proctor.supervisor import StoreError
 
 async def main(path, then, size):

@@ -65,7 +65,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says what to install."""
     monkeypatch.setitem(ADAPTERS, "gone", AgentSpec("gone", "gone", "proctor.adapters.no_such_module:X", "gone"))
 
-    with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[gone\]'"):
+    with pytest.raises(ProviderUnavailableError, match=r"pip install '\.\[gone\]'"):
         adapter_named("gone")
 
 

@@ -400,4 +400,7 @@ async def main():
 anyio.run(main)
 """
     done = await anyio.run_process([sys.executable, "-c", program], check=True)
-    assert done.stdout.decode() == "completed\nfleets on a cluster need Ray: pip install '.[ray]'\n"
+    assert (
+        done.stdout.decode()
+        == "completed\nfleets on a cluster need Ray: in your clone of proctor, run pip install '.[ray]'\n"
+    )

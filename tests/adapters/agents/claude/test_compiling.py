@@ -133,7 +133,7 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
     """The adapter can be imported and compiled with; only starting it needs the client."""
     monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
 
-    with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[claude\]'"):
+    with pytest.raises(ProviderUnavailableError, match=r"pip install '\.\[claude\]'"):
         await ClaudeAdapter().prepare()
 
 

@@ -39,7 +39,7 @@ async def test_a_client_that_is_not_logged_in_is_refused(tmp_path: Path) -> None
 async def test_an_executable_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """The message names the extra."""
     adapter = CodexAdapter(codex_path=tmp_path / "codex", cwd=tmp_path, env={"HOME": str(tmp_path)})
-    with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[codex\]'"):
+    with pytest.raises(ProviderUnavailableError, match=r"pip install '\.\[codex\]'"):
         await adapter.prepare()
 
 
@@ -60,7 +60,7 @@ async def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(connection, "import_module", missing)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ProviderUnavailableError, match=r"codex is not installed.*pip install 'proctor\[codex\]'"):
+    with pytest.raises(ProviderUnavailableError, match=r"codex is not installed.*pip install '\.\[codex\]'"):
         await CodexAdapter(cwd=tmp_path).prepare()
 
 
