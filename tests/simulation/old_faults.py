@@ -11,17 +11,7 @@ from proctor.supervisor.launch import launch
 from proctor.supervisor.run import journal
 from proctor.supervisor.store import memory_store, memory_tables
 
-
-@contextmanager
-def _changed(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    before = [(where, name, getattr(where, name)) for where, name, _ in changes]
-    try:
-        for where, name, value in changes:
-            setattr(where, name, value)
-        yield
-    finally:
-        for where, name, value in before:
-            setattr(where, name, value)
+from .scheduler import changed
 
 
 def _starting_by_equality(self: Any) -> Iterator[list[Any]]:
@@ -51,17 +41,17 @@ async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
 
 
 OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
-    "a start is not one unit": lambda: _changed((ActiveRuns, "starting", contextmanager(_starting_by_equality))),
-    "a cancel of a starting run is lost": lambda: _changed((ActiveRuns, "starting", contextmanager(_nothing_missed))),
-    "an append is stored twice": lambda: _changed(
+    "a start is not one unit": lambda: changed((ActiveRuns, "starting", contextmanager(_starting_by_equality))),
+    "a cancel of a starting run is lost": lambda: changed((ActiveRuns, "starting", contextmanager(_nothing_missed))),
+    "an append is stored twice": lambda: changed(
         (memory_store, "unit_start", lambda events: 0), (journal, "ANSWER_S", 5.0)
     ),
-    "an end is never written": lambda: _changed(
+    "an end is never written": lambda: changed(
         (journal.Journal, "settle", _never_settles), (journal, "ANSWER_S", 5.0)
     ),
-    "a reservation of a dead owner is lost": lambda: _changed(
+    "a reservation of a dead owner is lost": lambda: changed(
         (memory_tables.Claims, "holds", lambda self, run_id, epoch: self._holds(epoch))
     ),
-    "a failed start keeps its session": lambda: _changed((launch, "_give_up", _not_given_up)),
+    "a failed start keeps its session": lambda: changed((launch, "_give_up", _not_given_up)),
 }
 """What each does to the supervisor while inside."""

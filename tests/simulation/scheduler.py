@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
 import anyio
+import pytest
 import trio
 from trio._core import _run as trio_run
 from trio.testing import MockClock
@@ -91,6 +92,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 @contextmanager
+def changed(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Attributes have other values while inside: (owner, name, value)."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, value in changes:
+            patch.setattr(owner, name, value)
+        yield
+
+
+@contextmanager
 def _same_each_time(seed: int, freezer: Freezer) -> Iterator[None]:
     """Ids that follow from the seed; no thread that looks in; owners that are known by their leases alone."""
     ids = random.Random(seed)
@@ -101,14 +111,8 @@ def _same_each_time(seed: int, freezer: Freezer) -> Iterator[None]:
         (trio_run, "_ALLOW_DETERMINISTIC_SCHEDULING"): True,
         (trio_run, "_r"): freezer,
     }
-    before = {(where, name): getattr(where, name) for where, name in kept}
-    try:
-        for (where, name), value in kept.items():
-            setattr(where, name, value)
+    with changed(*((where, name, value) for (where, name), value in kept.items())):
         yield
-    finally:
-        for (where, name), value in before.items():
-            setattr(where, name, value)
 
 
 def run_seeded(main: Callable[[Freezer], Awaitable[T]], seed: int, *, backend: str = "trio") -> T:
