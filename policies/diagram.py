@@ -75,7 +75,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         title: The name of what is drawn.
         sections: The graphs.
-        lines: What the policy says that is no graph, line by line.
+        lines: The parts of the policy that are not drawn as a graph, line by line.
         standing: It shows how a session stands, not only the policy.
     """
 
@@ -90,7 +90,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Marking:
-    """What a monitor says of tools, rules and nets; without one, nothing."""
+    """A monitor's view of tools, rules and nets; without a monitor, nothing."""
 
     def __init__(self, monitor: Monitor | None) -> None:
         self._monitor = monitor
@@ -188,7 +188,7 @@ class _Graph:
         self._edges: list[Edge] = []
 
     def section(self) -> Section | None:
-        """What was added."""
+        """Everything added so far as one section; None if there is nothing."""
         tools = [
             GraphNode(
                 id=id,
@@ -203,7 +203,7 @@ class _Graph:
         return Section(title="order of calls", nodes=nodes, edges=tuple(self._edges)) if nodes else None
 
     def add(self, clause: Clause, rule: Rule) -> None:
-        """What one rule shows of itself."""
+        """Add one rule's part of the picture."""
         for drawn in rule.drawing():
             if isinstance(drawn, Link):
                 self._link(clause, drawn)
@@ -286,7 +286,7 @@ def draw(policy: Policy, monitor: Monitor | None = None, session: Section | None
 
 
 def _lines(stack: Policy, clauses: Iterable[Clause]) -> Iterator[str]:
-    """What is said in words: the limits, the budgets, the lists, and what has no order."""
+    """The parts written in words: the limits, the budgets, the lists, and rules without an order."""
     for entry in effective_limits(stack):
         yield f"{entry.name}: {figure(entry.limit.max)} ({entry.action})"
     for budget in effective_budgets(stack):

@@ -1,4 +1,4 @@
-"""What can go wrong while reading and applying policies.
+"""Errors raised while policies are read and applied.
 
 ProctorError                    .code
 ├── PolicyError                 bad_policy         a policy that cannot be read; .problems
@@ -22,7 +22,7 @@ Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel
 
 
 RefusalCause: TypeAlias = Literal["tool", "input", "step", "budget"]
-"""What about a call is refused: its tool as such, its input, that something must come first, that it is used up."""
+"""The refused part of a call: the tool as such, its input, a missing earlier step, or an exhausted budget."""
 
 
 Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
@@ -36,16 +36,16 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
         stack: The name of the whole stack.
         rule: The rule's id.
         kind: The rule's type, the limit's name, or `net`.
-        action: What the rule asks for.
+        action: The action the rule asks for.
         enforcement: How far it got: `prevented`, `interrupted` or `observed`.
-        message: What happened, in words.
-        details: What was expected and what happened, with amounts; conditions met and missed.
+        message: The violation, in words.
+        details: Expected and actual, with amounts; the conditions met and missed.
         reason: The rule's reason for telemetry; never for the model.
         tell_model: The rule's text for the model.
-        unpreventable: What a `deny` becomes where the agent cannot be held.
+        unpreventable: The action that replaces a `deny` where calls cannot be held.
         tool_call_id: The call that broke it, if one did.
         tool_name: Its tool.
-        cause: What is refused: the `tool` as such, its `input`, a missing `step`, a `budget` that is used up.
+        cause: The refused part: the `tool` as such, its `input`, a missing `step`, an exhausted `budget`.
         at_end: The end of the run settled it; a resumed session opens it again.
     """
 
@@ -87,13 +87,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong in a policy text, and where.
 
     Attributes:
-        message: What is wrong.
+        message: The problem, in words.
         path: The place in the document: `rules[2].tool`.
         file: The file, if it came from one.
         line: The line, from 1; 0 is unknown.
         column: The column, from 1; 0 is unknown.
         source: The line as it is written.
-        suggestion: What to do about it.
+        suggestion: How to fix it.
     """
 
     message: str
@@ -157,14 +157,14 @@ class PolicyViolationError(ProctorError):
     """A policy refused: at preflight, or by a violation whose action is cancel.
 
     Attributes:
-        message: What was refused, in words.
-        violations: What was violated.
-        violation: What ended the run; None at preflight.
+        message: The refusal, in words.
+        violations: The violations.
+        violation: The violation that ended the run; None at preflight.
         rule: The id of the rule, or the name of the limit, that ended the run; at preflight, of the first that is
             refused.
         reason: The reason that this rule carries, if any.
         calls_before: The calls that ran in the session before this run; those of the run are in `partial.calls`.
-        findings: What preflight refused.
+        findings: The findings for which preflight refused the run.
         partial: The run's result so far: output, usage, cost, calls; None where nothing ran.
         provider_error: The provider's own error, if there is one.
     """

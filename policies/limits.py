@@ -44,11 +44,11 @@ Fraction: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for every limit, or budget, of one kind: it is written at the field that the kind is given by.
+    """The facts about one kind of limit or budget, attached to the field that sets it.
 
     Attributes:
         name: The field.
-        unit: What it counts in, in words.
+        unit: The unit, in words.
         zero_ok: 0 leaves something to do.
         deny_suffices: Denying calls keeps within it, so that `deny` may be inherited.
         spelled: The name that takes its amount with a unit of time.
@@ -67,7 +67,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_usage(self) -> bool:
-        """What the model uses: only the agent can say how much, once a turn is over."""
+        """True for model usage: only the agent can report it, at the end of a turn."""
         return hasattr(Usage, self.counts)
 
     @property
@@ -80,8 +80,9 @@ class LimitKind(Kind, frozen=True, kw_only=True):
     """A kind of limit.
 
     Attributes:
-        clock: What time alone moves: it runs through the `run`, or while the run is `idle`.
-        projected: What is judged before the call that would exceed it, which adds a `call` or begins a `turn`.
+        clock: For limits on time: `run` counts while the run runs, `idle` while it is idle.
+        projected: For limits judged before the call that would exceed them: the call adds a `call` or begins a
+            `turn`.
     """
 
     clock: Literal["run", "idle"] | None = None
@@ -136,11 +137,11 @@ class Budget(ClauseRecord, frozen=True):
         key: In place of `per`: whose share it is, as `proctor budgets` shows it, whatever the run's context says. A
             run passes its budgets on so.
         window: When it starts anew: `session`, `day` or `month` (UTC), or over the last `24h`; never if not given.
-        reserve: What has to be free for a run to go on, in the budget's unit: that much is set aside for its next
-            response, or as much as the run's largest response used where that is more and left. If not given: as
-            much as the largest response used, or what is left.
+        reserve: The amount that must be free before a run continues, in the budget's unit; it is set aside for the
+            run's next response, or as much as the run's largest response used if that is more and available. If not
+            given: as much as the largest response used, or the amount left.
         warn_at: The fraction, or fractions, at which a warning is recorded, once in a window.
-        action: What a violation asks for; a budget of anything but calls that only inherits `deny` cancels.
+        action: The action on a violation; except for budgets of calls, a budget that only inherits `deny` cancels.
     """
 
     name: Name
@@ -166,7 +167,7 @@ class Budget(ClauseRecord, frozen=True):
 
     @property
     def limit(self) -> str:
-        """Which of the amounts it gives."""
+        """The name of the amount that is set."""
         return self.kind.name
 
     @property
@@ -176,7 +177,7 @@ class Budget(ClauseRecord, frozen=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What it is kept apart by."""
+        """The context paths whose values each have a budget of their own."""
         return (self.per,) if isinstance(self.per, str) else tuple(self.per)
 
     @property
@@ -186,7 +187,7 @@ class Budget(ClauseRecord, frozen=True):
         return () if given is None else tuple(sorted(given)) if isinstance(given, Sequence) else (given,)
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         given = [name for name in BUDGETS if getattr(self, name) is not None]
         if len(given) != 1:
@@ -231,13 +232,13 @@ class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         budget: Its policy and its name, `policy/name`.
-        key: Whose it is: the values at its `per`, as text; "" where it is one for all.
-        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        key: The budget's key: the values at its `per`, as text; "" for one budget shared by all.
+        counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
         window: `day`, `month`, the length of a rolling window in ms as text, or "".
         max: The whole amount, in the unit of what it counts.
-        reserve: What has to be free, where the policy says so.
+        reserve: The amount that must be free, if the policy sets one.
         warn_at: The fractions at which it warns.
-        action: What comes of a violation.
+        action: The action on a violation.
     """
 
     budget: str
@@ -251,7 +252,7 @@ class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> BudgetKind:
-        """What holds for its kind."""
+        """The facts about its kind."""
         return BUDGETS[f"max_{self.counts}"]
 
 
@@ -262,7 +263,7 @@ class Limit(Record, frozen=True):
         max: The limit, in the unit that its name says; more than it is a violation.
         scope: `run`, or `session`: counted over all runs of the session.
         warn_at: The fraction of it at which a warning is recorded, once.
-        action: What a violation asks for; a limit other than `max_tool_calls` that only inherits `deny` cancels.
+        action: The action on a violation; a limit other than `max_tool_calls` that only inherits `deny` cancels.
         reason: For telemetry; never shown to the model.
         tell_model: The text that the model gets when a call is refused.
         description: For people.

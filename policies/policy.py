@@ -34,7 +34,7 @@ OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
 
 
 class ToolRule(Statement, frozen=True, kw_only=True):
-    """What allow and deny lists share.
+    """The fields that allow and deny lists share.
 
     Attributes:
         id: The name by which violations and reports call it; `deny-1`, `allow-2`, ... if not given.
@@ -55,7 +55,7 @@ class Allow(ToolRule, frozen=True):
     tools: ListedTools = msgspec.field(name="allow")
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
@@ -83,7 +83,7 @@ class Deny(ToolRule, frozen=True):
     tools: ListedTools = msgspec.field(name="deny")
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from selector_problems(self.tools, ("deny",))
 
@@ -92,7 +92,7 @@ class Deny(ToolRule, frozen=True):
         return BlocklistMachine(self.tools, scope, kind="deny")
 
     def roles(self) -> Roles:
-        """What it lists it refuses."""
+        """The selectors it lists are those it refuses."""
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:
@@ -112,8 +112,8 @@ class Approval(Record, frozen=True):
 
     Attributes:
         timeout_s: Seconds that a call waits, a thousand million at most.
-        on_timeout: What then: `deny` the call, or `cancel` the run.
-        approvers: Who may answer: names, and groups as `@name`; anybody if not given.
+        on_timeout: The action after that: `deny` the call, or `cancel` the run.
+        approvers: The people who may answer: names, and groups as `@name`; anybody if not given.
         four_eyes: Whether the person who started a run (`user` of its context) may not answer what it asks.
         scope: The most that one yes may cover: `once`, that call; `run` or `session`, also later
             calls of the same tool that the same rules ask about, with the same `key`.
@@ -127,7 +127,7 @@ class Approval(Record, frozen=True):
 
 
 class Price(Record, frozen=True):
-    """What a model costs.
+    """A model's price.
 
     Attributes:
         input_usd_per_mtok: USD for a million tokens of input.
@@ -151,7 +151,7 @@ class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
         name: The policy's name, which violations give.
         version: The version of the language: 1.
         description: For people.
-        on_violation: What a violation asks for where its rule does not say: `cancel`, unless a stack says stricter.
+        on_violation: The action on a violation where its rule has none: `cancel`, unless a stack says stricter.
         locked: No later policy of a stack may loosen it.
         enforcement: `required`: do not start on an agent that cannot hold every call; `best_effort` if not given.
         limits: Hard caps.
@@ -163,7 +163,8 @@ class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
         aliases: Names that stand for several tools.
         approval: How long a held call waits for a person.
         prices: Prices by model.
-        unpriced: What happens to a model without a price under a cap on cost: `warn`, or `reject`: do not start.
+        unpriced: The handling of a model without a price under a cap on cost: `warn`, or `reject` (the run does not
+            start).
         metadata: Anything else, for people and for adapters.
     """
 

@@ -1,4 +1,4 @@
-"""What is found of a stack before a run starts: what is wrong with it, and what whole sessions it lets through."""
+"""Analyses a stack before a run starts: its mistakes, and the whole sessions that it lets through."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -21,7 +21,8 @@ def preflight(
     steps: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Findings:
-    """What would keep a run under this policy, or stack, from doing its work; `.check()` raises if it must not start.
+    """Find everything that would keep a run under this policy, or stack, from doing its work; `.check()` raises if it
+    must not start.
 
     Args:
         policy: one policy, or what `merge_policies` gave.

@@ -40,7 +40,7 @@ def findings_of(
 
 
 class _Checks:
-    """What checks have found, and those that were not finished."""
+    """The findings of the checks so far, and the checks that did not finish."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -61,7 +61,7 @@ class _Checks:
         return not any(each.severity == "refuse" for each in self.found[before:])
 
     def unfinished_finding(self, stack: Policy) -> Iterator[PreflightFinding]:
-        """What was not finished, in one finding."""
+        """One finding that lists the checks that did not finish."""
         if self._unfinished:
             yield finding(
                 "not_finished",
@@ -74,7 +74,7 @@ class _Checks:
 
 
 def _together(checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], work: Work) -> Iterator[PreflightFinding]:
-    """What needs the kinds of calls that the clauses tell apart, each of them as a machine."""
+    """Run the checks that need the kinds of calls that the clauses tell apart, each of them as a machine."""
     kinds = Kinds(stack, clauses, work)
     nets: list[PreflightFinding] = []
     checks.run("nets", lambda: _noted(net_findings(clauses, kinds), nets))

@@ -104,7 +104,9 @@ class PlayedRule(NamedTuple):
         return frozenset(found)
 
     def component(self, index: int, tools: ToolTable, context: RunContext, *, asked_of: bool) -> Component:
-        """What stands for it in a search; `asked_of`: as a rule of the stack, not of the property."""
+        """The component that represents the rule in a search; `asked_of`: as a rule of the stack, not of the
+        property.
+        """
         if self.bound_paths:
             return SplitComponent(index, self.rule, tools, context, self.bound_paths, asked_of=asked_of)
         return RuleComponent(index, self.rule, tools, context)
@@ -116,7 +118,7 @@ class Alphabet:
     Attributes:
         calls: One example of each class.
         texts: Messages of users.
-        gaps: What was not shown to be complete, in words; a proof under gaps is none.
+        gaps: The parts that were not shown to be complete, in words; a proof with gaps is not a proof.
     """
 
     def __init__(
@@ -287,7 +289,7 @@ class Alphabet:
                     kept.setdefault((self._outcomes(name, path, made), None), made)
 
     def _leaves(self, name: str, path: str, document: Any) -> Iterator[tuple[bool, bool]]:
-        """What each condition at a path says of a document, where it permits and where it refuses."""
+        """For each condition at a path: whether a document meets it where it permits, and where it refuses."""
         if path not in self._leaf_tests:
             self._leaf_tests[path] = list(self._tests_at(path))
         part = self._parts[0].followed if isinstance(self._parts[0], SplitComponent) else self._parts[0]
@@ -393,7 +395,7 @@ class Alphabet:
         return (bit.bit_length() - 1 for bit, _ in probe.asks)
 
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
-        """What a condition is, whichever rule has it, and whether it permits."""
+        """The identity of a condition, whichever rule has it, and whether it permits."""
         part = self._parts[n]
         slot = part.rule.machine.slots[bit.bit_length() - 1]
         words = msgspec.json.encode(slot.selector, order="deterministic")
@@ -407,7 +409,7 @@ class Alphabet:
         return (words, *tail), slot._permits
 
     def _outputs(self, call: InputClass) -> tuple[Any, ...]:
-        """What such calls may return, as far as the rules can tell it apart."""
+        """The outputs such calls may return, as far as the rules can tell them apart."""
         choices: dict[str, list[Atom]] = {}
         bound: set[str] = set()
         texts: list[str] = []

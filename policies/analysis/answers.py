@@ -1,4 +1,4 @@
-"""What a question about whole sessions is answered with: a proof, a session, or how far the search came."""
+"""The answers to questions about whole sessions: a proof, a session, or how far the search came."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class SessionAnswer(msgspec.Struct, kw_only=True):
-    """What every answer carries.
+    """The fields that every answer has.
 
     Attributes:
         reason: One sentence: why it is so.
@@ -16,7 +16,7 @@ class SessionAnswer(msgspec.Struct, kw_only=True):
             `deny`, `cancel`) and `outcome` (`completed`, `failed`, `denied`, `running`); where it matters also
             `output`, `approval` (`granted` or `declined`), `turn`, `run`, `ended_before_call` (the number of the call
             that it ended before), and `before`: what happened before the call. Empty in a proof.
-        context: What the run says of itself in that session, as far as a `when` or a path looks at it.
+        context: The run's context in that session, as far as a `when` or a path looks at it.
         explored: Figures: `classes` of calls, `states`, `depth` in calls, and `bounded`: what the search took for
             granted, one sentence each.
         certificates: What `analysis.certificate.check` verifies, one for each rule that a proof is about.

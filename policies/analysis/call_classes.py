@@ -126,7 +126,7 @@ class Kinds:
         own: bool = True,
         virtual_names: Sequence[VirtualName] | None = None,
     ) -> tuple[NameReach, ...]:
-        """What a selector means, by a call's own name and by virtual names: all of the scope's unless given."""
+        """The calls a selector covers, by their own names and by virtual names; of all in the scope unless given."""
         virtual = scope.virtual_names if virtual_names is None else tuple(virtual_names)
         key = (id(selector), id(scope), own, virtual)
         if key not in self._reaches:

@@ -29,7 +29,7 @@ class ProofCertificate(NamedTuple):
 
 
 def check(certificate: ProofCertificate) -> list[str]:
-    """What is wrong with a certificate, one sentence each; empty if it proves what it says."""
+    """The errors in a certificate, one sentence each; empty if it proves what it claims."""
     return list(_Checker(certificate).problems())
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..stack.merge import LimitEntry
 
 NOTHING, WARN, ASK, DENY = range(4)
-"""What a rule finds against a call, by strictness; `cancel` refuses the call as `deny` does."""
+"""A rule's findings against a call, by strictness; `cancel` refuses the call as `deny` does."""
 LEVELS = {"allow": NOTHING, "warn": WARN, "request_approval": ASK, "deny": DENY, "cancel": DENY}
 ANY_OTHER = "anyother"
 """The value of a key that stands for all values which are not followed one by one."""
@@ -47,7 +47,7 @@ MOST_TOKENS = 12
 
 
 Outcome: TypeAlias = tuple[int, int]
-"""What is found against an event, and where a component stands after it."""
+"""The finding against an event, and the component's state after it."""
 
 
 class InputClass(msgspec.Struct, eq=False):
@@ -89,7 +89,7 @@ def _inner(machine: Machine) -> Machine:
 
 
 def saturated(machine: Machine, at: RuleMoment) -> Hashable:
-    """What of a machine's state makes a difference to any session that comes; figures no further than they matter."""
+    """The part of a machine's state that can affect later events; counters are capped at the values that matter."""
     state: Any = at.state
     if isinstance(machine, Keyed):
         rows = (
@@ -252,7 +252,7 @@ class RuleComponent:
         return moment._replace(state=copied(moment.state))
 
     def level(self, at: int, call: InputClass, variant: int = 0) -> int:
-        """What it finds against a call that was requested."""
+        """The strictness found against a requested call."""
         key = ("level", at, call.number, variant)
         if key not in self._memo:
             self._memo[key] = self._judged(self.moments[at], call, variant)
@@ -286,7 +286,7 @@ class RuleComponent:
         return bool(self.mask(call) & self.machine.outcomes)
 
     def ends_as(self, call: InputClass) -> Hashable:
-        """What of such a call makes a difference to it when it ends; nothing that is false if nothing does."""
+        """The part of such a call that matters to the component when the call ends; false-like if nothing does."""
         return self.mask(call) & self.machine.outcomes
 
     def watches_denial(self, call: InputClass) -> bool:
@@ -303,7 +303,7 @@ class RuleComponent:
     def _after(
         self, what: str, act: Callable[..., Finding | None], at: int, call: InputClass, variant: int
     ) -> Outcome:
-        """What its machine finds, and where it stands, once it has been told of a call that is not running."""
+        """The machine's finding and its state after a call that is not running."""
         key = (what, at, call.number, variant)
         if key not in self._memo:
             moment = self._moved(at)
@@ -373,7 +373,7 @@ class RuleComponent:
         return self.turned(at)[1]
 
     def owes(self, at: int) -> int:
-        """What it finds against the end of the session."""
+        """The strictness found when the session ends."""
         return self._level_of(self.machine.settle(self.moments[at].state))
 
 
@@ -412,7 +412,7 @@ def _restricted(state: Any, machine: Machine, keeps: Callable[[str], bool]) -> A
 
 
 UNBOUND = "[]"
-"""What an earlier call is about where nothing binds it."""
+"""The subject of an earlier call where no condition binds it."""
 
 
 class LimitComponent:

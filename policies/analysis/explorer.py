@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Nothing:
-    """What a hypothetical call returned."""
+    """The output of a hypothetical call."""
 
     value: Any = None
     text = ""
@@ -103,7 +103,7 @@ class Move(NamedTuple):
 
 
 class Graph:
-    """What a machine lets through and remembers of calls with these masks; `start` is where a session begins."""
+    """The calls, by mask, that a machine lets through, and its states; `start` is where a session begins."""
 
     def __init__(self, machine: Machine, masks: frozenset[int], work: Work) -> None:
         self._machine = machine
@@ -276,7 +276,7 @@ def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Gra
 
 
 def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:
-    """What a machine is but for its slots; None if it holds more than figures and words."""
+    """A machine's identity without its slots; None if it holds more than figures and words."""
     held: dict[str, Hashable] = {}
     for name, value in vars(machine).items():
         plain = tuple(value) if isinstance(value, list) else value
@@ -305,7 +305,7 @@ MAX_FACETS = 4
 
 
 class System:
-    """What a clause lets through and what it remembers, as a graph over the masks of calls.
+    """A clause as a graph over the masks of calls: the calls it lets through, and its states.
 
     `names` are the tools that the clause names, `unnamed` says that there are others.
     """

@@ -1,4 +1,4 @@
-"""What preflight finds: each finding refuses the run, or is only reported."""
+"""Preflight findings: each finding either refuses the run or is only reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Severity: TypeAlias = Literal["refuse", "report"]
 
 
 class CodeMeaning(NamedTuple):
-    """What a code stands for, and what comes of it unless a finding says otherwise."""
+    """The meaning of a code, and its consequence unless a finding says otherwise."""
 
     severity: Severity
     says: str
@@ -70,13 +70,13 @@ class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """One thing that is wrong, or worth knowing, before a run starts.
 
     Attributes:
-        code: What kind of finding it is, for programs.
+        code: The kind of finding, for programs.
         severity: `refuse`: no run starts; `report`: people should know.
-        message: What is wrong, in words.
+        message: The problem, in words.
         policy: The member of the stack that it is about, as far as there is one.
         rule: The id of the clause that it is about.
-        witness: What shows it, step by step: a circle, a trace, the names.
-        suggestion: What to do about it.
+        witness: The evidence, step by step: a circle, a trace, the names.
+        suggestion: How to fix it.
     """
 
     code: str

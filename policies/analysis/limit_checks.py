@@ -33,7 +33,7 @@ EFFECTS = {
     "deny": "has every later call refused",
     "cancel": "ends the run",
 }
-"""What comes of a limit, by its action."""
+"""The consequence of a limit, by its action."""
 
 
 BUDGET_EFFECTS = {
@@ -42,7 +42,7 @@ BUDGET_EFFECTS = {
     "deny": "has every later call refused; no run starts",
     "cancel": "ends the runs that draw on it; no run starts",
 }
-"""What comes of a shared budget that is used up, by its action."""
+"""The consequence of an exhausted shared budget, by its action."""
 
 
 UNGATED_BUDGET = "ends the runs that draw on it, as this adapter cannot hold every call; no run starts"
@@ -52,7 +52,7 @@ UNGATED = "has later calls refused where they are held, and ends the run where o
 
 
 def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work) -> Iterator[PreflightFinding]:
-    """What is wrong with the limits of a stack."""
+    """The problems in the limits of a stack."""
     limits = effective_limits(policy)
     for entry in limits:
         if entry.limit.max == 0 and not entry.kind.zero_ok:
@@ -76,7 +76,7 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None, work: Work
 
 
 def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
-    """What a limit will do where this adapter runs."""
+    """The effect of a limit where this adapter runs."""
     about = (entry.policy, entry.name)
     limit = f"`{entry.name}: {figure(entry.limit.max)}`"
     used = entry.kind.of_usage
@@ -91,7 +91,7 @@ def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
 
 
 def _loosened(policy: Policy, work: Work) -> Iterator[PreflightFinding]:
-    """What would loosen a locked policy, and has no effect."""
+    """The attempts to loosen a locked policy; they have no effect."""
     for attempt in loosened(policy, work.spend):
         limit = attempt.name in LIMITS
         yield finding(
@@ -143,7 +143,7 @@ def _unpriced(
 
 
 def _budgets(policy: Policy, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
-    """What is wrong with the budgets of a stack, and what they will do."""
+    """The problems in the budgets of a stack, and the effects of those budgets."""
     for entry in effective_budgets(policy):
         about = (entry.policy, entry.budget.name)
         if entry.budget.max == 0 and not entry.budget.kind.zero_ok:
@@ -177,11 +177,11 @@ COVERS: dict[Of, tuple[Of, ...]] = {
     "completed": ("completed",),
     "attempted": ("started", "completed"),
 }
-"""What a cap on calls in one state keeps down; refused attempts are attempts all the same."""
+"""The kinds of counts that a cap of each kind also keeps down; a refused attempt is still an attempt."""
 
 
 class Want(NamedTuple):
-    """What a clause owes, and the kinds of calls that may serve it."""
+    """A clause's obligation, and the kinds of calls that may fulfil it."""
 
     clause: Clause
     owed: Owed

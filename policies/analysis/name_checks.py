@@ -42,7 +42,7 @@ _FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
 def unknown_names(
     policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None, work: Work | None = None
 ) -> Iterator[PreflightFinding]:
-    """What clauses name that no tool of a known agent has; a policy that requires enforcement is refused for it."""
+    """Names in clauses that no tool of a known agent has; with required enforcement they refuse the run."""
     if capabilities is None or not capabilities.table:
         return
     work = work or Work()
@@ -194,7 +194,7 @@ def odd_names(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
 def adapter_findings(
     policy: Policy, clauses: Sequence[Clause], capabilities: Capabilities | None
 ) -> Iterator[PreflightFinding]:
-    """What an adapter cannot hold of a stack; nothing if it is not known what it can do."""
+    """The parts of a stack that an adapter cannot enforce; nothing if its capabilities are not known."""
     if capabilities is None:
         return
     if capabilities.gate != "all":
@@ -244,7 +244,9 @@ def _compiled(clause: Clause, parts: Sequence[str]) -> bool:
 
 
 def missing_context(policy: Policy, context: RunContext) -> Findings:
-    """What a run's context leaves out that its policy asks for; the rest of preflight is the same for every run."""
+    """The fields missing from a run's context that its policy needs; the rest of preflight is the same for every
+    run.
+    """
     if effective_budgets(policy):
         return Findings(context_findings(policy, clauses_of(policy), context))
     written = (c for m in members_of(policy) for c in (*m.tool_rules, *m.rules, *m.nets) if not isinstance(c, str))

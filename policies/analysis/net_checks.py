@@ -1,4 +1,4 @@
-"""What a net can do by itself, whatever is called: which transitions ever fire, and whether its tokens are bounded.
+"""Analysis of a net by itself: which transitions can fire, and whether its tokens are bounded.
 
 The markings are walked through breadth first. Where one grows out of an earlier one, the steps between are repeated
 until every growing place holds more than any transition looks for: if they still can be repeated then, they always
@@ -39,7 +39,7 @@ Marking: TypeAlias = tuple[int, ...]
 
 
 class Look(NamedTuple):
-    """What of a state matters: its tokens, and the deferred transitions of each call in flight."""
+    """The part of a state that matters: its tokens, and the deferred transitions of each call in flight."""
 
     marking: Marking
     waiting: tuple[tuple[int, ...], ...]
@@ -130,7 +130,7 @@ def _ends(look: Look) -> Iterator[Move]:
 
 
 def _moved(machine: NetMachine, at: _Reached, move: Move, work: Work) -> _Reached | None:
-    """What a move leads to; None if it cannot be made."""
+    """The state after a move; None if the move cannot be made."""
     work.spend(2 + len(machine.net.transitions) + len(machine.net.places) + 2 * len(at.state.waiting))
     if isinstance(move, NetCall):
         firing = machine.firing(at.state.marking, move.mask)
@@ -221,7 +221,7 @@ def _names(machine: NetMachine, steps: list[_Reached]) -> tuple[str, ...]:
 
 
 def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
-    """What is wrong with the nets of a stack; those of one line are right by their making."""
+    """The problems in the nets of a stack; one-line nets cannot have any."""
     for clause in clauses:
         if not isinstance(clause.record, Net):
             continue

@@ -176,7 +176,7 @@ def never_satisfied(clauses: Iterable[Clause], possible: Saturation) -> Iterator
 
 
 def _ways_out(possible: Saturation, steps: list[Step], wanting: Clause) -> str:
-    """Which clauses stand in each other's way."""
+    """A suggestion: the clauses of which one has to go."""
     core = possible.cores.get(steps[-1].kind, [])
     ids = dict.fromkeys([*(clause.id for clause in core or [steps[-1].clause]), wanting.id])
     return f"take {' or '.join(f'`{id}`' for id in ids)} away"

@@ -221,7 +221,7 @@ def _may_be_context(path: str, value: Any) -> bool:
 
 
 def _budgets(setting: Setting) -> Iterator[Implication]:
-    """What cannot be known: a budget that other runs use up, unless the stack has it too."""
+    """The parts that cannot be known: a budget that other runs use up, unless the stack has it too."""
     mine = setting.stack.program.budgets.entries
     for entry in setting.property.budgets.entries:
         same = any(
@@ -232,7 +232,7 @@ def _budgets(setting: Setting) -> Iterator[Implication]:
 
 
 def _rules_of(setting: Setting, property: Side) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
-    """What has to be implied: the rules that matter to the question, and the limits."""
+    """The clauses that have to be implied: the rules that matter to the question, and the limits."""
     yield from property.rules.items()  # whatever its action: a finding may have its own, as an approval has
     for entry in property.limits:
         if setting.strict or LEVELS[entry.action] > WARN:

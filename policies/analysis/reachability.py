@@ -1,4 +1,4 @@
-"""Which kinds of calls can ever be let through, each clause looked at by itself; and why the others cannot.
+"""For each clause by itself: the kinds of calls it can ever let through, and why it blocks the others.
 
 The calls found so far lead every clause's system on; what a clause admits in some state it can be led to, it does not
 stand in the way of. So what is called impossible is impossible for certain.

@@ -49,7 +49,7 @@ def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[S
 
 
 class _Shadows:
-    """What each clause refuses, by its number."""
+    """The calls each clause refuses, by its number."""
 
     def __init__(self, clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[System]) -> None:
         self._clauses = clauses
@@ -110,7 +110,7 @@ class _Shadows:
 
 
 def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
-    """What a rule is about, whatever it is called: equal for rules that judge alike."""
+    """A rule without its id and texts: equal for rules that judge alike."""
     if isinstance(clause.record, Net):
         return None
     record = msgspec.structs.asdict(clause.record)
@@ -156,7 +156,7 @@ Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
 def allow_findings(
     clauses: tuple[Clause, ...], kinds: Kinds, systems: Sequence[System]
 ) -> Iterator[PreflightFinding]:
-    """What is wrong with the allow lists of a stack."""
+    """The problems in the allow lists of a stack."""
     lists = [clause for clause in clauses if clause.roles.admits]
     empty = [clause for clause in lists if not _tools(clause)]
     for clause in empty:

@@ -46,7 +46,7 @@ class Side(NamedTuple):
 
 
 class Implication(NamedTuple):
-    """What was found of one rule of a property: `verdict`, and what an answer says."""
+    """The result for one rule of a property: the `verdict`, and the fields of an answer."""
 
     verdict: str
     reason: str
@@ -65,7 +65,7 @@ class Implication(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all searches of one question share."""
+    """The settings that all searches of one question share."""
 
     stack: Side
     property: Program
@@ -149,7 +149,7 @@ def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, Pl
 
 
 def _sentence(rule: PlayedRule) -> bytes:
-    """What a rule says, whatever it is called and whatever comes of a violation."""
+    """A rule's meaning, without its id and its action on a violation."""
     silent = {"id", "action", "reason", "tell_model", "description", "when", "unpreventable"}
     written = msgspec.to_builtins(rule.clause.record)
     return msgspec.json.encode({k: v for k, v in written.items() if k not in silent}, order="deterministic")

@@ -27,7 +27,7 @@ MOST_TRIES = 64
 
 
 class Replayed(NamedTuple):
-    """What became of a session on the monitors.
+    """The outcome of a session on the monitors.
 
     `broken`: it ends in what the property finds. `session` are its calls, as an answer shows them. `refusing` are
     the rules of the stack, and limits by name, that did not let a call through or ask about it; `found` the
@@ -235,7 +235,7 @@ class _Replay:
         )
 
     def _over(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
-        """What becomes of an outcome; what the stack denies of it ends the run."""
+        """The result of an outcome; if the stack denies it, the run ends."""
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
         if level >= DENY:
             self.refusing |= {v.rule: None for v in stack}
@@ -286,7 +286,7 @@ def replay_amount(
 
 
 def _ways_to_use(limit: LimitEntry, caps: Mapping[str, float]) -> Iterator[list[tuple[str, float]]]:
-    """What one run may use of the limit's figure, as amounts of single figures."""
+    """The ways one run can use up the limit's amount, each as a list of single amounts."""
     more = limit.limit.max + 1
     if limit.name not in (*_TOKENS, "max_total_tokens"):
         yield [(limit.name, min(more, caps.get(limit.name, more)))]
@@ -301,7 +301,7 @@ def _ways_to_use(limit: LimitEntry, caps: Mapping[str, float]) -> Iterator[list[
 
 
 def nothing_called(*events: dict[str, Any]) -> dict[str, Any]:
-    """What an answer shows where events break the property, and no call does."""
+    """The explanation for an answer where an event, and not a call, breaks the property."""
     return {"tool": "", "input": {}, "decision": "allow", "outcome": "", "before": list(events)}
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SessionStep(NamedTuple):
-    """What happens next in a session.
+    """The next event in a session.
 
     `kind` is `call`, `end` (of a call in flight), `turn`, `run`, `user` or `finish`. `level` is what the stack
     answers to a call. `outcome` is how it ends at once: the number of its output, FAILED, RUNNING or REFUSED.
@@ -36,7 +36,7 @@ class SessionStep(NamedTuple):
 FAILED, RUNNING, REFUSED = -1, -2, -3
 
 ASKING = 30
-"""What it takes to ask a rule's machine, beside looking up what it answered."""
+"""The cost of asking a rule's machine, relative to looking up its earlier answer."""
 
 State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Where each component stands, and the class of the call in each slot of those in flight; -1: none."""
@@ -82,7 +82,7 @@ class SessionProduct(NamedTuple):
         return all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
 
     def steps(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
-        """What may happen next, and where it leads; None where it breaks the property."""
+        """The possible next events and the state each leads to; None where it breaks the property."""
         at, flying = state
         if any(n in part.beyond for part, n in zip(self.parts, at, strict=True)):
             return
@@ -171,7 +171,7 @@ class SessionProduct(NamedTuple):
 
 
 class Explored(NamedTuple):
-    """What a search came to: the steps to a broken property, or all states (`steps` is None)."""
+    """The result of a search: the steps to a broken property, or all states (`steps` is None)."""
 
     steps: list[SessionStep] | None
     states: frozenset[State]

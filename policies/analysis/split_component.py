@@ -98,7 +98,7 @@ class SplitComponent:
         )
 
     def level(self, at: int, call: InputClass) -> int:
-        """What it finds against a requested call; for a value that is not followed the least that it may find."""
+        """The strictness found against a requested call; for a value that is not followed, the least possible."""
         followed, others = self.states[at]
         if not self._of_other(call):
             return self.followed.level(followed, call)
@@ -150,7 +150,7 @@ class SplitComponent:
         move: Callable[[RuleComponent, int, int], Outcome],
         variants: int,
     ) -> Outcome:
-        """What is found against a call that is over, as `level` finds it, and the state after it."""
+        """The finding against a call that has ended, as `level` gives it, and the state after it."""
         followed, others = self.states[at]
         after = self._lifted(key, at, lambda part, n, v: move(part, n, v)[1], variants)
         if not self._of_other(call):
@@ -162,7 +162,7 @@ class SplitComponent:
         return self.followed.watches_end(call)
 
     def ends_as(self, call: InputClass) -> Hashable:
-        """What of such a call makes a difference to it when it ends."""
+        """The part of such a call that matters to the component when the call ends."""
         return (self.followed.mask(call), call.bound) if self.watches_end(call) else 0
 
     def watches_denial(self, call: InputClass) -> bool:
@@ -183,7 +183,7 @@ class SplitComponent:
         return self.turned(at)[1]
 
     def owes(self, at: int) -> int:
-        """What it finds against the end of the session, of followed values."""
+        """The strictness found when the session ends, for the followed values."""
         return self.followed.owes(self.states[at][0])
 
 

@@ -18,7 +18,7 @@ from .findings import PreflightFinding, finding
 
 
 def surprise_findings(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
-    """What a rule does not say though its words sound like it."""
+    """Rules whose wording suggests more than they enforce."""
     for clause in clauses:
         yield from _virtual_evidence(clause)
         yield from _links(clause)

@@ -22,7 +22,7 @@ MOST_PATTERNS = 6
 """How many patterns are told apart at once."""
 
 Test: TypeAlias = tuple[Any, int]
-"""What a letter must be: a node of a parsed pattern, and the flags it is read with."""
+"""The condition on one letter: a node of a parsed pattern, and the flags it is read with."""
 Nodes: TypeAlias = frozenset[int]
 State: TypeAlias = tuple[tuple[Nodes | None, ...], str]
 """Where each pattern stands, None once it was found, and the letter before; "" at the start."""
@@ -141,7 +141,7 @@ class _Automaton:
         self.free[at].append(("", to))
 
     def tests(self) -> Iterator[Test]:
-        """What its letters must be."""
+        """The conditions on its letters."""
         return (test for steps in self.taking for test, _ in steps)
 
     def _closed(self, nodes: Nodes, before: str, after: str) -> Nodes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MISSING: Any = object()
 """In the place of a value: there is none."""
 PLAIN = (MISSING, "zq", 987654, None, True, False)
-"""What is tried at every path: no value, a text, a number, null, a truth value."""
+"""The values tried at every path: no value, a text, a number, null, true and false."""
 LOOKING = frozenset({"regex", "match", "contains"})
 """Operators that look for something in a text."""
 OPAQUE = frozenset({"regex", "contains", "within", "runs", "match", "set_equals", "at_least", *LENGTHS})

@@ -1,4 +1,4 @@
-"""What a proposal is, what is known of the run around it, and what a judgement looks like."""
+"""A proposed call, the facts known about its run, and the decision on it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ fingerprint = msgspec.json.Encoder(order="deterministic").encode
 
 
 UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError, msgspec.MsgspecError)
-"""What a value raises that cannot be written as JSON: it is too deep, a circle, broken text or of another type."""
+"""Errors raised for a value that cannot be written as JSON: too deep, circular, broken text, or another type."""
 
 
 MOST_PARTS = 200_000
@@ -207,7 +207,7 @@ ID_OF_EARLIER = "This call of tool '{}' has the id of an earlier call. Use anoth
 
 
 def tell_model_default(tool_name: str, cause: RefusalCause = "tool") -> str:
-    """What the model is told of a refused call unless the rule says otherwise: nothing of the rules."""
+    """The model's text for a refused call, unless the rule has one; it reveals nothing about the rules."""
     return _SENTENCES[cause].format(tool_name)
 
 
@@ -216,7 +216,7 @@ MARK_LENGTH = 256
 
 
 def mark(name: str, input: Any) -> bytes:
-    """What is kept of a call whose input was checked. Raises one of UNREADABLE."""
+    """The mark stored for a call whose input was checked. Raises one of UNREADABLE."""
     text = fingerprint((name, input))
     if len(text) <= MARK_LENGTH:
         return text

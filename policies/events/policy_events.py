@@ -16,11 +16,11 @@ class PolicyViolated(Event, tag="policy_violation", frozen=True):
         stack: The name of the whole stack.
         rule: The rule's id.
         kind: The rule's type, the limit's name, or `net`.
-        action: What the rule asks for: `warn`, `request_approval`, `deny` or `cancel`.
+        action: The action the rule asks for: `warn`, `request_approval`, `deny` or `cancel`.
         enforcement: How far it got: `prevented` (it never ran), `interrupted` (the run was ended because of it) or
             `observed`.
-        details: What was expected and what happened, with amounts; conditions met and missed.
-        message: What happened, in words.
+        details: Expected and actual, with amounts; the conditions met and missed.
+        message: The violation, in words.
         reason: The rule's own reason for telemetry; never shown to the model.
         tool_call_id: The call that broke it, if one did.
         tool_name: Its tool.
@@ -65,17 +65,17 @@ class BudgetWarned(Event, tag="budget_warning", frozen=True):
 
 
 class BudgetReserved(Event, tag="budget_reserved", frozen=True):
-    """What the store answered to a run that wants its share of a budget: the first time, and when that changes.
+    """The store answered a run that reserves its share of a budget: written for the first answer and for each change.
 
     Attributes:
         budget: The budget: `policy/name`.
-        key: Whose it is: the values at its `per`; "" where it is one for all runs.
-        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        key: The budget's key: the values at its `per`; "" for one budget shared by all runs.
+        counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
         granted: Whether there was enough left.
-        asked_for: What the run wanted it for: to `start` (one that gets nothing does not), for a `call` that waits,
-            or for what comes after `usage`.
-        used: What all runs have used of it in this window: USD, tokens, calls or ms.
-        reserved: What is set aside for the runs that go on, this one included, in the same unit.
+        asked_for: Why the run reserves: to `start` (a run that gets nothing does not), for a waiting `call`, or for
+            the response after `usage`.
+        used: Used by all runs in this window: USD, tokens, calls or ms.
+        reserved: Set aside for running runs, this one included, in the same unit.
         max: The budget, in the same unit.
         resets_at: When its window starts again, UTC; null where that is not known ahead, or never.
     """
@@ -97,7 +97,7 @@ class NetJoined(Event, tag="net_joined", frozen=True):
     Attributes:
         name: The net's name.
         net: The net as it was given: one line of shorthand, or its places and transitions.
-        attached: Which callables were attached to it, `validate` and `on_result`; what they do is not on record.
+        attached: The callables attached to it, `validate` and `on_result`; their effects are not recorded.
     """
 
     name: str = ""
@@ -126,7 +126,7 @@ class ApprovalEvent(Event, frozen=True):
         input_digest: The SHA-256 digest of the arguments, to which a grant is bound.
         policy_name: The policy that asks.
         violation_kind: The type of the rule that asks, or `net`.
-        by: Who answered, as the surface that took the answer says.
+        by: The person who answered, as named by the surface that took the answer.
         reason: Why it is asked; in an answer, what the person wrote.
     """
 
@@ -149,8 +149,8 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
         ran: The call had started when the request was made.
         expires_at: When it expires, UTC.
         violations: The findings that ask, as the approver is shown them.
-        approvers: Who may answer: names, and groups as `@name`; anybody if it is null.
-        started_by: Who started the run, where that person may not answer; "" where that is not known, and nobody may.
+        approvers: The people who may answer: names, and groups as `@name`; anybody if null.
+        started_by: The person who started the run, if that person may not answer; "" if unknown, and then nobody may.
         scope: The most that one yes may cover: `once`, `run` or `session`.
     """
 
@@ -168,7 +168,7 @@ class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=Tru
     for this call too.
 
     Attributes:
-        scope: What the yes covers besides: nothing (`once`), or later calls of the `run` or the `session`.
+        scope: Later calls the approval also covers: none (`once`), or those of the `run` or the `session`.
         covers: Of such a call, the rules that may ask, each with its key: `policy/rule` or `policy/rule=key`.
         like: Such a call is one that this entry of an allow list admits, with no other inputs than this one has; null
             for any.
@@ -201,8 +201,8 @@ class ErrorEvent(Event, frozen=True):
     """About something that went wrong and did not end the run by itself.
 
     Attributes:
-        code: What kind of error it is, for programs: `bad_line`, `call_id_reused`, `rule_failed`, ...
-        message: What went wrong, in words.
+        code: The kind of error, for programs: `bad_line`, `call_id_reused`, `rule_failed`, ...
+        message: The error, in words.
         provider_error: The provider's own record of it.
     """
 
@@ -220,15 +220,15 @@ class ErrorOccurred(ErrorEvent, tag="error_occurred", frozen=True):
 
 
 class ErrorRecovered(ErrorEvent, tag="error_recovered", frozen=True):
-    """What went wrong is over: a retry succeeded."""
+    """An earlier error is over: a retry succeeded."""
 
 
 class RunCompleted(Event, tag="run_completed", frozen=True):
     """The agent finished: one of the three terminal events.
 
     Attributes:
-        output: What the run gives: text, or any JSON.
-        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
+        output: The run's output: text, or any JSON.
+        usage: Used by the run, as its limits counted it: tokens by kind, and `cost_usd`.
     """
 
     output: Any = None
@@ -239,8 +239,8 @@ class RunFailed(Event, tag="run_failed", frozen=True):
     """The agent, its client, the store or a policy's code failed: one of the three terminal events.
 
     Attributes:
-        error: What failed: `code`, `message`, and the provider's details.
-        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
+        error: The failure: `code`, `message`, and the provider's details.
+        usage: Used by the run, as its limits counted it: tokens by kind, and `cost_usd`.
     """
 
     error: Any = None
@@ -252,9 +252,10 @@ class RunCancelled(Event, tag="run_cancelled", frozen=True):
 
     Attributes:
         reason: Why it was ended, in words; of a policy, which.
-        by: Who ordered it, as `proctor kill`, the page or the app has them; "" where it was a policy or the program.
+        by: The person who ordered it, as named by `proctor kill`, the page or the app; "" for a policy or the
+            program.
         evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
-        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
+        usage: Used by the run, as its limits counted it: tokens by kind, and `cost_usd`.
     """
 
     reason: str = ""

@@ -136,8 +136,8 @@ def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inp
 
 
 class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who runs what, fixed when the run starts; rules name it in `when`. A field not given is absent; None says that
-    there is none, and holds for nothing but `exists: false`.
+    """The user, tenant and labels of a run, fixed when it starts; rules read them in `when`. A field not given is
+    absent; None says that there is none, and holds for nothing but `exists: false`.
 
     Attributes:
         user_role: The role of whoever the run is for.
@@ -169,10 +169,10 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter can really do, so that nothing is promised that it cannot hold.
+    """The capabilities an adapter really has, so that proctor promises nothing the adapter cannot hold.
 
     Attributes:
-        gate: Which calls are put to the supervisor before they run: `all`, `some` or `none`.
+        gate: The calls that the supervisor judges before they run: `all`, `some` or `none`.
         rewrite: It runs a call with another input where the gate answers so.
         deny_ends_turn: A refusal ends the agent's turn.
         usage: When tokens are reported: `per_turn`, `at_end` or `none`.
@@ -184,8 +184,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         tools: Its client's tools, with their portable names and inputs; a name alone is a tool of which no more is
             known. None where that is not known before launch.
         other_tools: There may be other tools than those, or fewer.
-        mostly: What a tool of such a name mostly is: calls of tools that are not among `tools` are judged by it, and
-            nothing is promised of it.
+        mostly: The usual kind of a tool with such a name: calls of tools that are not among `tools` are judged by it,
+            and nothing is promised of it.
         elsewhere: Names, in lower case, that tools of other clients have.
         model: The model it will use; None where that is not known before launch.
         workspace: The absolute directory it works in.
@@ -261,7 +261,7 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 FIGURES: Final[tuple[str, ...]] = Usage.__struct_fields__
-"""What is counted of a model's use, as every report and every end of a run states it."""
+"""The figures of a model's usage, in every usage report and every terminal event."""
 
 
 TOKENS: Final = tuple(name for name in FIGURES if name != "cost_usd")

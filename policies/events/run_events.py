@@ -49,7 +49,7 @@ class RunStarted(Event, tag="run_started", frozen=True):
     Attributes:
         model: The model it uses, where that is known.
         tools: The names of the tools that the agent offers, where they are known.
-        metadata: What the run was started with: its policies, its context, the adapter's level of `gate`, labels.
+        metadata: The run's settings at its start: its policies, its context, the adapter's level of `gate`, labels.
     """
 
     model: str | None = None
@@ -61,7 +61,7 @@ class MessageEvent(Event, frozen=True):
     """A message, whole.
 
     Attributes:
-        role: Whose words they are: `user`, `assistant`, `system`.
+        role: The author: `user`, `assistant`, `system`.
         content: Text, or the provider's list of content blocks.
     """
 
@@ -83,7 +83,7 @@ class MessageStreamed(Event, tag="message_streamed", frozen=True):
     """A piece of a message that is being written; the whole of it follows as `message_received`.
 
     Attributes:
-        role: Whose words they are.
+        role: The author.
         delta: The piece.
     """
 
@@ -151,7 +151,7 @@ class ToolCallCompleted(ToolOutcome, tag="tool_call_completed", frozen=True):
     """A call succeeded.
 
     Attributes:
-        tool_output: What it returned: text, or any JSON.
+        tool_output: The tool's output: text, or any JSON.
     """
 
     tool_output: Any = None
@@ -161,7 +161,7 @@ class ToolCallFailed(ToolOutcome, tag="tool_call_failed", frozen=True):
     """A call ran and failed, or was cut off.
 
     Attributes:
-        error: What went wrong: text, or any JSON.
+        error: The error: text, or any JSON.
     """
 
     error: Any = None
@@ -193,7 +193,7 @@ class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
         cache_read_tokens: Tokens of input read from the cache.
         cache_write_tokens: Tokens of input written to the cache.
         reasoning_tokens: Tokens of output that were reasoning.
-        cost_usd: What it cost in USD, where the provider says so; prices are used otherwise.
+        cost_usd: The cost in USD, if the provider reports it; otherwise prices are used.
         model: The model that used them, where that is known.
     """
 
@@ -222,7 +222,7 @@ class SessionEvent(Event, frozen=True):
 
     Attributes:
         provider_session_id: The provider's own id of it, by which it is resumed.
-        metadata: What else the provider says of it.
+        metadata: Other details from the provider.
     """
 
     provider_session_id: str | None = None
@@ -267,7 +267,7 @@ class RecordPruned(Event, tag="record_pruned", frozen=True):
         runs: How many runs.
         violations: How many violations were recorded in them.
         head: The digest of the last record that was removed, in hex: whoever kept it knows that it ended so.
-        by: Who removed it.
+        by: The person who removed it.
         reason: Why.
     """
 

@@ -31,7 +31,7 @@ def as_written(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class OutputRef(NamedTuple):
-    """What earlier successful calls of `tools` returned at `path`."""
+    """Outputs that earlier successful calls of `tools` returned at `path`."""
 
     tools: tuple[str, ...]
     path: str
@@ -191,7 +191,7 @@ class Condition(Record, frozen=True):
                 yield name, operand
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         given = list(self.operators())
         if self.any_of is not UNSET or self.not_ is not UNSET:
             yield from self._group_problems(given)
@@ -243,6 +243,6 @@ def has_arguments(conditions: Sequence[Condition]) -> bool:
 
 
 def when_problems(conditions: Sequence[Condition]) -> Iterator[Complaint]:
-    """What is wrong with a `when`: it is settled before there is a call, so it can refer to none."""
+    """The problems in a `when`: it is settled before there is a call, so it cannot refer to one."""
     if has_references(conditions):
         yield ("when",), "`when` is settled when the run starts: no `arg` and no `output_of` here"

@@ -1,4 +1,4 @@
-"""What a condition may look at besides its document."""
+"""The facts a condition may use besides its document."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Remembered(Protocol):
-    """What was remembered for a reference."""
+    """The values remembered for a reference."""
 
     @property
     def full(self) -> bool:
@@ -50,8 +50,8 @@ class Directories(NamedTuple):
 
 
 class Facts(Protocol):
-    """What a predicate may look at besides its document: the judged call's input, what was remembered, and where
-    the run works.
+    """The facts a predicate may use besides its document: the judged call's input, remembered outputs, and the run's
+    directory.
     """
 
     input: Any
@@ -60,7 +60,7 @@ class Facts(Protocol):
     def directories(self) -> Directories: ...
 
     def outputs(self, ref: OutputRef) -> Remembered:
-        """What earlier successful calls returned."""
+        """The outputs of earlier successful calls."""
         ...
 
 
@@ -96,7 +96,7 @@ class NoCall:
 
 
 NamingKind: TypeAlias = str | tuple[str, ...]
-"""What decides the names a call goes by: the tool's, or that and what the call does where this differs by input."""
+"""The source of a call's names: the tool's name, or that and its effect where the effect depends on the input."""
 
 
 _IN_PART = "?"
@@ -111,7 +111,7 @@ KINDS_REMEMBERED = 4_096
 
 
 class CallNames(NamedTuple):
-    """What a call goes by: `own` are the client's names of its tool, `acts` the portable names of what it does.
+    """The names of a call: `own` are the client's names of its tool, `acts` the portable names of its effects.
 
     `in_part`: not all of its input is understood, so nothing is permitted to it by its portable names.
     """
@@ -163,7 +163,7 @@ class ToolTable:
         return tuple((name, act, *marks) for act in dict.fromkeys(act for act, _ in where))
 
     def names(self, kind: NamingKind) -> CallNames:
-        """What calls of a kind go by."""
+        """The names of calls of a kind."""
         own, *acts = (kind,) if isinstance(kind, str) else kind
         if not self.tools:
             return CallNames((own,))
@@ -211,7 +211,7 @@ def _understood_in_part(tool: Tool) -> Callable[[Any], bool] | None:
 
 
 def _reader(tool: Tool) -> Callable[[Any], Any] | None:
-    """What finds a tool's portable inputs; None where all of them have their portable names and are understood."""
+    """A reader of a tool's portable inputs; None if all of them have their portable names and are understood."""
     found: dict[str, list[PathFn]] = {}
     for name, paths in tool.inputs.items():
         other = [compile_path(path) for path in paths if path not in (f"$.{name}", f"$['{name}']")]

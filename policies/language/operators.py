@@ -37,7 +37,7 @@ class Reading(NamedTuple):
         return order(value, self._figure(operand), self.loose)
 
     def length(self, operand: Any) -> Any:
-        """What an operand of a length stands for: a number itself, a text or list its own length."""
+        """The number that an operand of a length means: a number itself, or the length of a text or list."""
         operand = self._figure(operand)
         return operand if is_number(operand) else _length(operand)
 

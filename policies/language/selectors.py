@@ -1,4 +1,4 @@
-"""Which calls a rule speaks of: tool names, aliases, virtual names, and conditions on the input.
+"""Selectors: the calls a rule covers, by tool names, aliases, virtual names, and conditions on the input.
 
 A selector is bound to a tool's name once; what is left for each call is nothing (the name decides) or one
 predicate on the call.
@@ -42,7 +42,7 @@ class ToolWhere(Record, frozen=True):
     where: Sequence[Condition] = ()
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         return selector_problems(self.tool, ("tool",))
 
 
@@ -55,7 +55,7 @@ ListedTools: TypeAlias = Sequence[Name | ToolWhere]
 
 
 HUMAN = "human-approval"
-"""What stands for a person's approval of the judged call where a rule says what must come first."""
+"""The name that stands for a person's approval of the judged call where a rule lists earlier calls."""
 
 
 def is_person(item: Any) -> bool:
@@ -71,7 +71,7 @@ def person_problems(name: str, where: Where) -> Iterator[Complaint]:
 
 
 def selector_problems(selector: Any, where: Where, *, person: bool = False) -> Iterator[Complaint]:
-    """What is wrong with the names of a selector; its records check themselves. `person`: an approval may be one."""
+    """The problems in a selector's names; its records check themselves. `person`: an approval is allowed."""
     if isinstance(selector, str):
         yield from glob_problems(selector, where)
         yield from person_problems(selector, where) if not person else ()
@@ -99,7 +99,7 @@ class VirtualTool(Record, frozen=True):
     as_: Name = msgspec.field(name="as")
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from selector_problems(self.tool, ("tool",))
         yield from person_problems(self.as_, ("as",))
         yield from paths.problems(self.path, ("path",))
@@ -228,7 +228,7 @@ class Slot:
         return tuple(name for part in self._parts for name in part.names)
 
     def bind(self, names: CallNames) -> Bound:
-        """What is left to ask of a call that goes by these names."""
+        """The conditions still to check for a call with these names."""
         if self._every_act and len(names.acts) > 1:
             each = [self._any(names._replace(own=(), acts=(act,)), names) for act in names.acts]
             return any_of([self._any(names._replace(acts=()), names), all_of(each)])
@@ -245,7 +245,7 @@ class Slot:
         return names._replace(own=names.own if self.own else (), acts=acts)
 
     def conditions_on(self, names: CallNames) -> tuple[str, ...]:
-        """What the items that name a tool ask of its input, in words."""
+        """The conditions on the input in the items that name a tool, in words."""
         return tuple(part.words for part in self._parts if part.words and names.any(part.matches))
 
     def explained(self, names: CallNames, call: Subject) -> list[dict[str, Any]]:

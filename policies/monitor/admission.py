@@ -1,4 +1,4 @@
-"""Which allow lists admit a call by what can be read of it, so that nobody need be asked about it.
+"""The allow lists that admit a call, as far as it can be read, so that nobody has to be asked about it.
 
 A call that no rule objects to may be one that the policy says nothing about, or one of which only a part can be read.
 Neither is admitted here.

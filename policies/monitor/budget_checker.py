@@ -27,7 +27,7 @@ from ..values.paths import compile_path
 
 
 class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What the store answered in this run: `open` the budgets it could reserve, `shut` the answer of the others."""
+    """The store's answers in this run: `open` are the reserved budgets, `shut` the refusals of the others."""
 
     open: list[str] = []
     shut: dict[str, BudgetReserved] = {}
@@ -66,7 +66,9 @@ class BudgetChecker:
         return max(found, key=lambda entry: STRICTNESS[entry.action], default=None)
 
     def claims(self, context: RunContext) -> tuple[BudgetClaim, ...]:
-        """What a run with this context draws on, each share once: of its entries the strictest in every field."""
+        """The budgets that a run with this context draws on, each share once: of its entries the strictest in every
+        field.
+        """
         found: dict[tuple[str, str], BudgetEntry] = {}
         for entry, key in self._shares(context):
             same = (entry.id, key)
@@ -144,7 +146,7 @@ def _claim(entry: BudgetEntry, key: str) -> BudgetClaim:
 
 
 def key_of(paths: Sequence[str], context: Mapping[str, Any]) -> str:
-    """Whose budget it is: the values at these paths; 7 and "7" are the same."""
+    """The key of the budget: the values at these paths; 7 and "7" are the same."""
     return ", ".join(f"{path}={_value(compile_path(path)(context))}" for path in paths)
 
 
@@ -160,7 +162,7 @@ def _scalar(value: Any) -> str:
 
 
 def finding_of(entry: BudgetEntry, answer: BudgetReserved) -> Finding:
-    """What the store's refusal comes to."""
+    """The finding for the store's refusal."""
     unit, most = entry.budget.kind.unit, entry.budget.max
     details = {
         "budget": entry.id,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 AskedRule: TypeAlias = tuple[JudgeCall, Any, int, CompiledRule]
-"""What is asked about a call: a rule's judge, the rule's state, and the slots the call meets."""
+"""The question about a call: a rule's judge, the rule's state, and the slots the call meets."""
 
 
 class States(dict[int, Any]):
@@ -56,7 +56,7 @@ class States(dict[int, Any]):
 
 
 class BoundPlan:
-    """What calls of one plan do to one session: the plan, bound to the states of its rules.
+    """A plan for one kind of call, bound to the states of its rules in one session.
 
     A rule that is not among the session's rules any more is not told how a call ended. `new` until the session
     has noted that the rules are exercised.
@@ -178,7 +178,7 @@ class CallState(msgspec.Struct, gc=False):
 
     @property
     def memo(self) -> dict[Any, Any]:
-        """What was worked out of the call so far, by whatever worked it out."""
+        """Values already computed for the call, by the function that computed them."""
         if self.found is None:
             self.found = {}
         return self.found
@@ -207,17 +207,17 @@ class CallState(msgspec.Struct, gc=False):
 
     @property
     def names(self) -> CallNames:
-        """What the call goes by."""
+        """The call's names."""
         return self.memory.tools.names(self.kind)
 
     @property
     def usage(self) -> Usage:
-        """What the run has used so far."""
+        """The run's usage so far."""
         return self.memory.meter.run
 
     @property
     def context(self) -> RunContext:
-        """Who runs what."""
+        """The run's context."""
         return self.memory.context
 
     @property
@@ -226,12 +226,12 @@ class CallState(msgspec.Struct, gc=False):
         return self.memory.directories
 
     def outputs(self, ref: OutputRef) -> SeenValues:
-        """What earlier successful calls returned."""
+        """The outputs of earlier successful calls."""
         return self.memory.returned[ref]
 
     @property
     def messages(self) -> list[tuple[str, str]]:
-        """What was said, by whom."""
+        """The session's messages, with their roles."""
         return self.memory.words.messages
 
     @property
@@ -367,7 +367,7 @@ _UNPARSED: Any = object()
 
 
 class ParsedOutput(msgspec.Struct, gc=False):
-    """What a tool returned, parsed when a rule first looks."""
+    """A tool's output, parsed when a rule first reads it."""
 
     raw: Any
     _parsed: Any = _UNPARSED
@@ -386,8 +386,8 @@ class ParsedOutput(msgspec.Struct, gc=False):
 
 
 Relation: TypeAlias = Literal["new", "repeat", "changed", "running", "ended", "denied", "conflict"]
-"""What a call is to the calls of its run: a `repeat` of one that is asked for and undecided, `changed`: that one with
-another input, `running`, `ended` or `denied` before; `conflict`: the id is another call's.
+"""The relation of a call to the other calls of its run: a `repeat` of one that is requested and undecided, `changed`:
+that one with another input, `running`, `ended` or `denied` before; `conflict`: the id belongs to another call.
 """
 
 
@@ -413,7 +413,8 @@ class CallTable(dict[str, CallState]):
         self.redact: Callable[[Any], Any] | None = None
 
     def relate(self, id: str, name: str, input: Any, turn: int) -> Relation:
-        """What the call of that id, tool and input is, if it is of response `turn` (by the session; 0: unknown).
+        """The relation of the call with that id, tool and input, if it belongs to response `turn` (numbered by the
+        session; 0: unknown).
 
         Ids live within their run. A client that numbers the calls of each response anew gives ids that are new ones
         from the response on that the stream has begun. Raises one of UNREADABLE.

@@ -1,4 +1,4 @@
-"""What each type of event does to the state of a session."""
+"""The effect of each type of event on the state of a session."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def run_started(on: MonitorState, event: ev.RunStarted) -> None:
 
 
 def message(on: MonitorState, event: ev.MessageEvent) -> None:
-    """What a user wrote is remembered; what anybody else did is no evidence."""
+    """Remember a message if the user wrote it; other messages are no evidence."""
     if not (event.role == "user" or on.program.keeps_messages) or not (text := message_text(event.content)):
         return
     if event.role == "user":
@@ -181,7 +181,7 @@ def _answers(event: ev.ApprovalEvent, call: CallState) -> bool:
 
 
 def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
-    """What the live session found is known when its record is folded; what an end settled is open again."""
+    """Restore a live session's violation when its record is folded; a violation settled by an end is open again."""
     rule = on.program.named(event.policy, event.rule)
     waits = event.action == "request_approval" and _held(on, event)
     if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.refuses_none):
@@ -193,7 +193,7 @@ def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
 
 
 def warned(on: MonitorState, event: ev.BudgetWarned) -> None:
-    """What the live session warned of is known when its record is folded."""
+    """Restore a live session's warning when its record is folded."""
     for number in on.program.limits.warns:
         entry = on.program.limits.entries[number]
         if (entry.name, entry.limit.max) == (event.limit, event.max):
@@ -247,7 +247,7 @@ def ended(on: MonitorState, event: ev.Event) -> None:
 
 
 def unconcerned(on: MonitorState, event: ev.Event) -> None:
-    """What says nothing to any rule changes nothing."""
+    """Ignore an event that concerns no rule."""
 
 
 Handler: TypeAlias = Callable[[MonitorState, Any], list[Violation] | None]

@@ -27,7 +27,7 @@ USD_DIGITS = 10
 
 
 class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is used of what is not tokens, for the run and (earlier runs) the session; times in ms.
+    """Amounts used other than tokens, by the run and by the session's earlier runs; times in ms.
 
     `turns_over`: the last response that is known to have ended.
     """
@@ -65,10 +65,10 @@ class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
         limit: The limit's name.
         used: How much is used, in `unit`.
         max: The limit, in `unit`.
-        unit: What both count in: tokens, USD, ms, calls, turns.
+        unit: The unit of both: tokens, USD, ms, calls, turns.
         scope: Of the `run`, or of the `session`.
         policy: The member of the stack that it comes from.
-        action: What a violation asks for.
+        action: The action on a violation.
         warn_at: The fraction at which it warns, if it does.
         exceeded: It was passed and has been acted upon.
     """

@@ -1,4 +1,4 @@
-"""What a session remembers for its rules: what users wrote, and what tools returned; bounded."""
+"""A session's bounded memory for its rules: the user's texts, and the tools' outputs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What users wrote: the texts without regard to case, and which patterns were found, ever and last.
+    """The user's texts: lower-cased, and the patterns found in any of them and in the last.
 
     `messages` is what anybody said, for rules that read it; `forgotten` how many are no longer there.
     """
@@ -119,7 +119,7 @@ class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @dataclass(slots=True, eq=False)
 class SessionFacts:
-    """What rules may look up of a session besides their own state."""
+    """Facts about a session that rules may look up besides their own state."""
 
     returned: dict[OutputRef, SeenValues]
     words: UserText

@@ -143,7 +143,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rules: Every rule by id.
-        violations: What the end of the run settled.
+        violations: The violations that the end of the run settled.
     """
 
     rules: dict[str, RuleReport]
@@ -185,13 +185,13 @@ class Monitor:
 
     @property
     def usage(self) -> Usage:
-        """What this run has used so far."""
+        """This run's usage so far."""
         return self.state.session.meter.run
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the result should say of the judging itself: models without a price, prices used, budgets
-        that nobody counts here, nets ended.
+        """Notes on the judging for the result: models without a price, prices used, budgets that nobody counts here,
+        nets ended.
         """
         on = self.state
         meter = on.session.meter
@@ -219,7 +219,7 @@ class Monitor:
 
     @property
     def budgets(self) -> tuple[BudgetClaim, ...]:
-        """What the run draws on of budgets that it shares with others; what is left of them the store knows."""
+        """The budgets this run shares with others; the store knows how much is left of them."""
         return self.state.program.budgets.claims(self.state.context)
 
     def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = None) -> Decision | NeedsChecks:
@@ -293,7 +293,7 @@ class Monitor:
         return decision_on(call, [unreadable(self.state.program.name, call, error)], ("input",))
 
     def admission(self, call: ToolCall) -> ListAdmission:
-        """Which allow lists admit a call by what can be read of it, before it is proposed; nothing is counted."""
+        """The allow lists that admit a call, as far as it can be read, before it is proposed; nothing is counted."""
         return admission(self.state, call)
 
     def _weighed(
@@ -308,7 +308,7 @@ class Monitor:
         return msgspec.structs.replace(decision, steps=explained(states, states, violations))
 
     def _enforced(self, subject: CallState, decision: Decision) -> Decision:
-        """What a decision does to its call: it runs, or it is held."""
+        """The effect of a decision on its call: it runs, or it is held."""
         on, violations = self.state, decision.violations
         before = on.describe(subject.bound.plan.rules) if self.explain else None
         if decision.action in ("allow", "warn"):
@@ -435,7 +435,7 @@ class Monitor:
         return "\n".join(lines)
 
     def resolve(self, tool: str, input: dict[str, Any] | None = None) -> dict[str, Stance]:
-        """What each net would answer now to a call of a tool, by the net's id; an empty input unless one is given.
+        """Each net's answer to a call of a tool now, by the net's id; the input is empty unless given.
 
         `free`: the tool is not its business; `abstain`: no transition names it; `gated`: an enabled transition covers
         it, so that it may run once a person agrees where that is manual; `blocked`: none does. Validators are not

@@ -211,7 +211,7 @@ class Program:
         return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
 
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
-        """What a call of this kind concerns."""
+        """The plan for a call of this kind: the clauses that it concerns."""
         entry = self._kinds.get(kind) or self._seen(kind)
         masks = tuple([probe.mask_of(call) for probe in entry.asking])
         plan = entry.plans.get(masks)
@@ -229,7 +229,7 @@ class Program:
         return (self._kinds.get(kind) or self._seen(kind)).probes
 
     def remembers(self, kind: NamingKind) -> Remembers:
-        """What is remembered of what calls of this kind return."""
+        """The outputs of such calls that have to be remembered."""
         return (self._kinds.get(kind) or self._seen(kind)).remembers
 
     def _seen(self, kind: NamingKind) -> _Kind:

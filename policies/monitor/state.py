@@ -101,8 +101,8 @@ class MonitorState:
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
     def relate(self, id: str, name: str, input: Any, turn: int, *, proposed: bool) -> Relation:
-        """What a call is to the calls of its run. `turn` is as the client counts; where a call is asked for, 0 is the
-        response going on.
+        """The relation of a call to the other calls of its run. `turn` is the client's number; for a requested call,
+        0 is the current response.
         """
         session = self.session
         if turn > 0:
@@ -164,7 +164,7 @@ class MonitorState:
         return CallState(id, name, input, turn, self.memory, status, NOTHING_TO_DO, kind, given)
 
     def bound_for(self, call: CallState) -> BoundPlan:
-        """What a call does to the rules that it concerns."""
+        """A call's effects on the rules that it concerns."""
         plan = self.program.plan(call.kind, call)
         due = self._due_at.get(self.session.count + 1) if self._due_at else None
         if due:
@@ -184,7 +184,7 @@ class MonitorState:
     def judged(
         self, call: CallState, errors: list[str], repeat: bool, answers: Mapping[str, Any] = NO_ANSWERS
     ) -> list[Violation]:
-        """What limits and rules find against a call; a rule that raises objects, and is named in `errors`.
+        """The findings of limits and rules against a call; a rule that raises objects, and is named in `errors`.
 
         A rule that asks for an approval is content with one that its person was shown it for.
         `repeat`: also name limits that were reported in this run already. `answers` are those of asynchronous checks.

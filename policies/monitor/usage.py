@@ -80,7 +80,7 @@ class _OfTable(NamedTuple):
     price: Price
 
     def usd(self, report: TokenUsageUpdated) -> float:
-        """What the tokens of a report cost."""
+        """The price of the tokens in a report."""
         return _table_usd(self.price, report)
 
 
@@ -225,7 +225,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
     def _unpaid(self, event: TokenUsageUpdated) -> tuple[int, ...]:
-        """What a report adds of each kind of token that has a price of its own.
+        """The tokens that a report adds, by kind of token with a price of its own.
 
         Each kind by itself, so that a report whose parts contradict its sums or an earlier report is never priced
         below what it says.

@@ -1,4 +1,4 @@
-"""What a finding comes to: a violation, about a call or not, and how far its enforcement got."""
+"""Turns a finding into a violation, about a call or not, and says how far its enforcement got."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | None, session: Session) -> Violation:
-    """What a rule found, about a call or not."""
+    """The violations for a rule's finding, about a call or not."""
     action = finding.action or rule.action
     return Violation(
         policy=rule.policy,
@@ -80,9 +80,7 @@ def raised(rule: CompiledRule, error: Exception) -> Finding:
 
 
 def _message(finding: Finding, description: str | None, position: int = 0) -> str:
-    """What happened, for a person: with the call's position in an order, the values that decided, and what the
-    author says of the rule.
-    """
+    """The text for a person: the call's position in an order, the values that decided, and the rule's description."""
     conditions = finding.details.get("conditions", ())
     deciding = [each for each in conditions if not each["holds"]] or conditions
     notes = [f"call {position}"] if position else []
@@ -102,7 +100,7 @@ def _condition(explained: dict[str, Any], text: str) -> str:
 
 
 def _details(finding: Finding, description: str | None, call: CallState | None, session: Session) -> dict[str, Any]:
-    """What was expected and what happened, and how far the session had come: its response, and the calls before."""
+    """Expected and actual, and the session's progress: its response, and the calls before."""
     words = {
         "expected": finding.expected,
         "actual": finding.actual,

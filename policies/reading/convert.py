@@ -108,7 +108,7 @@ def quotes_hint(shape: Shape, node: Node) -> str:
 
 
 def number_complaint(shape: schema.Number, value: float) -> str:
-    """What is wrong with a number; empty if nothing is."""
+    """The error in a number; empty if there is none."""
     if not math.isfinite(value):
         return "a number must be finite"
     if abs(value) > _LARGEST and isinstance(value, int):

@@ -45,7 +45,7 @@ _NAMED = (
     ("name", ("nets",), ("name", "line")),
     ("name", ("budgets",), ("name",)),
 )
-"""What names the parts of a policy, where they stand, and under which keys."""
+"""The names of a policy's parts: where they are written, and under which keys."""
 
 
 def check_whole(node: MapNode, report: ProblemReport) -> None:

@@ -62,7 +62,7 @@ class Comments:
         return "".join(f"  {text}" for text in self._beside.pop(line, []))
 
     def left(self) -> list[str]:
-        """What nobody asked for."""
+        """The comments that no place has taken."""
         waiting = [*self._alone.values(), *self._beside.values()]
         return [text for texts in waiting for text in texts] + self._rest
 

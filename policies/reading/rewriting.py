@@ -1,4 +1,4 @@
-"""What the rewriters of other spellings share: new nodes that stand where the old ones stood."""
+"""Helpers shared by the rewriters of other spellings: new nodes in the place of old ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEIGHBOUR_KEYS = {"tell_llm": "tell_model"}
 
 
 RULE_KEYS = ("action", "reason", "tell_model", "description", "when", "unpreventable")
-"""What a rewritten clause may carry besides its own keys."""
+"""Keys a rewritten clause may have besides its own."""
 
 
 def scalar(value: Any, at: Node) -> Scalar:
@@ -102,7 +102,7 @@ def rule(type: str, entries: Mapping[str, Node], at: Node) -> MapNode:
 
 
 def stem(report: ProblemReport) -> str:
-    """What the file is called, without its suffix; "" if the text is of no file."""
+    """The file's name without its suffix; "" if the text is not from a file."""
     name = PurePath(report.file).stem
     return "" if name in ("", "-", "<stdin>") or not name.strip() else name
 

@@ -197,7 +197,7 @@ def _bounded(shape: Shape, metas: list[msgspec.Meta]) -> Shape:
 
 
 def wanted(shape: Shape) -> str:
-    """What a shape asks for, in the words of an error message."""
+    """The value a shape expects, in the words of an error message."""
     if isinstance(shape, Choice):
         return either(f"`{value}`" for value in shape.values)
     if isinstance(shape, OneOf):
@@ -319,7 +319,7 @@ def _definition(cls: type[Base], definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meanings(cls: type) -> dict[str, str]:
-    """What the docstrings of a record, and of those it is made of, say of its fields by name."""
+    """The descriptions of a record's fields by name, from its docstring and those of its bases."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         described = _docstring(base).partition("\nAttributes:\n")[2]

@@ -119,7 +119,7 @@ class ProblemReport:
 
 
 def describe(node: Node) -> str:
-    """What a value is, in the words of an error message."""
+    """The kind of a value, in the words of an error message."""
     if isinstance(node, MapNode):
         return "a mapping"
     if isinstance(node, ListNode):

@@ -99,7 +99,7 @@ _FAST: Any = getattr(yaml, "CSafeLoader", None)
 _APART = re.compile(
     r"[\t\x85\u2028\u2029\ufeff\ud800-\udfff]|^%|(?:^|[\s\[{,-])\?(?:\s|$)|[|>][-+0-9]*#|:\s*[],}]", re.MULTILINE
 )
-"""What the two parsers may read differently: it is left to the slow one."""
+"""Text that the two parsers may read differently: the slow one reads it."""
 
 
 def read_yaml(text: str, report: ProblemReport) -> list[Node]:

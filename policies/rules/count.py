@@ -24,7 +24,7 @@ class Count(Rule, tag="count", frozen=True):
         max: The most calls that may be made.
         min: The fewest calls, by the end of the run.
         exact: The exact number of calls; overrides the other two.
-        of: Which calls count: those that `started`, that `completed`, or that were `attempted`.
+        of: The calls that count: those `started`, `completed`, or `attempted`.
         within_turns: With `max`: count over this many of the latest responses.
     """
 
@@ -36,7 +36,7 @@ class Count(Rule, tag="count", frozen=True):
     within_turns: Positive | None = None
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.max is None and self.min is None and self.exact is None:
             yield (), "a `count` rule needs `max`, `min` or `exact`"

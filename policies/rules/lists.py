@@ -51,7 +51,7 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         return BlocklistMachine(self.tools, scope)
 
     def roles(self) -> Roles:
-        """What it lists it refuses."""
+        """The selectors it lists are those it refuses."""
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:
@@ -77,7 +77,7 @@ class AllowlistMachine(Machine):
         self.slots = (Slot(tools, scope, permits=True, virtual_names=(), every_act=True),)
 
     def judging(self, mask: int) -> JudgeCall | None:
-        """What an entry admits is never refused."""
+        """None for the calls an entry admits: they are never refused."""
         return None if mask & self.ADMITS else self.judge
 
     def judge(self, state: RuleState, call: JudgedCall, mask: int, now: int) -> Finding | None:

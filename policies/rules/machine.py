@@ -1,4 +1,4 @@
-"""What a rule family is: records that are written, and a machine that judges them.
+"""The parts of a rule family: written records, and a machine that judges them.
 
 A rule's selectors are its *slots*. A call meets some of them, which makes a *mask*: bit n is slot n. The
 monitor works out the mask and hands it over, so a machine is only asked about calls that it names, or that
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class ToolReturn(Protocol):
-    """What a tool returned."""
+    """A tool's output."""
 
     @property
     def value(self) -> Any:
@@ -84,22 +84,22 @@ class JudgedCall(Subject, Protocol):
 
     @property
     def memo(self) -> dict[Any, Any]:
-        """What was worked out of the call so far: by a `key` its values, by a net the names that its mapper gave."""
+        """Values already computed for the call: by a `key` its values, by a net the names from its mapper."""
         ...
 
     @property
     def names(self) -> CallNames:
-        """What the call goes by."""
+        """The call's names."""
         ...
 
     @property
     def usage(self) -> Usage:
-        """What the run has used so far."""
+        """The run's usage so far."""
         ...
 
     @property
     def context(self) -> RunContext:
-        """Who runs what."""
+        """The run's context."""
         ...
 
     @property
@@ -118,7 +118,7 @@ class JudgedCall(Subject, Protocol):
 
     @property
     def messages(self) -> Sequence[tuple[str, str]]:
-        """What was said, by whom, where a rule `reads_messages`."""
+        """The session's messages, with their roles, where a rule `reads_messages`."""
         ...
 
     @property
@@ -136,14 +136,14 @@ class JudgedCall(Subject, Protocol):
 
 
 class Ahead(Facts, Protocol):
-    """What is known of calls of one tool that are still to come: the next response's number, and the past."""
+    """Facts about future calls of one tool: the next response's number, and the past."""
 
     name: str
     turn: int
 
     @property
     def names(self) -> CallNames:
-        """What calls of the tool go by."""
+        """The names of the tool's calls."""
         ...
 
     def user_said(self, pattern: str, latest: bool) -> bool:
@@ -152,7 +152,7 @@ class Ahead(Facts, Protocol):
 
 
 class RuleState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What one session needs for one rule; a rule that needs nothing has this."""
+    """One session's state for one rule; a rule that needs none has this one."""
 
 
 JudgeCall: TypeAlias = Callable[[Any, JudgedCall, int, int], Finding | None]
@@ -207,18 +207,18 @@ class Machine:
         return msgspec.convert(data, self.state_type, str_keys=True)
 
     def judging(self, mask: int) -> JudgeCall | None:
-        """What judges the calls that meet just these slots, `judge` or less; None if none is ever refused: where no
-        call is due, only what is restricted is.
+        """The judge for calls that meet exactly these slots, `judge` or less; None if none is ever refused. Where no
+        call is due, only restricted calls are judged.
         """
         refuses = mask & self.restricts or self.restricts_all or type(self).due is not Machine.due
         return self.judge if refuses and not self.refuses_none else None
 
     def validating(self) -> JudgeCall | None:
-        """What is asked after every `judge`, where no net refuses; None if nothing."""
+        """The validator asked after every `judge`, if no net refuses; None if there is none."""
         return None
 
     def spending(self, mask: int) -> Spend | None:
-        """What such a call spends when it starts, `started` or less; None if nothing."""
+        """The function that counts such a call when it starts, `started` or less; None if nothing changes."""
         none = type(self).started is Machine.started or (self.starts >= 0 and not mask & self.starts)
         return None if none else self.started
 
@@ -229,7 +229,7 @@ class Machine:
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
-        """What the rule wants remembered of earlier calls' outputs."""
+        """The earlier outputs that the rule needs the session to remember."""
         return tuple(ref for slot in self.slots for ref in slot.outputs)
 
     def judge(self, state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
@@ -252,8 +252,8 @@ class Machine:
         """A call was refused and never ran."""
 
     def seen_from(self, state: Any, now: int) -> Hashable:
-        """What of a state makes a difference to the calls that come: equal where the same calls lead to the same
-        answers. `now` counted calls came before; figures that grow are kept no further than they matter.
+        """The part of a state that affects later calls: equal where the same calls get the same answers. `now`
+        counted calls came before; growing figures are capped at the values that matter.
         """
         return tuple(_frozen(value) for value in msgspec.structs.astuple(state))
 
@@ -262,7 +262,7 @@ class Machine:
         return None
 
     def settle(self, state: Any) -> Finding | None:
-        """What is still owed, were the session to end now."""
+        """The obligations left if the session ended now."""
         return None
 
     def closed(self, state: Any, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:

@@ -46,13 +46,13 @@ class NetLine(ClauseRecord, frozen=True):
     line: str
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from line_problems(self.line, ("line",))
 
 
 def line_problems(line: str, where: Where = (), scope: NameScope | None = None) -> Iterator[Complaint]:
-    """What is wrong with a line of shorthand, if anything; `scope` knows what aliases stand for."""
+    """The errors in a line of shorthand, if any; `scope` resolves aliases."""
     try:
         read = read_line(line)
         if isinstance(read, Net) and scope is not None:

@@ -88,7 +88,7 @@ class Keyed(Machine):
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
-        """What the rule wants remembered of earlier calls' outputs."""
+        """The earlier outputs that the rule needs the session to remember."""
         return self.inner.outputs
 
     def load(self, data: Any) -> KeyedState:
@@ -171,7 +171,7 @@ class Keyed(Machine):
         return next(filter(None, findings), None)
 
     def settle(self, state: KeyedState) -> Finding | None:
-        """What an instance still owes."""
+        """An instance's remaining obligations."""
         return next(filter(None, map(self.inner.settle, state.rows.values())), None)
 
     def closed(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
@@ -194,5 +194,5 @@ class Keyed(Machine):
 
 
 def _told_of(finding: Finding, keys: list[str]) -> Finding:
-    """What an instance found, and for which values of the call."""
+    """An instance's finding, with the call's values it applies to."""
     return msgspec.structs.replace(finding, details={**finding.details, "keys": [key[:KEY_SHOWN] for key in keys]})

@@ -53,7 +53,7 @@ class Transition(Record, frozen=True):
         return all(marking.get(place, 0) >= tokens for place, tokens in Counter(self.inputs).items())
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         if self.tools:
             yield from selector_problems(self.tools, ("tools",))
         else:
@@ -85,7 +85,7 @@ class Net(Statement, frozen=True):
     free_tools: tuple[Name | ToolWhere, ...] = ()
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types: places that do not exist, names used twice, silent cycles."""
+        """Problems that the field types alone do not rule out: unknown places, names used twice, silent cycles."""
         yield from super().problems()
         yield from _repeated(self.places, "place", ("places",))
         yield from _repeated([t.name for t in self.transitions], "transition", ("transitions",))
@@ -185,7 +185,7 @@ Mappers: TypeAlias = Mapping[str, Mapper]
 
 
 Stance: TypeAlias = Literal["free", "abstain", "gated", "blocked"]
-"""What a net answers to a call."""
+"""A net's answer to a call."""
 
 
 Tell: TypeAlias = Callable[[Transition], None]
@@ -197,7 +197,7 @@ class NetState(RuleState):
     Attributes:
         marking: Tokens by place.
         waiting: The deferred transitions that wait for a call's success, by the call's id.
-        meta: What validators keep: theirs alone.
+        meta: The validators' own state; the net does not read it.
         overrun: More transitions were to fire by themselves at once than are followed; the net refuses from then on.
     """
 
@@ -315,7 +315,7 @@ class NetMachine(Machine):
             return True
 
     def resolve(self, state: NetState, call: JudgedCall, mask: int) -> Stance:
-        """What the net answers to a call as it stands; validators are not asked."""
+        """The net's answer to a call in its current state; validators are not asked."""
         try:
             looks = list(self._looks(call, mask))
             firing = self.firing(state.marking, mask, call)
@@ -361,7 +361,9 @@ class NetMachine(Machine):
         return None
 
     def _why(self, marking: Mapping[str, int], mask: int, call: JudgedCall) -> RefusalCause:
-        """What a blocked call lacks: a token that another call may give, that is used up, or that never was."""
+        """The reason a call is blocked: a token that another call can give, that is used up, or that never
+        existed.
+        """
         given = {place for transition in self.net.transitions for place in transition.outputs}
         looks = self._looks(call, mask)
         covering = [n for view, met in looks for n, admits in enumerate(view.admits) if met & admits]
@@ -388,7 +390,7 @@ class NetMachine(Machine):
         )
 
     def validating(self) -> JudgeCall | None:
-        """What asks the validator about each transition that the call fires, unless a person is asked first."""
+        """The validator for each transition that the call fires, unless a person is asked first."""
         return self._validated if self.validate is not None else None
 
     def _validated(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:

@@ -50,7 +50,7 @@ class Before(Rule, tag="before", frozen=True):
     Attributes:
         first: The calls that must have come; `human-approval` is a person's approval of the very call.
         then: The calls that need it.
-        first_must: What the first must have done: `completed`, or only `started`.
+        first_must: The state the first call must have reached: `completed`, or only `started`.
     """
 
     first: Selector
@@ -111,7 +111,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
 
 
 def _drawn(first: Selector) -> tuple[Selector | Fact, ...]:
-    """What a picture shows before the tool."""
+    """The part of a picture drawn before the tool."""
     calls = (calls_in(first),) if calls_in(first) else ()
     return (*calls, Fact(PERSON)) if asks_person(first) else calls
 

@@ -36,7 +36,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
     requires: tuple[Requirement, ...]
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if not self.requires:
             yield ("requires",), "requires nothing: list at least one requirement"
@@ -56,7 +56,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
     owes = owes_nothing
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
-        """What its calls are bound by, and its key."""
+        """The input paths its calls are bound by, and its key."""
         yield from super().inputs()
         for requirement in self.requires:
             for same in requirement.same:
@@ -122,7 +122,7 @@ class PreconditionMachine(Machine, judges=Precondition):
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
-        """What the rule wants remembered of earlier calls' outputs."""
+        """The earlier outputs that the rule needs the session to remember."""
         return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
 
     def judge(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> Finding | None:
@@ -143,7 +143,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         return approval_of(call)
 
     def _missed(self, requirement: Requirement, state: PreconditionState, call: JudgedCall) -> dict[str, Any]:
-        """Which conditions the last call that could serve missed, and for which value."""
+        """The conditions missed by the last call that could serve, and their values."""
         test = self._priors.get(id(requirement))
         evidence = state.priors.get(test.number) if test is not None else None
         missed = test.missed(evidence, call) if test is not None and evidence is not None else []
@@ -185,7 +185,7 @@ class PreconditionMachine(Machine, judges=Precondition):
                 test.note(evidence, call, mask, output)
 
     def seen_from(self, state: PreconditionState, now: int) -> Hashable:
-        """Which evidence there is."""
+        """The evidence there is."""
         return frozenset(
             (number, item.mask, item.good) for number, kept in state.priors.items() for item in kept.items.values()
         )

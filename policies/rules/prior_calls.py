@@ -92,7 +92,7 @@ class PriorTest:
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
-        """What it wants remembered of earlier calls' outputs."""
+        """The earlier outputs it needs the session to remember."""
         later = [ref for compiled in self._now.later.values() if compiled for ref in compiled.outputs]
         return (*later, *(self._output.outputs if self._output else ()))
 
@@ -287,7 +287,7 @@ class Same(Record, frozen=True):
     prior_output_regex: str | None = None
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         given = [n for n in ("prior_path", "prior_output_path", "prior_output_regex") if getattr(self, n) is not None]
         if len(given) > 1:
             yield (given[1],), f"`{given[0]}` and `{given[1]}` exclude each other"
@@ -308,13 +308,13 @@ class Requirement(Record, frozen=True):
 
     Attributes:
         prior: An earlier call; `human-approval` is a person's approval of the very call.
-        must: What it must have done: `completed`, or only `started`.
+        must: The state it must have reached: `completed`, or only `started`.
         same: Bind it to the judged call: values that both have.
         output: Conditions on what it returned.
-        pick: Which earlier call counts where several match: the `latest`, or `any`.
+        pick: The earlier call that counts if several match: the `latest`, or `any`.
         turns_gte: The fewest responses of the model before the call.
         user_said: A regular expression that a message of the user matches.
-        in_: Which message of the user: `any`, or the `latest`.
+        in_: The user's message to search: `any`, or the `latest`.
         any_of: One of these requirements is enough.
         description: For people: what is required, in words.
     """
@@ -331,7 +331,7 @@ class Requirement(Record, frozen=True):
     description: str | None = None
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         kinds = ("prior", "turns_gte", "user_said", "any_of")
         given = [name for name in kinds if getattr(self, name) is not UNSET]
         if len(given) != 1:
@@ -350,7 +350,7 @@ class Requirement(Record, frozen=True):
             yield ("any_of",), "`any_of` lists no requirement"
 
     def words(self) -> str:
-        """What it asks for, in a few words."""
+        """The requirement, in a few words."""
         if self.any_of is not UNSET:
             return " or ".join(inner.words() for inner in self.any_of)
         if self.turns_gte is not UNSET:
@@ -386,7 +386,7 @@ class Requirement(Record, frozen=True):
         return ("needs one of" if len(inner) > 1 else "needs") + same
 
     def sources(self) -> Iterator[Selector | Fact]:
-        """What it asks for: calls, or a fact."""
+        """The sources it accepts: calls, or a fact."""
         if self.any_of is not UNSET:
             for inner in self.any_of:
                 yield from inner.sources()

@@ -31,7 +31,7 @@ class Source(Record, frozen=True):
     regex: str | None = None
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from selector_problems(self.tool, ("tool",))
         if (self.path is None) == (self.regex is None):
             yield (), "a source has a `path` or a `regex`"
@@ -47,7 +47,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
     Attributes:
         tool: The calls whose values are looked at.
         path: Where the values are in the input.
-        from_: Who may have supplied them: `user_message`, or tools whose successful output has them.
+        from_: Accepted sources: `user_message`, or tools whose successful output has the value.
         extract: A regular expression that finds the values in the text at `path`.
         except_: Values that need no source.
     """
@@ -59,7 +59,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
     except_: tuple[Any, ...] = field(default=(), name="except")
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from paths.problems(self.path, ("path",))
         if not self.from_:

@@ -34,8 +34,8 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         name: Its tool.
         input: Its arguments.
         turn: The number of the model response that asked for it, from 1.
-        status: What became of it.
-        output: What it returned, where it completed.
+        status: The call's status.
+        output: The call's output, if it completed.
     """
 
     id: str
@@ -47,7 +47,7 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PastMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said in the session. What anybody but the user said is no evidence of what happened.
+    """A message of the session. Only the user's messages are evidence of what happened.
 
     Attributes:
         role: `user`, `assistant` or `system`.
@@ -63,10 +63,10 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         calls: The session's calls so far, oldest first, the judged one not among them.
-        usage: What the run has used: tokens and USD.
-        run: Who runs what.
+        usage: The run's usage: tokens and USD.
+        run: The run's context.
         turn: The number of the model response that asks, from 1, counted through the session.
-        messages: What was said, oldest first: up to 1,000,000 characters, the user's rather than others'.
+        messages: The messages, oldest first: up to 1,000,000 characters, the user's in preference to others'.
         messages_forgotten: How many messages are no longer among them.
     """
 
@@ -105,7 +105,7 @@ class Check(Rule, tag="check", frozen=True):
     keyless = "it keeps no state"
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if callable(self.check) and _takes(self.check) is None:
             yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
@@ -176,7 +176,7 @@ class CheckMachine(Machine, judges=Check):
         self.starts = -1 if self._remembers else 0
 
     def bound_check(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
-        """What answers for a call: of the call alone, its context bound."""
+        """The check for a call: the call alone is passed, its context is bound."""
         if not self._takes_context:
             return self.check
         context = _context(state, call)

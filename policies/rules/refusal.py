@@ -36,7 +36,7 @@ CheckAnswer: TypeAlias = bool | str | Refuse | None
 
 
 def refusal(answer: Any, *, expected: str, otherwise: str, details: dict[str, Any] | None = None) -> Finding | None:
-    """What an answer finds against a call; None where the call may run.
+    """The finding that an answer means for a call; None if the call may run.
 
     Args:
         answer: what the function returned.

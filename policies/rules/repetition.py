@@ -43,7 +43,7 @@ class Loop(Rule, tag="loop", frozen=True):
     tool: Selector = "*"
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.threshold > self.window:
             yield (
@@ -114,7 +114,7 @@ class LoopMachine(Machine, judges=Loop):
             state.recent.append((now + 1, call.loose_fingerprint()))
 
     def seen_from(self, state: LoopState, now: int) -> Hashable:
-        """What is in the window, by its distance."""
+        """The calls in the window, by distance."""
         return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
 
     def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
@@ -210,7 +210,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     total: Positive | None = None
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.consecutive is None and self.total is None:
             yield (), "a `circuit_breaker` needs `consecutive` or `total`"

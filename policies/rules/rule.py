@@ -1,4 +1,4 @@
-"""What every rule shares: its record, the actions it may ask for, and what it says of itself.
+"""The parts that every rule shares: its record, its possible actions, and its description.
 
 Whoever looks at rules from outside - preflight, pictures, explanations - asks the rule. A family answers in its own
 file, so that a new one needs no other.
@@ -65,11 +65,11 @@ def _item(item: str | ToolWhere) -> str:
 
 
 RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "halt"]
-"""What a rule may ask for; `halt` is another spelling of `cancel`."""
+"""An action that a rule may ask for; `halt` is another spelling of `cancel`."""
 
 
 Of: TypeAlias = Literal["started", "completed", "attempted"]
-"""Which calls a figure counts."""
+"""The calls that a figure counts."""
 
 
 LARGEST = 20
@@ -131,7 +131,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What a rule says of a tool alone, drawn in the tool's node."""
+    """A rule's note on one tool, drawn in the tool's node."""
 
     tool: Selector
     text: str
@@ -142,10 +142,10 @@ Drawing: TypeAlias = Sequence[Link | Note]
 
 
 class ClauseRecord(Record, frozen=True, kw_only=True):
-    """What a clause of a policy may carry besides its own fields.
+    """The fields that a clause of a policy may have besides its own.
 
     Attributes:
-        action: What a violation asks for; the policy's `on_violation` if not given.
+        action: The action on a violation; the policy's `on_violation` if not given.
         reason: For telemetry; never shown to the model.
         tell_model: The text that the model gets when a call is refused.
         description: For people.
@@ -159,12 +159,12 @@ class ClauseRecord(Record, frozen=True, kw_only=True):
     when: tuple[Condition, ...] = ()
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types; a kind that adds checks yields from this too."""
+        """Problems that the field types alone do not rule out; a kind with more checks yields these too."""
         yield from when_problems(self.when)
 
 
 class Statement(ClauseRecord, frozen=True):
-    """What a clause of a policy says of itself: a rule, a tool rule, a net."""
+    """A clause's description of itself: a rule, a tool rule, a net."""
 
     @abstractmethod
     def roles(self) -> Roles:
@@ -172,11 +172,11 @@ class Statement(ClauseRecord, frozen=True):
 
     @abstractmethod
     def words(self) -> str:
-        """What it says, in a few words."""
+        """The clause in a few words."""
 
     @abstractmethod
     def owes(self) -> Owed | None:
-        """What must have been called by the end, whatever the values of its `key`; None if nothing."""
+        """The calls that must have happened by the end, whatever the values of its `key`; None if there are none."""
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The paths into calls' inputs that it looks at, each with the tools; those of selectors aside."""
@@ -188,12 +188,11 @@ class Statement(ClauseRecord, frozen=True):
 
 
 class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
-    """What every rule may carry; a family adds its own fields (one file each under `rules/`).
+    """The fields that every rule may have; each family adds its own (one file each under `rules/`).
 
     Attributes:
         id: The name by which violations and reports call it; made from its type and place if not given.
-        unpreventable: What a `deny` becomes where the agent cannot be held: `cancel`, as it is if not given, or
-            `warn`.
+        unpreventable: The action that replaces a `deny` where calls cannot be held: `cancel`, the default, or `warn`.
         key: A path in the input: one independent instance of the rule for each value there.
     """
 
@@ -202,7 +201,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     key: str | None = None
 
     machine: ClassVar[Callable[..., Machine]]
-    """What judges it: the machine that says that it `judges` this family."""
+    """The machine that judges it: the one that `judges` this family."""
     keyless: ClassVar[str] = ""
     """Why it can have no `key`."""
     person: ClassVar[str] = ""
@@ -214,7 +213,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         return str(self.__struct_config__.tag)
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.key is not None and self.keyless:
             yield ("key",), f"a `{self.type}` rule has no `key`: {self.keyless}"
@@ -255,7 +254,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
 
     @abstractmethod
     def drawing(self) -> Drawing:
-        """What a picture of the policy shows of it."""
+        """The rule's part of the policy's picture."""
 
 
 @cache

@@ -36,7 +36,7 @@ class Sequence(Rule, tag="sequence", frozen=True):
     strict: bool = False
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from _member_problems(self.tools, "tools")
 
@@ -76,7 +76,7 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
     adjacency: Literal["strict", "any"] = "strict"
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from _member_problems(self.sequence, "sequence")
 
@@ -204,7 +204,7 @@ class SequenceMachine(Machine, judges=Sequence):
 
 
 class ForbiddenState(NoState):
-    """Which prefixes the calls so far end with (bit n: n+1 members matched), and the last call's ordinal."""
+    """The prefixes that the calls so far end with (bit n: n+1 members matched), and the last call's ordinal."""
 
     prefixes: int = 0
     at: int = 0
@@ -300,7 +300,7 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
 
     Attributes:
         tool: The call that forbids.
-        tools: What it forbids.
+        tools: The forbidden calls.
     """
 
     tool: Selector

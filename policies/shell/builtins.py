@@ -62,7 +62,7 @@ _LOCALES = re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")
 
 
 _COUNTING = ("RANDOM", "SECONDS", "OPTIND", "LINENO", "HISTCMD")
-"""What the shell evaluates as arithmetic when it is set."""
+"""Variables whose value the shell evaluates as arithmetic when they are set."""
 
 
 def steers(name: str, value: str | None) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Carries(msgspec.Struct, frozen=True, kw_only=True):
-    """What carries a command or code.
+    """An option or word that carries a command or code.
 
     Args:
         letters: options of one letter, also within a cluster.

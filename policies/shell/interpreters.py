@@ -73,7 +73,7 @@ def interpreter_of(name: str) -> Interpreter | None:
 
 
 def interpreted(interpreter: Interpreter, arguments: Sequence[Word]) -> list[Nested]:
-    """What it runs besides itself."""
+    """The commands it runs besides itself."""
     if len(arguments) == 1 and arguments[0].text in interpreter.tells:
         return []
     rest = list(arguments)

@@ -311,7 +311,7 @@ _OWN_DESCRIPTORS = re.compile("[0-2]?-?")
 
 
 _SOCKET = re.compile(r"/+dev/+(tcp|udp)/.*", re.DOTALL)
-"""What bash opens as a connection."""
+"""Paths that bash opens as a connection."""
 
 
 _FILE = re.compile(r"~/.*|\"?\$(\{HOME\}|HOME)/.*|.*/[\w-]*\.[\w.-]*\"?", re.DOTALL)

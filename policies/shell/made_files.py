@@ -18,7 +18,7 @@ _NAMING = ("cp", "ln", "mv", "install", "link", "rsync")
 
 
 def made_and_run(parts: Sequence[LinePart]) -> Iterator[LinePart]:
-    """What a line runs from a file that it may write, or give its name, itself: what is in it nobody can see."""
+    """Find the commands that a line runs from a file it may write, or name, itself: nobody can see their content."""
     made = {
         os.path.basename(word.rstrip("/")) if n not in part.unknown else None
         for part in parts

@@ -540,14 +540,14 @@ class Grammar:
 
 
 class Commands(msgspec.Struct, frozen=True, kw_only=True):
-    """What a line would run: `parts`, and more that nobody can see, where `dynamic` says why."""
+    """The commands a line would run: `parts`, and others that nobody can see, where `dynamic` says why."""
 
     parts: tuple[LinePart, ...] = ()
     dynamic: str | None = None
 
 
 def read_commands(line: str, shell: Shell = "bash") -> Commands:
-    """What a command line would run, found without running it.
+    """Find the commands a command line would run, without running it.
 
     Args:
         line: the text.

@@ -1,4 +1,4 @@
-"""What commands run besides themselves: the table of the programs that are understood.
+"""The commands that programs run besides themselves: the table of the programs that are understood.
 
 A program that is given a command runs it, and it is read. One that is given code in another language, or a
 command in a way that is not read here, runs what nobody can see. One that is not known may run the command among
@@ -77,7 +77,7 @@ _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l")
 
 
 def git(arguments: Sequence[Word]) -> list[Nested]:
-    """What git, given these words, runs besides itself."""
+    """The commands git, with these arguments, runs besides itself."""
     rest = _own_words(arguments)
     if rest is None:
         return UNKNOWN
@@ -313,7 +313,7 @@ _VERSIONED = re.compile(r"(?:[\w.]+-linux-\w+-)?([a-z+_-]+?)-?[\d.]+|[\w.]+-linu
 
 
 def nested_in(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested]:
-    """What a command of this name, given these words, runs besides itself."""
+    """The commands that a program of this name, with these arguments, runs besides itself."""
     nested = next(
         (nested for listed in _known_as(name) if (nested := _listed(listed, arguments, shell)) is not None), None
     )
@@ -333,7 +333,7 @@ def _known_as(name: str) -> list[str]:
 
 
 def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
-    """What a command of this name runs; None where the program is not known."""
+    """The commands that a program of this name runs; None if the program is not known."""
     if name in _OPAQUE or _OPAQUE_NAMES.fullmatch(name):
         is_asked = name in _ASKED and [word.text for word in arguments] == ["--version"]
         return [] if is_asked else UNKNOWN
@@ -413,7 +413,7 @@ _BEFORE_VERBS = {
 
 
 def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
-    """What a program of many verbs runs; None where the verb is a plain one."""
+    """The commands that a program with many verbs runs; None if the verb runs nothing else."""
     verbs, plain = _VERBS[name], _PLAIN_VERBS[name]
     if name in _RUN_INPUT and _reads_input(arguments[1:]):
         return UNKNOWN
@@ -515,7 +515,7 @@ class Sink:
         self._parts.extend(later)
 
     def fed(self, at: int) -> None:
-        """What was taken in since `at` gets input of the line: a program that is not known may run it."""
+        """Mark the commands added since `at` as reading input from the line: an unknown program may run it."""
         later = self._parts[at:]
         del self._parts[at:]
         for part in later:

@@ -43,7 +43,7 @@ _AWK_WRITES = re.compile(r"print.*>", re.DOTALL)
 
 
 def awk_files(arguments: Sequence[Word]) -> list[Word]:
-    """What awk may write: a program that prints to a file names it as it runs."""
+    """The files awk may write: the program names them as it runs."""
     return [Word(word.source, None) for word in arguments if _AWK_WRITES.search(word.text or "")]
 
 

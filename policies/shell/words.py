@@ -58,7 +58,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 HARMLESS_TARGETS = ("-", "/dev/null", "/dev/stdout", "/dev/stderr")
-"""What may be written without a file being written."""
+"""Targets that may be written without writing a file."""
 
 
 UNSEEN = Word("...", None, single=False)

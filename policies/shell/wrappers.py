@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class Nested(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command runs: the words of another command, a command line, or something unseen (`unknown`: why). It is
-    `among_words` where it is one of the command's own words, and what follows it.
+    """A nested command: the words of another command, a command line, or something unseen (`unknown`: why). With
+    `among_words` it is one of the command's own words, and those that follow it.
     """
 
     words: tuple[Word, ...] = ()

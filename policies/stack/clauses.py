@@ -62,7 +62,7 @@ def _own_ids(member: Policy) -> Iterator[str]:
 
 
 def net_name(net: str | NetLine | Net) -> str:
-    """What a net is called: its name, or its line."""
+    """A net's display name: its name, or its line."""
     if isinstance(net, Net):
         return net.name
     return net.line if isinstance(net, NetLine) else net
@@ -99,20 +99,20 @@ class Clause(NamedTuple):
         return self.scope.patterns(*selectors)
 
     def machine(self) -> Machine:
-        """What judges it, whatever the values of its `key`."""
+        """The machine that judges it, whatever the values of its `key`."""
         return (
             NetMachine(self.record, self.scope) if isinstance(self.record, Net) else self.record.compile(self.scope)
         )
 
     def outlines(self) -> Iterator[Machine]:
-        """What judges it as far as the names of calls decide."""
+        """The machine that judges it as far as the names of calls decide."""
         if isinstance(self.record, Rule):
             yield from (rule.compile(self.scope) for rule in self.record.outline())
         elif not isinstance(self.record, Net) or self.record.followable:
             yield self.machine()
 
     def says(self) -> str:
-        """What it says in words, its id first."""
+        """Its description in words, its id first."""
         return f"`{self.id}`: {self.record.words()}"
 
     @property

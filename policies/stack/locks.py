@@ -1,4 +1,4 @@
-"""What policies say in vain because another one is locked, each attempt as data."""
+"""The attempts to weaken a locked policy, which have no effect, each as data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Loosened(msgspec.Struct, frozen=True, kw_only=True):
     """Something one policy says that would loosen a locked one, and has no effect on it.
 
     Attributes:
-        name: What it would loosen: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
+        name: The setting it would loosen: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
             `approval.timeout_s`, `budgets.NAME`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`, ...
         policy: The policy that says it.
-        given: What it says, as text.
+        given: The looser policy's value, as text.
         locked_policy: The policy that is locked.
-        holds: What holds for that one, as text.
+        holds: The locked policy's value, as text.
     """
 
     name: str
@@ -96,7 +96,7 @@ def _budgets(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str
 
 
 def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
-    """What is stated more weakly than the locked policy states it."""
+    """The settings that are weaker than in the locked policy."""
     strict, stated = locked.on_violation, other.on_violation
     if strict and stated and STRICTNESS[stated] < STRICTNESS[strict]:
         yield "on_violation", stated, strict

@@ -59,7 +59,7 @@ class LimitEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> LimitKind:
-        """What holds for its kind."""
+        """The facts about its kind."""
         return LIMITS[self.name]
 
 
@@ -141,17 +141,17 @@ class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """What it is called over all stacks."""
+        """Its name across all stacks."""
         return f"{self.policy}/{self.budget.name}"
 
     @property
     def counts(self) -> str:
-        """What it counts."""
+        """The amount it counts."""
         return self.budget.kind.counts
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What it is kept apart by: its `per`, and the session where that is its window."""
+        """The paths that keep it apart: its `per`, and the session if that is its window."""
         own = self.budget.paths
         return (*own, "$.session_id") if self.budget.window == "session" and "$.session_id" not in own else own
 
@@ -218,7 +218,7 @@ def check_budgets(members: Iterable[Policy]) -> None:
 
 
 def budget_in_words(entry: BudgetEntry) -> str:
-    """What a budget says."""
+    """A budget in words."""
     budget = entry.budget
     whose = f" per {' and '.join(entry.paths)}" if entry.paths else ""
     when = f" in {budget.window}" if budget.window and budget.window != "session" else ""
@@ -337,7 +337,7 @@ class PriceTable(msgspec.Struct, frozen=True):
 
 
 class PriceTables(msgspec.Struct, frozen=True):
-    """What holds for a model: of the locked tables and the open one the dearest; else the public price.
+    """The price of a model: the dearest of the locked tables and the open one; else the public price.
 
     `open` is that of the policies that are not locked, a later price in the place of an earlier one. With
     `reject` the open table does not make up for a price that a locked cap lacks.

@@ -30,7 +30,7 @@ def isolated(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def as_error(raised: BaseException) -> Exception:
-    """What code of others raised, as an error of a run, whatever it was; of a group of one, that one.
+    """Turn an exception from foreign code into an error of a run, whatever it was; a group of one becomes that one.
 
     One without a `repr` is replaced, too: a task group of trio's that it leaves would end the whole program.
     """
@@ -51,7 +51,7 @@ def _has_repr(error: Exception) -> bool:
 
 
 def error_text(error: object, how: Callable[[object], str] = str) -> str:
-    """What an exception, or another object of others, says; where it cannot say anything, that."""
+    """The text of an exception or another foreign object; if it raises, a text that says so."""
     try:
         return isolated(how, error)
     except Exception:

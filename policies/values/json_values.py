@@ -224,7 +224,7 @@ _PHRASES = (
 
 
 def json_words(error: Exception) -> str:
-    """What an error of the JSON decoder says, for people; `$` is the whole value."""
+    """A JSON decoder's error, for people; `$` is the whole value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
     if isinstance(error, UnicodeDecodeError):

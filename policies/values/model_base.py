@@ -1,4 +1,4 @@
-"""What every written record shares, and the types of its fields."""
+"""The base of every written record, and the types of its fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Where: TypeAlias = tuple[str | int, ...]
 
 
 Complaint: TypeAlias = tuple[Where, str]
-"""What is wrong, and where."""
+"""A problem, with its place."""
 
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -38,7 +38,7 @@ Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 
 
 class Base(msgspec.Struct, frozen=True):
-    """What every written record shares: lists given in Python become the tuples the record holds.
+    """The base of every written record: lists given in Python become the tuples the record holds.
 
     Raises:
         PolicyError: a field that takes one of a few words has another.
@@ -85,7 +85,7 @@ class Record(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     """A written record: unknown keys are errors."""
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
+        """Problems that the field types alone do not rule out."""
         return iter(())
 
 
@@ -129,7 +129,7 @@ def aliased(members: Mapping[str, Any], also: Mapping[str, list[Any]]) -> Mappin
 
 
 def also_of(value: Any) -> Mapping[str, list[Any]]:
-    """What is also found in a value."""
+    """Other lists of values that stand beside a value, by name."""
     return value.also if type(value) is Aliased else {}
 
 

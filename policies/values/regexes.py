@@ -120,7 +120,7 @@ class Regex:
         return self._search(_encoded(text)) is not None
 
     def values(self, texts: Iterable[str], view: int = 0) -> Iterator[str]:
-        """What the pattern yields: its groups, or the whole match if it has none; every occurrence in each text.
+        """The pattern's result: its groups, or the whole match if it has none; every occurrence in each text.
 
         `view` is how many bytes ahead each is looked for first. Raises ValueError where it is too much work.
         """
