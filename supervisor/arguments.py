@@ -1,4 +1,4 @@
-"""What callers pass, checked before anything starts."""
+"""Checks callers' arguments before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong while supervising, below ProctorError (see `proctor.policies.errors`).
+"""Errors raised while supervising, below ProctorError (see `proctor.policies.errors`).
 
 ProctorError
 ├── PolicyError, EventError, PolicyViolationError
@@ -88,8 +88,8 @@ class StoreError(ProctorError):
     """The record cannot be read or written.
 
     Attributes:
-        message: What is wrong, in words.
-        kind: What is wrong, for programs: `not_a_store`, `newer_schema`, `truncated`, `corrupt`, `gone` (removed or
+        message: The problem, in words.
+        kind: The problem, for programs: `not_a_store`, `newer_schema`, `truncated`, `corrupt`, `gone` (removed or
             replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their owners `run_exists`,
             `no_run`, `run_over`, `started`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now); of
             approvals `no_approval`, `answered`, `other_input`, `not_allowed`; of an import `conflict`.
@@ -110,8 +110,8 @@ class ProviderError(ProctorError):
     """The agent's client failed.
 
     Attributes:
-        message: What failed, in words.
-        details: What the client reported.
+        message: The failure, in words.
+        details: Details from the client.
         policy: The policy report, once the run is over.
         partial: The run's result so far, once it is over: output, usage, cost, calls.
     """
@@ -138,8 +138,8 @@ class UnknownSessionError(ProviderError):
     of its own to which the conversation is replayed.
 
     Attributes:
-        reason: What the client lacks, in words; the message says also what to do.
-        details: What the client reported.
+        reason: The missing part of the client, in words; the message says also what to do.
+        details: Details from the client.
     """
 
     code: ClassVar[str] = "unknown_session"

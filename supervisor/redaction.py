@@ -60,11 +60,11 @@ _GROUPS = {"password-in-url": 1, "npm-token": 1}
 
 
 _WORDS = "authorization|passwords?|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|cookie"
-"""What a name ends with that is a secret's."""
+"""Endings of names whose values are secrets."""
 
 
 _ASSIGNED = "passwords?|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
-"""What a name ends with whose value in a text is a secret."""
+"""Endings of names whose assigned values in a text are secrets."""
 
 
 _SIGNS = r"[\w+/~!@#%^*-]"
@@ -213,7 +213,7 @@ VARIABLE = "PROCTOR_REDACTION"
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which secrets are taken out of the record, the logs and what is shown.
+    """The secrets to remove from the record, the logs and the output.
 
     Args:
         off: nothing is.
@@ -361,7 +361,7 @@ _VALUES = ("value", "Value", "val", "v")
 
 _LOGINS = ("user", "username", "login")
 _PASSES = ("pass", "pw")
-"""What goes by a short name is a password where it stands beside a user."""
+"""Short names whose values are passwords where they stand beside a user."""
 
 
 _NAMES_COUNTS = re.compile("token|cookie|authorization|credential", re.IGNORECASE)

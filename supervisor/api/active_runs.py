@@ -93,7 +93,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Late: TypeAlias = Callable[[Running], None]
-"""What was ordered while a run was starting, done to it once it is there."""
+"""Orders given while a run was starting, carried out once the run exists."""
 
 
 class ActiveRuns:
@@ -113,7 +113,7 @@ class ActiveRuns:
 
     @contextmanager
     def starting(self) -> Iterator[list[Late]]:
-        """What is ordered while inside: a run that is starting was not there to hear it."""
+        """Collect orders while a run starts: the run does not exist yet to receive them."""
         missed: list[Late] = []
         self._starting[id(missed)] = missed
         try:
@@ -268,7 +268,7 @@ class RunHandle:
         return self._actor.nets.status()
 
     def resolve(self, tool: str, input: dict[str, Any] | None = None) -> dict[str, str]:
-        """What each of the run's nets would answer now to a call: `free`, `abstain`, `gated` or `blocked`, by its id.
+        """Each of the run's nets' answer to a call now, by the net's id: `free`, `abstain`, `gated` or `blocked`.
 
         Raises ValueError for anything that is not a tool's name and an input.
         """

@@ -44,7 +44,7 @@ LOOK_AGAIN_S = 0.5
 
 
 _SERVICES = ("store", "approver", "publishers", "redaction", "max_messages", "max_message_bytes")
-"""What a run takes that is its supervisor's."""
+"""Parameters of a run that belong to its supervisor."""
 
 
 async def run_once(

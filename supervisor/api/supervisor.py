@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """What a run takes before it starts and gives back when it is over."""
+    """A slot that a run takes before it starts and returns when it is over."""
 
     def __init__(self, most: int) -> None:
         self._free = anyio.Semaphore(most)

@@ -26,7 +26,7 @@ PAUSE_S = 0.05
 
 
 class _Scope(msgspec.Struct, frozen=True):
-    """Which runs an order is about, as orders are stored: `kind` and `value`."""
+    """The runs an order covers, as orders are stored: `kind` and `value`."""
 
     kind: ClassVar[ScopeKind]
     value: str = ""
@@ -95,7 +95,7 @@ class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
         session_id: Its session.
         status: How it ended; one that was over before the order reached it has completed or failed.
         ended: Whether it ended in time.
-        owner: Who should have ended it, if it did not end.
+        owner: The owner that should have ended it, if it did not end.
     """
 
     run_id: str

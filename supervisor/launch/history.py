@@ -1,4 +1,4 @@
-"""What a session was before this run: folded into the judge, and handed to a provider that cannot resume."""
+"""A session's earlier runs: folded into the judge, and handed to a provider that cannot resume."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def way(self) -> str | None:
-        """What the record calls it."""
+        """The name of the way in the record."""
         return "native" if self.resume else "replay" if self.replay else None
 
 

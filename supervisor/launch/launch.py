@@ -71,7 +71,7 @@ def run_info(
     context: RunContext | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> RunInfo:
-    """What is stored of a run before it starts. Raises UsageError for arguments that make no sense."""
+    """The stored line of a run before it starts. Raises UsageError for arguments that make no sense."""
     check_order(prompt, context, metadata)
     check_named(run_id=run_id, session_id=session_id)
     spec: dict[str, Any] = {"prompt": prompt}
@@ -191,8 +191,8 @@ def _identity(
 
 
 def _notes(plan: Plan, can_do: Capabilities) -> dict[str, Any]:
-    """What the report says of the plan: how far a refusal gets, what the launch options could not express,
-    what preflight found.
+    """Notes on the plan for the report: how far a refusal gets, rules the launch options could not express, preflight
+    findings.
     """
     notes: dict[str, Any] = {"gate": can_do.gate}
     if plan.options.unexpressed:
@@ -312,7 +312,7 @@ async def _freed(store: Store, session_id: str, remains: Remains | None) -> bool
 
 
 async def _keepers(store: RunRegistry, session_id: str) -> list[Owner]:
-    """Whose runs keep a session: those that go on, or were lost, and one that is about to start."""
+    """The owners of runs that keep a session: running runs, lost runs, and one that is about to start."""
     runs = await store.runs(limit=_MOST, session_id=session_id, where=RunFilter(status=NOT_OVER))
     return [run.owner for run in runs if run.owner and not (run.status == "created" and run.owner.gone)]
 

@@ -1,4 +1,4 @@
-"""What a caller may say of one run, and its checks before anything starts."""
+"""The options of one run, and their checks before anything starts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
 
 class RunOptions(TypedDict, total=False):
-    """What every run takes.
+    """The options that every run has.
 
     Attributes:
         policies: The policies, merged left to right; `()` for a run under no policy.
         policy: One policy, instead of `policies`.
-        context: Who runs what; what rules name in `when`.
+        context: The user, tenant and labels of the run; rules read them in `when`.
         continuation: How to continue a session: `native` (the agent's own resume), `replay`, `none`; `auto` chooses
             what fits, and `replay` if the client does not have its own session.
         validators: Callables that judge calls under a net, by the net's name.
@@ -42,7 +42,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class StartOptions(RunOptions, total=False):
-    """What a run takes that nobody created before.
+    """The options of a run that was not created before.
 
     Attributes:
         session_id: The session to continue; by default a new one.
@@ -56,7 +56,7 @@ class StartOptions(RunOptions, total=False):
 
 
 NO_POLICY = Policy(name="no policy")
-"""What a run under no policy is recorded with: it denies nothing."""
+"""The record's entry for a run under no policy, which denies nothing."""
 
 
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
@@ -84,7 +84,7 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
 
 
 class NetHooks(msgspec.Struct, frozen=True):
-    """What a caller attaches to nets, by their names."""
+    """Callables attached to nets, by the nets' names."""
 
     validators: Validators = {}
     on_results: OnResults = {}

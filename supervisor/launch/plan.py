@@ -1,4 +1,4 @@
-"""What is settled before a run is launched: the merged policy, compiled, checked, and the launch options."""
+"""The plan of a run before launch: the merged policy, compiled, checked, and the launch options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ QUICK_STEPS = 200_000
 
 
 async def _checked(merged: Policy, capabilities: Capabilities) -> Findings:
-    """What preflight finds, without keeping other runs waiting; a start that is cancelled ends it."""
+    """Run preflight without keeping other runs waiting; cancelling the start ends it."""
     from proctor.policies import preflight
 
     findings = preflight(merged, capabilities, steps=QUICK_STEPS)
@@ -89,7 +89,7 @@ async def make_plan(
 
 
 def _without_mapped(findings: Findings, stack: Policy, hooks: NetHooks) -> Findings:
-    """What preflight finds, but for unknown tools of a net with a mapper: that may give calls their names."""
+    """The findings without unknown tools of a net that has a mapper: the mapper may give calls their names."""
     from proctor.policies.analysis.findings import Findings
     from proctor.policies.rules.petri_net import Net
     from proctor.policies.stack.clauses import clauses_of
@@ -137,7 +137,7 @@ def written(policies: Sequence[Policy]) -> list[dict[str, Any]]:
 
 
 def _named(function: object) -> str:
-    """What a policy holds of Python itself (a check) is recorded by its name."""
+    """Replace Python functions in a policy (checks) by their names, for the record."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 

@@ -66,7 +66,7 @@ def end_without(refused: Exception, end: Event | None = None) -> Event:
 
 
 def torn_down(state: RunState, reports: ProviderEvents, error: Exception) -> Outcome:
-    """What is known of a run that was left before it could end."""
+    """The result of a run that was left before it could end."""
     return Outcome(
         status="failed",
         policy=report_of(state, None, {}),
@@ -154,7 +154,7 @@ def _attribute(error: object, name: str) -> object:
 
 
 def plain(given: object) -> Any:
-    """What code of others reported, as a record can hold it: in place of what it cannot, how that shows itself."""
+    """Make a report from foreign code storable: each part that a record cannot hold becomes its text."""
     try:
         return msgspec.json.decode(msgspec.json.encode(given, enc_hook=error_text))
     except UNREADABLE:
@@ -169,7 +169,7 @@ def unseen(found: list[Violation], earlier: list[Violation]) -> list[Violation]:
 
 
 _mark = attrgetter("policy", "rule", "kind", "tool_call_id", "message")
-"""What two findings of one violation have in common."""
+"""The fields that two findings of one violation have in common."""
 
 
 @dataclass(slots=True, eq=False)
@@ -253,7 +253,7 @@ class Closing:
             self.budgets.settle()
 
     def settled(self, input: Settled) -> None:
-        """What the last response used is known to the store, as far as that answers."""
+        """Take note of the store's answer on the usage of the last response, and end."""
         assert self.budgets is not None
         if self.state.ending is not None:
             self.budgets.settled(input.drawn)

@@ -50,7 +50,7 @@ def request_for(
     rules: Approval | None = None,
     started_by: str | None = None,
 ) -> ApprovalRequest:
-    """What an approver is shown of a call that violates these.
+    """The request that approvers see for a call that violates these.
 
     Args:
         violations: what was found; those that ask count.
@@ -123,8 +123,8 @@ def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGr
 
 
 def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
-    """What a yes to these covers: the rules that ask, each with its keys; empty where a key is too long to be told
-    whole.
+    """The coverage of an approval of these: the rules that ask, each with its keys; empty if a key is too long to be
+    shown whole.
     """
     asks = [v for v in violations if v.action == "request_approval"]
     keys = {(v.policy, v.rule): tuple(v.details.get("keys", ())) for v in asks}
@@ -160,7 +160,7 @@ REFUSES_LATER = LIMITS | {"budget", "circuit_breaker"}
 
 
 RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
-"""What of a violation its record has."""
+"""The fields of a violation that are recorded."""
 
 
 SUPERVISION = "supervision"
@@ -171,7 +171,7 @@ EnforcementReach = Literal["record", "signal", "cancel", "escalate"]
 
 
 def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
-    """What follows from a violation found on something that already happened.
+    """The consequence of a violation found on something that already happened.
 
     `record` it only, `signal` that somebody should approve, `cancel` the run, or `escalate` a deny to a
     cancel because nothing can be refused any more.

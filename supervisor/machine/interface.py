@@ -1,4 +1,4 @@
-"""What happens to a run. Every input carries the moment, in milliseconds since the epoch."""
+"""The inputs and outputs of a run machine. Every input has its time, in milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class StoreFailed(Input, frozen=True, kw_only=True):
 
 
 class Retried(Input, frozen=True, kw_only=True):
-    """What came of `RetryRecord`: everything is stored; or all but the end and what is `refused`, which cannot
-    be recorded; or the store has failed again (`error`).
+    """The result of `RetryRecord`: everything is stored; or all but the end and the `refused` events, which cannot be
+    recorded; or the store has failed again (`error`).
     """
 
     refused: Exception | None = None
@@ -143,14 +143,14 @@ class Retried(Input, frozen=True, kw_only=True):
 
 
 class Reserved(Input, frozen=True, kw_only=True):
-    """What came of `Reserve`: the store's answer to each draw, or how it failed."""
+    """The result of `Reserve`: the store's answer to each draw, or its failure."""
 
     drawn: tuple[Drawn, ...] = ()
     error: Exception | None = None
 
 
 class Settled(Input, frozen=True, kw_only=True):
-    """What came of `Settle`."""
+    """The result of `Settle`."""
 
     drawn: tuple[Drawn, ...] = ()
     error: Exception | None = None
@@ -212,13 +212,14 @@ class Judge(Nets, Protocol):
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the policies found in one run.
+    """The policies' findings in one run.
 
     Attributes:
         action: The strictest action: of the violations, or `request_approval` where a person approved a call; else
             `allow`.
         violations: All of them, in the order they were found.
-        metadata: What could not be judged (limits without a price, rules not exercised), and the level of the gate.
+        metadata: Rules that could not be judged (limits without a price, rules not exercised), and the level of the
+            gate.
         rules: How each rule ended, by id.
     """
 
@@ -235,10 +236,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         status: `completed`, `failed` or `cancelled`.
         run_id: The run.
         session_id: Its session.
-        output: What the agent gave.
+        output: The agent's output.
         usage: Tokens and USD.
         cost_usd: USD, as in `usage`.
-        policy: What the policies found.
+        policy: The policies' findings.
         events: The latest 10,000 events of the run, or the latest 64 MiB where those are fewer, kept in memory: they
             are there when the store is not.
         events_before: How many came before those; the store has them (`store.read(session_id, run_id=run_id)`).
@@ -262,8 +263,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the machine knows at the end: `refusal` what ended the run where a policy did, `error` the provider's own,
-    `store_error` why the record is not complete.
+    """The machine's result at the end: `refusal` is the policy violation that ended the run, `error` the provider's
+    own error, `store_error` the reason the record is not complete.
     """
 
     status: Status

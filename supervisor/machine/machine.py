@@ -217,11 +217,11 @@ class RunMachine:
 
     @property
     def requests(self) -> list[ApprovalRequest]:
-        """What waits for a person."""
+        """The requests that wait for a person."""
         return self._gate.held_calls.requests()
 
     def torn_down(self, error: Exception) -> Outcome:
-        """What is known of a run whose shell is left before the machine could end it; nothing is recorded."""
+        """The result of a run whose shell is left before the machine could end it; nothing is recorded."""
         return ending.torn_down(self._state, self._reports, error)
 
     def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
@@ -273,7 +273,7 @@ _NOT_AFTER_THE_END = (
     interface.Reserved,
     interface.Settled,
 )
-"""What a run that has ended takes no more."""
+"""Inputs that a run ignores after its end."""
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     interface.Begin: RunMachine._begin,
     interface.RanOtherwise: RunMachine._ran_otherwise,

@@ -28,7 +28,7 @@ BOUNDS = MessageBounds()
 
 
 class MessageCounts:
-    """What a run has recorded of its messages, by the code of the event that says that no more are."""
+    """A run's recorded messages, counted by the code of the event that reports the bound."""
 
     __slots__ = ("_bounds", "_full", "_used")
 
@@ -38,7 +38,7 @@ class MessageCounts:
         self._full: set[str] = set()
 
     def recorded_for(self, event: MessageEvent | MessageStreamed) -> Event | None:
-        """What is recorded for a message: itself, once the word that no more messages are, or nothing."""
+        """The records for a message: the message, once the event that says the bound is reached, or nothing."""
         code = USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
         if code in self._full:
             return None

@@ -173,7 +173,7 @@ class HeldCalls:
         return min(held.expires_ms for held in self.waiting.values())
 
     def requests(self) -> list[ApprovalRequest]:
-        """What is waiting for an answer, in the order it was asked."""
+        """The requests that wait for an answer, in the order they were asked."""
         return [held.request for held in self.waiting.values() if held.shown]
 
     def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:

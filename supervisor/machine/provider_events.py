@@ -69,7 +69,7 @@ class ProviderEvents:
 
     @property
     def output(self) -> Any:
-        """What the provider gave, or as much of its last message as came."""
+        """The provider's output, or as much of its last message as arrived."""
         if self.end is not None and self.end.output is not None:
             return self.end.output
         return "".join(map(str, self._deltas)) if self._deltas else self._message

@@ -1,4 +1,4 @@
-"""What a run draws on of budgets that it shares: reserved before it is used, settled at the end.
+"""A run's shares of budgets: reserved before use, settled at the end.
 
 The store alone knows what is left, so a draw is a command and its answer an input. What comes of an answer the judge
 says, as of any other fact.

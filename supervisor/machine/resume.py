@@ -33,7 +33,7 @@ from .run_state import RunIdentity, RunState
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:
-    """What a session's record counts for in this run."""
+    """The effect of a session's record on this run."""
     past = Past(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
         past.take(event)

@@ -1,4 +1,4 @@
-"""What the parts of a run machine share: the record being written, the findings, and the order to cancel."""
+"""State shared by the parts of a run machine: the record being written, the findings, and the order to cancel."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ SIGNALS_KEPT = 1024
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who runs: the ids on every record, and whether the adapter can hold every call.
+    """The identity of a run: the ids on every record, and whether the adapter can hold every call.
 
     `turns_before` is the number of model responses the session had before this run, `events_before` that of
     its events. `user` started it.

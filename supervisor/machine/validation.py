@@ -1,4 +1,4 @@
-"""What an adapter hands over must be readable again from the record: its fields have their types."""
+"""Checks that an adapter's events can be read again from the record: their fields have their types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def flaw_in(given: msgspec.Struct) -> str | None:
-    """What is wrong with the first field of an event or a call that a record could not give back; None if nothing.
+    """The first field of an event or a call that a record could not restore, and why; None if there is none.
 
     What is nested in an `Any` is left to the store, which refuses what it cannot encode.
     """
@@ -69,7 +69,7 @@ def flaw_in(given: msgspec.Struct) -> str | None:
 
 
 def flaw_in_usage(event: TokenUsageUpdated, before: TokenUsageUpdated | None) -> str | None:
-    """What is wrong with the first figure of a report of usage, or None; `before` is the latest cumulative one."""
+    """The first wrong figure of a usage report, or None; `before` is the latest cumulative report."""
     falls = before is not None and event.scope == "cumulative" and (event.event_id or "no") != before.event_id
     for name in FIGURES:
         value = getattr(event, name)

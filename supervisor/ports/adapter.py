@@ -107,9 +107,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         run_id: The run.
         session_id: Its session.
-        mark: What the processes it starts are marked with, to be found again: the run and, as another store may have
-            one of that name, its store.
-        prompt: What the agent is to do.
+        mark: The mark on the processes it starts, by which they are found again: the run and its store, as another
+            store may have a run of that name.
+        prompt: The prompt.
         gate: Judges each call before it runs.
         options: The policy as launch options.
         resume: The provider's own id of the session to resume.
@@ -117,7 +117,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         transcript: The session's events so far, the latest 64 MiB, if the conversation is to be replayed to a
             provider that cannot resume.
         retell: Gives the transcript for a client that does not have the session to resume; None where it has to.
-        metadata: What the run was started with.
+        metadata: The run's metadata.
         narrow: Returns those of the given tools that could be called now.
     """
 
@@ -151,7 +151,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the cancel ladder.
 
     Attributes:
-        name: What it does, for the evidence.
+        name: The name of its action, for the evidence.
         act: Performs it; called at most once, may return evidence.
         bound_s: Seconds in all for `act` and for the stream of events to end, before the next rung.
     """
@@ -190,7 +190,7 @@ class Adapter(Protocol):
 
     @property
     def name(self) -> str:
-        """What the adapter is called in records; sessions are resumed by this name."""
+        """The adapter's name in records; sessions are resumed by this name."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What a store keeps of budgets that runs share: who draws how much, and what is left."""
+"""A store's ledger of shared budgets: how much each run draws, and how much is left."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from proctor.policies.limits import BudgetClaim
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run asks of one budget. It states totals, not changes: asked twice, it counts once.
+    """One run's request to one budget. It states totals, not changes: a repeated request counts once.
 
     Attributes:
         claim: The budget, and whose share of it.
-        used: What the run has used so far in all.
+        used: The total the run has used so far.
         want: How much to reserve for what comes next.
         least: If less than this is left, it gets nothing.
     """
@@ -32,10 +32,10 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: The budget, and whose share of it.
         granted: Whether anything could be reserved or, if nothing was wanted, whether use is within the budget.
-        held: What is reserved for the run now, in place of what was reserved before.
-        before: What all runs had used in this window before this draw.
-        used: What all have used now.
-        reserved: What is reserved for all current runs.
+        held: Reserved for the run now, in place of the earlier reservation.
+        before: Used by all runs in this window before this draw.
+        used: Used by all runs now.
+        reserved: Reserved for all current runs.
         resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
     """
 
@@ -53,12 +53,12 @@ class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         budget: Its policy and its name: `policy/name`.
-        key: Whose it is: the values at its `per`; "" if it is one budget for all runs.
-        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        key: The budget's key: the values at its `per`; "" for one budget shared by all runs.
+        counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
         window: `day`, `month`, the length of a rolling window in ms as text, or "".
         max: The whole amount, as the last run that drew on it said.
-        used: What is used in this window.
-        reserved: What is reserved for current runs.
+        used: Used in this window.
+        reserved: Reserved for current runs.
         runs: How many current runs draw on it.
         resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
     """
@@ -75,7 +75,7 @@ class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def left(self) -> float:
-        """What can still be reserved; never below 0."""
+        """The amount that can still be reserved; never below 0."""
         return max(0.0, round(self.max - self.used - self.reserved, 10))
 
 
@@ -127,7 +127,7 @@ def window_at(window: str, now_ms: int) -> Window:
 
 
 def set_aside(draw: Draw, *, used: float, others: float) -> float | None:
-    """What is set aside of a budget of which so much is used, and so much reserved by others; None: not granted."""
+    """The amount to reserve from a budget, given its use and the reservations of others; None: not granted."""
     left = round(draw.claim.max - used - others, DIGITS)
     if draw.claim.kind.taken:
         left = math.floor(left)

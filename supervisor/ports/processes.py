@@ -35,7 +35,7 @@ _signs: list[int] = []
 
 
 def process_mark(run_id: str, store_id: str) -> str:
-    """What the processes of a run are marked with, on a machine where several stores may have one of that name."""
+    """The mark on the processes of a run, unique on a machine where several stores may have a run of that name."""
     return f"{run_id}@{store_id}"
 
 

@@ -142,7 +142,7 @@ class RunRegistry(Protocol):
 
 
 class ApprovalStore(Protocol):
-    """What people are asked, and what they answered."""
+    """The requests for approval, and their answers."""
 
     async def approvals(
         self,
@@ -178,14 +178,14 @@ class ApprovalStore(Protocol):
 
 
 class CommandQueue(Protocol):
-    """What was ordered of the owners of runs."""
+    """Orders to the owners of runs."""
 
     async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs, durable on return; returns its number, which rises."""
         ...
 
     async def blocks(self) -> list[Block]:
-        """What blocks starts and was not lifted, oldest first."""
+        """The blocks on starts that were not lifted, oldest first."""
         ...
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
@@ -198,7 +198,7 @@ class CommandQueue(Protocol):
 
 
 class BudgetLedger(Protocol):
-    """What runs draw on budgets that they share."""
+    """The use of shared budgets by runs."""
 
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets for a run; gives an answer to each draw, in order. One conditional write.
@@ -224,7 +224,7 @@ class BudgetLedger(Protocol):
 
 
 class Maintenance(Protocol):
-    """What an operator does to the whole record."""
+    """An operator's actions on the whole record."""
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session, its events, runs and approvals, as one unit, and store `event` after it,

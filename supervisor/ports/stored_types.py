@@ -1,4 +1,4 @@
-"""What a store keeps besides events: sessions, runs and their owners, approvals, and orders from people."""
+"""Records that a store keeps besides events: sessions, runs and their owners, approvals, and orders from people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RunStatus: TypeAlias = Literal["created", "running", "lost", "completed", "faile
 
 
 GOING_ON: frozenset[RunStatus] = frozenset(("created", "running"))
-"""What a store keeps of a run that is not over; one that was started is `created` until the first of it is stored."""
+"""The statuses of a run that is not over; a started run is `created` until its first event is stored."""
 
 
 NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
@@ -106,7 +106,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         created_at: When it was recorded, UTC.
         spec: What `execute_run` needs to start a run that was only created: prompt and metadata; with `again`, what
             goes on where it is lost.
-        owner: Who has claimed it; None if no supervisor has.
+        owner: The supervisor that claimed it; None if none has.
         after: The number of the latest instruction when it was created: those that follow may concern it.
         tenant: The tenant of its context.
         labels: The labels of its context.
@@ -152,7 +152,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs a list shows: those that meet every given condition.
+    """A filter for lists of runs: a run must meet every given condition.
 
     Attributes:
         status: One of these.
@@ -161,7 +161,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         provider: This adapter.
         since: Started, or created where it has not, at this time or later.
         until: Started, or created where it has not, before this time.
-        begins: What its id begins with.
+        begins: The beginning of its id.
     """
 
     status: frozenset[RunStatus] = frozenset()
@@ -223,7 +223,7 @@ class LogEntry(msgspec.Struct, kw_only=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an approver sees: the call, and why it needs approval.
+    """A request as an approver sees it: the call, and why it needs approval.
 
     Attributes:
         approval_id: The request's id, which an answer names.
@@ -239,8 +239,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
         expires_at: When it expires, UTC.
         held: Whether the call waits for the answer.
         ran: The agent could not be held and the call had started, so the answer is for the record.
-        approvers: Who may answer: names, and groups as `@name`; None means anybody.
-        started_by: Who started the run, where that person may not answer; "" where nobody knows, and nobody may.
+        approvers: The people who may answer: names, and groups as `@name`; None means anybody.
+        started_by: The person who started the run, if that person may not answer; "" if unknown, and then nobody may.
         scope: The most that one grant may cover: `once`, `run` or `session`.
     """
 
@@ -267,12 +267,12 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         granted: Whether the call may run.
-        by: Who answered, as the surface that took the answer says.
+        by: The person who answered, as named by the surface that took the answer.
         reason: For the record.
         input_digest: The digest of the input that the person saw; an answer with another digest does not count.
-        tell_model: What the person tells the model if the call is refused.
+        tell_model: The person's text for the model if the call is refused.
         groups: The groups of who answers, as the surface that took the answer says.
-        scope: What a grant covers: this call (`once`), or also later ones of the `run` or the `session` that the
+        scope: The coverage of a grant: this call (`once`), or also later ones of the `run` or the `session` that the
             same rules ask about; no more than the policy allows.
         like: The later calls are only those that this entry of an allow list admits, with no other inputs than this
             call has.
@@ -292,7 +292,7 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
     """An approval as the store has it.
 
     Attributes:
-        request: What was requested.
+        request: The request.
         state: Its state; `withdrawn`: nobody needs to answer any more, as its run is over.
         answer: The answer that counts.
         answered_at: When that was given, UTC.
@@ -317,9 +317,9 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody's order about runs.
 
     Attributes:
-        scope: What is named: one `run`, a `session`, a `tenant`, a `label`, or `all`.
+        scope: The kind of target: one `run`, a `session`, a `tenant`, a `label`, or `all`.
         value: The id of the run or session, the tenant's name, a label as `key=value`; empty for all.
-        by: Who orders it.
+        by: The person who orders it.
         reason: Why, for the record.
         at: When it was ordered, UTC.
         number: Its number in the store, rising; a cancel concerns runs that were created before it.
@@ -389,4 +389,4 @@ class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
 
 
 Instruction: TypeAlias = Cancel | Block | Lift | AnswerGiven
-"""What people ask of the owners of runs, from any process."""
+"""An order from people to the owners of runs, from any process."""

@@ -1,4 +1,4 @@
-"""What an adapter says of itself, asked so that whatever it raises is an error of that adapter."""
+"""Asks an adapter about itself, so that whatever it raises is an error of that adapter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ports.adapter import Adapter, LaunchOptions, Provider, Remains, Rung
 
 
 def capabilities_of(adapter: Adapter) -> Capabilities:
-    """What an adapter can do. Raises what it raises, as an Exception, and UsageError for anything else."""
+    """The capabilities of an adapter. Raises what it raises, as an Exception, and UsageError for anything else."""
     given: object = isolated(getattr, adapter, "capabilities")
     if not isinstance(given, Capabilities):
         raise UsageError(f"the adapter's `capabilities` are a `{type(given).__name__}`, not `Capabilities`")
@@ -21,7 +21,7 @@ def capabilities_of(adapter: Adapter) -> Capabilities:
 
 
 def name_of(adapter: Adapter) -> str:
-    """What an adapter is called. Raises what it raises, as an Exception, and UsageError for what is not text."""
+    """The name of an adapter. Raises what it raises, as an Exception, and UsageError if it is not text."""
     given: object = isolated(getattr, adapter, "name", None)
     if not isinstance(given, str):
         raise UsageError(f"the adapter's `name` is a `{type(given).__name__}`, not text")
@@ -29,7 +29,7 @@ def name_of(adapter: Adapter) -> str:
 
 
 def remains_of(adapter: Adapter) -> Remains | None:
-    """What ends the remains of an adapter's runs, where it can. Raises what it raises, as an Exception."""
+    """End the remains of an adapter's runs, if it can. Raises what it raises, as an Exception."""
     found: Remains | None = isolated(getattr, adapter, "end_remains", None)
     return found
 

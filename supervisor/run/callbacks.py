@@ -1,4 +1,4 @@
-"""What the machine of a run asks others: the store about shared budgets, its checks, and its approver."""
+"""The machine's requests to others: the store about shared budgets, its checks, and its approver."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class Questions:
         self.feed(interface.Settled(now_ms=self.now_ms(), drawn=drawn, error=error))
 
     async def _answer(self, ask: Callable[[], Awaitable[list[Drawn]]]) -> tuple[tuple[Drawn, ...], Exception | None]:
-        """What the store answers, or how it failed to."""
+        """The store's answer, or its failure."""
         with anyio.move_on_after(self.within_s):
             try:
                 return tuple(await contained(ask)), None

@@ -219,7 +219,7 @@ class Journal:
                 self._unstored = batch = []
 
     def _lacking(self) -> list[Event]:
-        """What was not stored, as far as the store has said, and all that came after it."""
+        """The events that were not stored, as far as the store has said, and all that came after them."""
         self._unstored = batch = self._unit([*self._unstored, *self._outbox.take_record()])
         return batch
 
@@ -372,8 +372,8 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class KeptEvents:
-    """What was stored last, in the batches it was stored in. `before` counts what was stored before that; the store
-    has it.
+    """The latest stored events, in the batches they were stored in. `before` counts the events stored earlier; the
+    store has them.
     """
 
     __slots__ = ("_batches", "_bytes", "_count", "_gone", "before")

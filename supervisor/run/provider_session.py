@@ -72,7 +72,7 @@ async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, on_rung: C
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run passes on to those that its agent starts.
+    """The settings a run passes on to the runs that its agent starts.
 
     Attributes:
         run_id: The run.
@@ -98,7 +98,7 @@ def parent() -> Parent | None:
 
 
 def work_for(run: Parent | None) -> None:
-    """What this task starts from now on works for that run."""
+    """Runs that this task starts from now on are sub-runs of that run."""
     if _parent.get() is not run:
         _parent.set(run)
 
@@ -173,9 +173,7 @@ class ProviderReader:
             ended.set()
 
     async def _anew(self, launch: Launch, raised: Exception) -> Launch:
-        """What is opened in place of a launch whose client does not have its session; of any other, what it raised is
-        raised.
-        """
+        """Open a new session if the client does not have the one to resume; any other error is raised."""
         error, begun = as_error(raised), self._provider is not None or self._walking is not None
         if begun or launch.retell is None or not isinstance(error, UnknownSessionError):
             raise raised

@@ -142,7 +142,7 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
 
 
 def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
-    """What a run has used of what budgets count, as far as its record tells."""
+    """A run's use of shared budgets, as far as its record tells."""
     figures = [kind.counts for kind in BUDGETS.values() if kind.of_usage]
     return {"tool_calls": float(run.calls), **{name: float(getattr(usage, name)) for name in figures}}
 

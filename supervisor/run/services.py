@@ -1,4 +1,4 @@
-"""What the runs of a supervisor share."""
+"""The services that the runs of a supervisor share."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ class RightOfWay:
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What is around a run: where it is recorded, what time it is, who gets its events and who approves. `answerable`
-    is false where nobody can answer a request for approval.
+    """The services around a run: its store, the clock, the publishers of its events and its approver. `answerable` is
+    false if nobody can answer a request for approval.
     """
 
     store: Store

@@ -57,7 +57,7 @@ async def contained(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def own_error(raised: BaseException) -> Exception:
-    """What code of others raised in this very task, as an error of its own. Raises a cancel of the waiting task.
+    """The error of foreign code in this very task, as an error of its own. Raises a cancel of the waiting task.
     What a handler of the program's signals raised goes on to the event loop.
     """
     if is_signal(raised):
@@ -70,8 +70,8 @@ def own_error(raised: BaseException) -> Exception:
 
 
 def tool_error(raised: BaseException) -> BaseException:
-    """What a tool raised that a framework runs in a task of its own: a cancel and the program's signals as they are,
-    all else as an Exception, as on asyncio a task that raises SystemExit ends the event loop.
+    """The error of a tool that a framework runs in a task of its own: a cancel and the program's signals as they are,
+    anything else as an Exception, because on asyncio a task that raises SystemExit ends the event loop.
     """
     return raised if _is_cancel(raised) or is_signal(raised) else as_error(raised)
 

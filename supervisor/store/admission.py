@@ -1,4 +1,6 @@
-"""What every store admits to the record of a run: each unit once, one end and nothing behind it, one start a call."""
+"""The rules by which every store admits events to the record of a run: each unit once, one end and nothing behind it,
+one start a call.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ from proctor.policies.events.codec import encode_event
 from ..errors import StoreError
 
 AFTER_THE_END = frozenset((ToolApprovalGranted, ToolApprovalDenied, ToolApprovalExpired))
-"""What a run that was ended to ask is answered with."""
+"""The answer to a request for approval after its run was ended."""
 CALLS = frozenset((ToolCallStarted, ToolCallCompleted, ToolCallFailed, ToolCallDenied))
-"""What starts a call, and what says that it is over."""
+"""The events that start a call, and those that end it."""
 _HALF = 16
 _MOST_IN_FLIGHT = 1000
 _encode = msgspec.json.Encoder(order="deterministic").encode

@@ -45,7 +45,7 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 _SHALLOW = 2 * MAX_DEPTH
-"""What has no more bytes than this cannot be nested deeper."""
+"""A size in bytes below which nothing can be nested deeper."""
 
 
 ENDINGS: dict[type[Event], Status] = {
@@ -58,8 +58,8 @@ ENDINGS: dict[type[Event], Status] = {
 NEWS = frozenset(
     kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, (SessionEvent, ApprovalEvent))
 )
-"""What can change a store's line of a session, a run or an approval, though the event before it had the same ids and
-provider.
+"""Events that can change a store's line of a session, a run or an approval, though the event before had the same ids
+and provider.
 """
 
 
@@ -137,12 +137,12 @@ SIZE = 32
 
 
 def root(session_id: str) -> bytes:
-    """What stands before a session's first record."""
+    """The digest before a session's first record."""
     return sha256(b"proctor record\0" + session_id.encode("utf-8", "surrogatepass")).digest()
 
 
 def head_below(event: Event, before: bytes) -> bytes:
-    """What stands before a session's first record, `before`, unless that tells what was pruned below it elsewhere."""
+    """The digest before a session's first record, `before`, unless the record of pruning tells it."""
     if isinstance(event, RecordPruned) and event.seq > 1:
         with suppress(ValueError):
             return bytes.fromhex(event.head) or before

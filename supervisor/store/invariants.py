@@ -1,4 +1,4 @@
-"""What every store says when it refuses a claim, an append or an answer."""
+"""The errors every store raises when it refuses a claim, an append or an answer."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _SAME = {*ApprovalRequest.__struct_fields__} & {*ToolApprovalRequested.__struct_
     "input_digest",
     "violations",
 }
-"""What a request and its record have under one name, the same in both."""
+"""The fields that a request and its record have under one name."""
 
 
 def state_after(event: ApprovalEvent) -> ApprovalState:
-    """What an event makes of its approval."""
+    """The state of an approval after an event."""
     match event:
         case ToolApprovalGranted():
             return "granted"
@@ -90,7 +90,7 @@ def same_input(request: ApprovalRequest, digest: str | None) -> bool:
 
 
 def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
-    """What an approver is shown of a recorded request, `call` where more of it is known than the request says."""
+    """The request as an approver sees it; `call` if more of it is known than the request says."""
     return ApprovalRequest(
         **{name: getattr(event, name) for name in _SAME},
         call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),

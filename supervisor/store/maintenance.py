@@ -31,7 +31,7 @@ _ENDED = frozenset(("completed", "failed", "cancelled"))
 
 
 class PruneReport(msgspec.Struct, kw_only=True):
-    """What pruning did, or would do.
+    """The result of pruning, or of a dry run.
 
     Attributes:
         sessions: How many sessions were removed.
@@ -180,7 +180,7 @@ _line = msgspec.json.Decoder(_Line).decode
 
 
 class ImportReport(msgspec.Struct, kw_only=True):
-    """What an import did.
+    """The result of an import.
 
     Attributes:
         runs: How many runs were stored.
@@ -316,7 +316,7 @@ class _Import:
 
 
 def _created(run: RunInfo) -> dict[str, Any]:
-    """What a run was created with."""
+    """The fields a run was created with."""
     return {name: getattr(run, name) for name in _Run.__struct_fields__}
 
 

@@ -12,7 +12,7 @@ from ..ports.budget_ledger import DIGITS, PARTS_KEPT, BudgetInfo, Draw, Drawn, g
 
 
 class _Share(NamedTuple):
-    """What one run has used and holds, and under which owner."""
+    """One run's use and reservation, and its owner's epoch."""
 
     used: float
     held: float
@@ -28,7 +28,7 @@ class _Counter:
         self.shares: dict[str, _Share] = {}
 
     def used(self, since: int) -> float:
-        """What is used from a moment on."""
+        """The amount used since a moment."""
         return round(sum(amount for part, amount in self.parts.items() if part >= since), DIGITS)
 
     def oldest(self, since: int) -> int | None:

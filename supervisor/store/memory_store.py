@@ -250,7 +250,7 @@ class MemoryStore:
         return number
 
     async def blocks(self) -> list[Block]:
-        """What blocks starts and was not lifted, oldest first."""
+        """The blocks on starts that were not lifted, oldest first."""
         self._check_open()
         return list(self._desk.blocks)
 

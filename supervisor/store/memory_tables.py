@@ -61,7 +61,9 @@ class SessionRecords:
         self.places.extend(range(place, place + len(data)))
 
     def digest(self, seq: int) -> bytes:
-        """What the record of that seq is chained with; made when it is first asked for, as most never are."""
+        """The digest that the record of that seq is chained with; computed when first asked for, as most never
+        are.
+        """
         made = len(self._digests) // SIZE
         if made < seq:
             before = self.digest(made) if made else root(self.info.session_id)
@@ -107,11 +109,11 @@ class _Stretch:
 
 
 NOTABLE = NEWS | COUNTED
-"""What changes the line of a session, a run or an approval."""
+"""Events that change the line of a session, a run or an approval."""
 
 
 class _Admission:
-    """What one append may add to runs, held to what they have."""
+    """One append's additions to runs, checked against the runs' states."""
 
     __slots__ = ("_before", "_runs", "calls", "ended")
 

@@ -1,4 +1,4 @@
-"""What lists show of a run, counted from its events as they are stored."""
+"""The figures that lists show of a run, counted from its events as they are stored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COUNTED = frozenset(
 
 
 class RunTally:
-    """What some events of one run, one after another, change in its line.
+    """The changes that consecutive events of one run make in its line.
 
     A total x becomes `settled`, where the run's end states it, else max(x + added, floor): a delta adds to both, a
     cumulative figure raises the floor. What is reported after the end changes no total. `in_flight` are
@@ -87,7 +87,7 @@ class RunTally:
                 yield name, stated, counted
 
     def then(self, later: RunTally) -> RunTally:
-        """What these events and then the later ones change."""
+        """The changes of these events and then of the later ones."""
         both = RunTally()
         both.calls, both.violations = self.calls + later.calls, self.violations + later.violations
         both.started, both.ended = self.started or later.started, self.ended or later.ended
@@ -175,8 +175,8 @@ _PAGE = 500
 
 @asynccontextmanager
 async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
-    """What a store's `read` or `log` gives, closed when its reader leaves early: trio complains about a generator
-    that is left open.
+    """The iterator of a store's `read` or `log`, closed when its reader leaves early: trio complains about a
+    generator that is left open.
     """
     try:
         yield found

@@ -1,4 +1,4 @@
-"""What tests and authors of adapters and stores use: in-memory twins of the ports, and conformance suites."""
+"""Tools for tests and for authors of adapters and stores: in-memory twins of the ports, and conformance suites."""
 
 from .fakes import Ask, Crash, FakeAdapter, FakeApprover, FakeProvider, FakePublisher, Pause, Step, Stop, Together
 from .store_fixture import FaultyStore

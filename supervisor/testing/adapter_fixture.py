@@ -1,4 +1,4 @@
-"""What the tests of the Adapter port share: the agents that an author provides, and helpers that inspect a run."""
+"""The fixture of the Adapter tests: the agents that an author provides, and helpers that inspect a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Watching: TypeAlias = Callable[[Event], bool]
 
 
 class Driven(msgspec.Struct, kw_only=True):
-    """What happened: `log` has the calls proposed to the gate and the events, in one order."""
+    """The course of a run: `log` has the calls proposed to the gate and the events, in one order."""
 
     log: list[ToolCall | Event] = msgspec.field(default_factory=list)
     error: Exception | None = None
@@ -317,7 +317,7 @@ class AdapterChecks(Evidence):
             await anyio.sleep(POLL_S)
 
     def effects(self, *files: str) -> list[str]:
-        """What the workspace holds when calls for these files have run."""
+        """The files in the workspace after calls for these files have run."""
         return sorted(files) if self.acts else []
 
 

@@ -1,4 +1,4 @@
-"""What every Adapter must do with its calls: ask first, run those allowed, and report the outcomes."""
+"""The contract of every Adapter for its calls: ask first, run those allowed, and report the outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every Adapter must do when it is ended, whatever it is doing: end, and leave nothing behind."""
+"""The contract of every Adapter at its end, whatever it is doing: end, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class CrashingChecks(AdapterChecks):
         assert self.made() == []
 
     async def test_a_client_killed_while_a_call_runs_leaves_no_process(self) -> None:
-        """What it had started is ended, although no client is left to do so."""
+        """The processes it had started are ended, although no client is left to do so."""
         if not self.has_client:
             return None
         agent = self.staying()

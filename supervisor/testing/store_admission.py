@@ -1,4 +1,4 @@
-"""What a store admits to the record of a run: each unit once, one end with nothing behind it, one start a call."""
+"""The contract of a store's record of a run: each unit once, one end with nothing behind it, one start a call."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def start(call_id: str = "c", **input: Any) -> Event:
 
 
 class AdmittingChecks(StoreChecks):
-    """What a store admits to the record of a run."""
+    """Checks of the record of a run that a store admits."""
 
     async def test_a_unit_appended_again_is_stored_once(self) -> None:
         """It is answered as it was the first time, however often and whatever the unit is made of."""

@@ -44,7 +44,7 @@ def requested(approval_id: str, *, run_id: str = "r", session_id: str = "s", **f
 
 
 async def state_of(store: Store, approval_id: str) -> tuple[str, str | None, bool]:
-    """What became of an approval, by whom, and whether that is recorded."""
+    """The state of an approval, who answered it, and whether that is recorded."""
     approval = await store.approval(approval_id)
     assert approval is not None
     return approval.state, None if approval.answer is None else approval.answer.by, approval.recorded
@@ -310,7 +310,7 @@ class BudgetingChecks(StoreChecks):
             assert [(d.granted, d.held) for d in (two, none)] == [(True, 2), (False, 0)]
 
     async def test_what_a_run_holds_returns_when_it_settles(self) -> None:
-        """What it used stays; done again, settling changes nothing."""
+        """The amount used stays; settling again changes nothing."""
         async with self.open_store() as store:
             epoch = await owner_of(store, "a")
             await draw(store, epoch, "a", money(), used=1, want=5)

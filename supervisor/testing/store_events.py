@@ -284,7 +284,7 @@ class LogChecks(StoreChecks):
             assert await _logged(store, after=positions[-1]) == []
 
     async def test_the_log_can_be_asked_for_one_tenants(self) -> None:
-        """Whose a run is, is said of each event."""
+        """Each event has the tenant of its run."""
         async with self.open_store() as store:
             for tenant in ("acme", "other"):
                 spec = {"context": {"tenant": tenant}}

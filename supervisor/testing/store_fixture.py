@@ -1,4 +1,4 @@
-"""What the tests of the Store port share: how a store is opened and queried."""
+"""The fixture of the Store tests: how a store is opened and queried."""
 
 from __future__ import annotations
 

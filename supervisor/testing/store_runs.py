@@ -1,4 +1,4 @@
-"""Who owns a run: claims, leases, and the fence before the record."""
+"""Ownership of runs: claims, leases, and the fence before the record."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def begun(store: Store, epoch: int, run_id: str, session_id: str = "s") ->
 
 
 class ClaimingChecks(StoreChecks):
-    """Who owns a run: claims, leases, and the fence before the record."""
+    """Ownership of runs: claims, leases, and the fence before the record."""
 
     async def test_epochs_rise_and_an_owner_is_shown_with_its_run(self) -> None:
         """Whoever looks at a run sees who has it."""
@@ -363,7 +363,7 @@ async def _names(store: Store, *, limit: int = 100, before: str | None = None, *
 
 
 class ListingChecks(StoreChecks):
-    """What lists say of runs, and which runs a list is asked for."""
+    """Lists of runs, and their filters."""
 
     async def test_the_line_of_a_run_follows_its_events(self) -> None:
         """When it began and ended and where, its calls that ran, its violations."""
@@ -402,7 +402,7 @@ class ListingChecks(StoreChecks):
             assert (await _line(store, "r")).usage == Usage(cache_read_tokens=2, **figures)
 
     async def test_one_append_may_hold_a_whole_run_and_several_runs(self) -> None:
-        """What it changes is the same as in many."""
+        """It changes the same as many appends."""
         events = [
             event
             for n in range(3)

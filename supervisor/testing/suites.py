@@ -1,4 +1,4 @@
-"""What every Adapter and every Store must do, as tests that their authors can run.
+"""Tests of every Adapter and every Store that their authors can run.
 
 Subclass a suite in a test module; with pytest, an adapter's:
 

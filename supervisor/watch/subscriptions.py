@@ -42,7 +42,7 @@ Placed: TypeAlias = tuple[int, Event]
 
 
 class Track(ABC):
-    """What is followed, and how far it has been handed over: `place` is that of the last event."""
+    """The runs being followed, and how far they have been handed over: `place` is that of the last event."""
 
     session_id: str | None = None
     run_id: str | None = None
@@ -63,7 +63,7 @@ class Track(ABC):
 
     @abstractmethod
     def _stored(self) -> AsyncIterator[Any]:
-        """What is stored beyond the place."""
+        """The events stored after the place."""
 
     @abstractmethod
     def _placed(self, stored: Any) -> Placed:
@@ -71,7 +71,7 @@ class Track(ABC):
 
     @abstractmethod
     def taken(self, entry: LogEntry) -> Placed | None:
-        """What an entry of the log is here; None for what was handed over before."""
+        """The event of a log entry; None if it was handed over before."""
 
     async def page(self) -> list[Placed]:
         """The next stored events; none where there are no more."""

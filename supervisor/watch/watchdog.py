@@ -72,7 +72,7 @@ class Watchdog:
         self._answered = True
 
     def _task(self) -> str | None:
-        """What asyncio runs; trio does not say."""
+        """The task that asyncio runs now; trio does not say."""
         if not isinstance(self._loop, asyncio.AbstractEventLoop):
             return None
         task = asyncio.current_task(self._loop)
