@@ -1,4 +1,4 @@
-"""What each adapter can do: said by its capabilities, shown by the conformance suite.
+"""The capabilities of each adapter: declared by it, shown by the conformance suite.
 
 `python -m proctor.adapters.matrix docs/agents/index.md` writes the table into a page of the documentation.
 """
@@ -28,7 +28,7 @@ END = "<!-- end of matrix -->"
 
 
 def missing(spec: AgentSpec) -> str | None:
-    """What an adapter lacks on this machine; None if nothing."""
+    """The packages or programs that an adapter lacks on this machine; None if nothing."""
     lacking = [f"`{name}`" for name in spec.modules if find_spec(name) is None]
     on_path = any(shutil.which(program) for program in spec.programs)
     if spec.modules and spec.programs:
@@ -41,7 +41,7 @@ def missing(spec: AgentSpec) -> str | None:
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter declares, and the names of those capabilities that the suite saw to be so."""
+    """An adapter's declared capabilities, and the names of those that the suite confirmed."""
 
     declared: Capabilities
     shown: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def write_record(name: str, shown: Shown) -> None:
 
 
 def settled(capabilities: Capabilities) -> Capabilities:
-    """What an adapter can do, without what differs from one use of it to the next."""
+    """An adapter's capabilities, without those that differ from one use of it to the next."""
     same = {name: getattr(capabilities, name) for name in capabilities.__struct_fields__ if name not in _OF_ONE_USE}
     return Capabilities(**same)
 
@@ -80,7 +80,7 @@ ELSEWHERE = (
         programs=("claude",),
     ),
 )
-"""What a policy holds that somebody else runs."""
+"""Parts of a policy that somebody else runs."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ def cells(row: Row) -> list[str]:
 
 
 def _values(row: Row) -> Iterator[tuple[str, bool]]:
-    """What each column says, and whether a test has shown it; what is absent needs no proof."""
+    """The value of each column, and whether a test has shown it; an absent capability needs no proof."""
     for _, name, read in COLUMNS:
         value = read(row.declared)
         yield value, name in row.shown or value in ("no", "none", "-")

@@ -72,7 +72,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
 
 
 def adapter_class(spec: AgentSpec) -> Callable[..., Adapter]:
-    """What makes its adapter. Raises ImportError where what that needs is not installed."""
+    """The class of its adapter. Raises ImportError if a package it needs is not installed."""
     module, _, name = str(spec.adapter).partition(":")
     made: Callable[..., Adapter] = getattr(importlib.import_module(module), name)
     return made

@@ -105,7 +105,9 @@ _USAGES: tuple[Any, ...] = ("none", "at_end", "per_turn")
 
 
 def weakest(each: Sequence[Capabilities]) -> Capabilities:
-    """What all of them can do: the least of each capability. Raises UsageError if one tool name means two things."""
+    """The capabilities that all of them have: the least of each. Raises UsageError if one tool name means two
+    things.
+    """
     tables = [one.tools for one in each]
     names = {tuple(sorted(tool.name for tool in one.table)) for one in each}
     return Capabilities(
@@ -393,7 +395,7 @@ class FallbackSession:
 
 
 def last_agent(transcript: Sequence[Event], labels: Sequence[str]) -> str | None:
-    """Which of these ran the session last; one that ran it by itself counts."""
+    """The agent of these that ran the session last; one that ran it by itself counts."""
     for event in reversed(transcript):
         if isinstance(event, SessionStarted):
             agent = event.metadata.get("agent", event.provider)
@@ -447,7 +449,7 @@ class FallbackAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What all of them can do."""
+        """The capabilities that all of them have."""
         return weakest([member.adapter.capabilities for member in self._members])
 
     def health(self) -> dict[str, Health]:

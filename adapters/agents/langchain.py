@@ -33,7 +33,7 @@ class Supervision(AgentMiddleware[Any, Any]):
         self._narrow = narrow
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """What a response used is judged before its calls are."""
+        """A response's usage is judged before its calls are."""
         await self._gate.turn()
         response = await handler(self._narrowed(request) if self._narrow else request)
         for message in getattr(response, "result", [response]):

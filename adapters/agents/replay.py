@@ -87,7 +87,7 @@ class ReplayAdapter(NoLaunchOptions):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a recording can be held to; its model and tools are those recorded."""
+        """The capabilities of a recording; its model and tools are those recorded."""
         return Capabilities(
             gate="all" if self._gated else "none",
             usage="per_turn",
@@ -144,7 +144,7 @@ class Replay:
             await anyio.sleep(max(0.0, (at - before).total_seconds() / self._speed))
 
     async def _shown(self, event: Event) -> Event | None:
-        """What is shown of a recorded event; a call is asked for first, and the gate records it."""
+        """The events shown for a recorded event; a call is requested first, and the gate records that."""
         if self._gate is None:
             return None if isinstance(event, ToolCallDenied) else event
         if isinstance(event, ToolCallRequested | ToolCallStarted):

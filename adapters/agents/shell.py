@@ -210,7 +210,7 @@ class ShellAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a command line can be held to."""
+        """The capabilities of a command line."""
         return Capabilities(
             gate="all",
             deny_ends_turn=True,
@@ -248,6 +248,6 @@ class ShellAdapter:
 
 
 def _named(policy: Policy) -> set[str]:
-    """What allow lists of the stack name itself; a wildcard names nothing."""
+    """The names that allow lists of the stack contain; a wildcard is not a name."""
     rules = [rule for member in members_of(policy) for rule in member.tool_rules if isinstance(rule, Allow)]
     return {tool for rule in rules for tool in rule.tools if isinstance(tool, str)}

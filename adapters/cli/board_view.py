@@ -64,7 +64,7 @@ def run_lines(run: BoardRun) -> Iterator[Text]:
 
 
 def about(run: BoardRun) -> Iterator[str]:
-    """Whose it is, how long it takes, what it did and used."""
+    """The row's owner, duration, calls and usage."""
     yield printable(run.provider) or "no agent yet"
     if run.tenant:
         yield printable(run.tenant)
@@ -123,7 +123,7 @@ Kind = Literal["approve", "deny", "end", "find"]
 
 
 class Question(msgspec.Struct):
-    """What is asked at the foot of the screen, and the words typed so far.
+    """The question at the foot of the screen, and the words typed so far.
 
     `target` is the approval or the run it is about, `digest` that of the input that was shown.
     """
@@ -135,7 +135,7 @@ class Question(msgspec.Struct):
 
 
 class Screen:
-    """What the person sees of the board, and what they are about to do."""
+    """The person's view of the board, and the action they are about to take."""
 
     def __init__(self) -> None:
         self.board = Board()
@@ -364,7 +364,7 @@ _REASON = "ended by an operator"
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Who sits at the terminal, as answers have it; `refusal` says why they may not answer, if so."""
+    """The person at the terminal, as named in answers; `refusal` says why they may not answer, if so."""
 
     name: str
     groups: tuple[str, ...] = ()

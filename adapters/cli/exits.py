@@ -202,7 +202,7 @@ class EndingSignals:
 
 
 def handlers() -> Handlers:
-    """What the signals that end a run are to do."""
+    """The handlers for signals that end a run."""
     meant = (signal.SIGINT, signal.SIGTERM, _HANGUP)
     return {number: signal.getsignal(number) for number in meant if number is not None}
 

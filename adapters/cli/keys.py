@@ -31,7 +31,7 @@ _NAMES = {
     "\x1b[5~": "page up",
     "\x1b[6~": "page down",
 }
-"""What a terminal sends for a key that is not a letter, and the name of that key here."""
+"""The sequences a terminal sends for keys that are not letters, with the names of those keys here."""
 
 
 @contextmanager

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _HEAD = 20
-"""What a line begins with takes so many columns: when, and what in a word."""
+"""The width in columns of the beginning of a line: the time and the kind."""
 
 
 _STYLES = {"plain": "bold", "soft": "dim", "good": "bold green", "care": "bold yellow", "bad": "bold red"}
@@ -170,7 +170,7 @@ def summary(result: RunResult, live: Live, *, as_json: bool) -> None:
 
 
 def policy_lines(report: PolicyReport) -> Iterator[tuple[str, str]]:
-    """What the policies found, a line for each way it was enforced."""
+    """The policies' findings, a line for each way they were enforced."""
     for enforcement in ("prevented", "interrupted", "observed"):
         counts = Counter(_name(v) for v in report.violations if v.enforcement == enforcement)
         if counts:
@@ -274,7 +274,7 @@ class Latest:
 
 
 async def following(store: Store, run: RunInfo | None, cursor: int | str) -> AsyncIterator[Event]:
-    """What is stored after the cursor, as it comes; of a run until its end."""
+    """The events stored after the cursor, as they come; of a run until its end."""
     from proctor.supervisor.watch.subscriptions import Subscriptions
 
     async with Subscriptions(store).subscribe(run_id=run.run_id if run else None, after=cursor) as events:

@@ -157,7 +157,7 @@ _PHRASES = (
 
 
 def usage_text(error: click.ClickException) -> str:
-    """What is wrong, and where help is."""
+    """The text of a usage error: the problem, and where to find help."""
     return f"{_sentence(error)}{_help(error)}"
 
 
@@ -227,8 +227,8 @@ def output_option(command: Callable[..., T]) -> Callable[..., T]:
 
 @contextmanager
 def written_to(output: str | None) -> Iterator[None]:
-    """What the block prints goes to that file; without one, and for `-`, to standard output. Raises UsageError
-    before the block is entered where there can be no such file.
+    """Write the block's output to that file; without one, and for `-`, to standard output. Raises UsageError before
+    the block is entered if the file cannot be written.
     """
     if output is None or output == "-":
         yield
@@ -258,7 +258,7 @@ def replaced(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 class _Printed(io.TextIOWrapper):
-    """What is printed into a file. An error is kept, even if the code that printed ignores it."""
+    """Output written to a file. An error is kept, even if the code that printed ignores it."""
 
     error: OSError | None = None
 

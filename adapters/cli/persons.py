@@ -1,4 +1,6 @@
-"""Who may answer calls, end runs and lift blocks: whoever has a token of the store, or a terminal of their own."""
+"""Decides who may answer calls, end runs and lift blocks: anybody with a token of the store, or a terminal of their
+own.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Point: TypeAlias = tuple[float, float]
 
 
 class Size(NamedTuple):
-    """What a node takes; arrows meet it `grip` left or right of its centre, and up to `reach` above or below."""
+    """The size of a node; arrows meet it `grip` left or right of its centre, and up to `reach` above or below."""
 
     width: float
     height: float

@@ -58,7 +58,7 @@ def shown(text: str) -> str:
 
 
 def size_of(node: GraphNode) -> Size:
-    """What a node takes."""
+    """The size of a node."""
     notes = max((len(shown(note)) * SMALL for note in node.notes), default=0)
     text = len(shown(node.text)) * LETTER
     if node.shape == "place":
@@ -169,7 +169,7 @@ WORDS = {
     "shut": "now: refuses, refused",
     "violated": "was violated",
 }
-"""What the colours mean."""
+"""The meanings of the colours."""
 
 
 class _Frame(NamedTuple):
@@ -264,7 +264,7 @@ def _frame_svg(frame: _Frame) -> Iterator[str]:
 
 
 def _legend(picture: Picture) -> list[tuple[str, str, bool]]:
-    """What the colours mean, of those that occur: text, colour, dashed."""
+    """The legend: the colours that occur and their meanings, as text, colour, dashed."""
     nodes = [node for section in picture.sections for node in section.nodes]
     actions = {node.action for node in nodes} | {section.action for section in picture.sections}
     found = [(WORDS[name], colour, False) for name, colour in ACTIONS.items() if name in actions]

@@ -73,7 +73,7 @@ class _Events:
         return self._log.session(self._record.question, "events", {})
 
     def add(self, number: int, call: Mapping[str, Any]) -> None:
-        """What happened before a call, and the call as far as it went."""
+        """Add the events before a call, and the call as far as it went."""
         for id, earlier in self._ending.pop(number, ()):
             self._end(id, earlier)
         cancelled = number > 1 and self._record.session[number - 2]["decision"] == "cancel"
@@ -194,7 +194,9 @@ def _expected(call: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> dic
 
 
 def why_no_test(record: ProofRecord, text: str, folder: Path) -> str:
-    """What of a session a test cannot say; empty where the test, read from that folder, passes as it is written."""
+    """The parts of a session that a test cannot express; empty if the test, read from that folder, passes as
+    written.
+    """
     calls = [call for call in record.session if call["tool"]]
     if not calls:
         return "it has no call"

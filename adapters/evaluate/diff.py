@@ -34,7 +34,7 @@ _REFUSING = ("request_approval", "deny", "cancel")
 
 
 class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one policy says of one call: the strictest action, and the rules it breaks."""
+    """One policy's answer to one call: the strictest action, and the rules it breaks."""
 
     action: str = "allow"
     rules: tuple[str, ...] = ()
@@ -53,8 +53,8 @@ class CallChange(msgspec.Struct, frozen=True, kw_only=True):
         tool_call_id: The call; null is the session as a whole.
         tool_name: Its tool.
         call: The call in words.
-        old: What the old policy answers: the `action`, and the `rules` that are broken.
-        new: What the new policy answers.
+        old: The old policy's answer: the `action`, and the `rules` that are broken.
+        new: The new policy's answer.
     """
 
     change: Change
@@ -130,7 +130,7 @@ def _changes(session: TraceSession, before: SessionReport, after: SessionReport)
 
 
 def _answers(report: SessionReport) -> dict[str | None, DiffAnswer]:
-    """What a policy says by call; what is about no call is about the session as a whole."""
+    """A policy's answers by call; a finding about no call is about the session as a whole."""
     answers: dict[str | None, DiffAnswer] = {}
     for violation in report.violations:
         earlier = answers.get(violation.tool_call_id, DiffAnswer())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was judged at one event: a call, by its `decision`, or something that happened, by `violations`."""
+    """The judgement at one event: a call's `decision`, or the `violations` of something that happened."""
 
     seq: int
     event: str
@@ -61,7 +61,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recorded(events: Sequence[Event]) -> Recorded:
-    """What the latest run of these events was under; no policies where none are stored with it."""
+    """The policies of the latest run of these events; none if none are stored with it."""
     starts = [event.metadata for event in events if isinstance(event, RunStarted)]
     start = starts[-1] if starts else {}
     members = [_without_checks(member) for member in start.get("policies") or ()]

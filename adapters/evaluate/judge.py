@@ -55,12 +55,12 @@ class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
         rule: The rule's id.
         policy: The member of the stack that it came from.
         kind: The rule's type, the limit's name, or `net`.
-        action: What the rule asks for.
+        action: The action the rule asks for.
         seq: The seq of the event that it is about; of the last one if it is about the end.
         tool_call_id: The call that broke it, if one did.
         tool_name: Its tool.
-        message: What happened, in words.
-        details: What was expected and what happened, with amounts.
+        message: The violation, in words.
+        details: Expected and actual, with amounts.
     """
 
     rule: str
@@ -75,11 +75,11 @@ class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gate would have answered to one call that was requested.
+    """The gate's hypothetical answer to one requested call.
 
     Attributes:
         tool_call_id: The call.
-        action: What the gate would have answered.
+        action: The action the gate would have answered with.
         violations: The ids of the rules that object.
     """
 
@@ -94,7 +94,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         session: The session's id.
         passed: Nothing was violated, whatever the action.
-        violations: What was violated, in order.
+        violations: The violations, in order.
         rules: Each rule's status by its id: `held`, `violated`, `not_exercised` or `pending`.
         whose: The user, role, tenant and labels that it ran for, where they are recorded.
         unjudged: The rules that could not be judged, as the session's context leaves out what their `when` asks for;
@@ -131,7 +131,7 @@ def in_words(found: dict[str, Any] | msgspec.UnsetType) -> str:
 
 
 _EARLIER_CONCLUSIONS = (PolicyViolated, BudgetWarned)
-"""What another policy concluded when the session was recorded is no fact of the session."""
+"""Events that another policy concluded when the session was recorded: they are no facts of the session."""
 
 
 def judge_sessions(

@@ -59,7 +59,7 @@ Ending: TypeAlias = Literal["held", "violated", "not_exercised"]
 
 
 class UsedBefore(Record, frozen=True):
-    """What the agent used since the call before: tokens and USD."""
+    """The agent's usage since the call before: tokens and USD."""
 
     input_tokens: Natural = 0
     output_tokens: Natural = 0
@@ -250,7 +250,7 @@ def _compiled(policies: list[Policy], file: str) -> CompiledPolicy:
 
 
 def _context(node: Node | None, report: ProblemReport) -> RunContext:
-    """What rules name in `when`; what is no mapping, or no JSON, is reported elsewhere."""
+    """The context that rules name in `when`; values that are no mapping, or no JSON, are reported elsewhere."""
     if not isinstance(node, MapNode):
         return RunContext()
     fields = RunContext.__struct_fields__
@@ -292,7 +292,7 @@ _BEFORE = 5
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was expected and what happened: of a call, by its number from 1, or of a rule at the end."""
+    """Expected and actual for a call, by its number from 1, or for a rule at the end."""
 
     expected: str
     actual: str
@@ -333,7 +333,7 @@ def _as_expected(test: PolicyTest, file: str) -> TraceSession:
 
 
 def _add_before(log: TraceLog, call: ExpectedCall, at: datetime) -> None:
-    """What happened since the call before, up to the response that asks for this one."""
+    """Add the events since the call before, up to the response that asks for this one."""
     if call.user is not None:
         log.add(MessageSent, at=at, content=call.user)
     if not call.same_turn:
@@ -366,7 +366,7 @@ def _id(number: int) -> str:
 
 
 def _of_the_context(report: SessionReport) -> list[Mismatch]:
-    """What the test's context leaves out: a run without it would not start."""
+    """Fields missing in the test's context: a run without them would not start."""
     left_out = set(report.unjudged or ())
     return [
         Mismatch(

@@ -32,10 +32,10 @@ class ProofDifference(msgspec.Struct, frozen=True, kw_only=True):
         rules: The rules and limits that are stricter in this session: of the old policy where something is newly
             allowed, of the new one where it is newly refused.
         session: The calls, with what the less strict policy decides; the last is the one that is judged otherwise.
-        old: What the old policy answers to that call: the `action`, and the `rules` that are broken.
-        new: What the new one answers.
+        old: The old policy's answer to that call: the `action`, and the `rules` that are broken.
+        new: The new policy's answer.
         reason: Why it is unknown.
-        context: What the run says of itself there.
+        context: The run's context there.
     """
 
     verdict: str
@@ -49,7 +49,7 @@ class ProofDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def differences(old: Sequence[Policy], new: Sequence[Policy], prove: Prover) -> Iterator[ProofDifference]:
-    """What the new policies allow that the old ones do not, rule by rule, and the other way round."""
+    """The calls that the new policies allow and the old ones do not, rule by rule, and the other way round."""
     for stack, base, change in ((new, old, "newly_allowed"), (old, new, "newly_refused")):
         whole = merge_policies(list(stack))
         if prove(whole, no_looser_than=merge_policies(list(base))).verdict == "proved":

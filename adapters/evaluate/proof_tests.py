@@ -27,7 +27,7 @@ class ExpectedProof(Record, frozen=True):
     """One expectation about every session that the policies let through; it has exactly one of the four questions.
 
     Attributes:
-        name: What it is called; the question if not given.
+        name: The proof's name; the question if not given.
         property: Rules that every allowed session keeps: a policy file, or the policy itself.
         no_looser_than: A policy file, or several: nothing is allowed that they do not allow.
         reach: A call that some session comes to, as `prove --reach` takes it.

@@ -43,7 +43,7 @@ class ProofQuestion(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: `property`, `no_looser_than`, `same_as`, `reach` or `rule`.
         text: The question as `--json` has it: `reach deploy(target="production")`.
-        argument: What it is about: policies, or a selector.
+        argument: The question's subject: policies, or a selector.
     """
 
     kind: str
@@ -236,7 +236,7 @@ def _json(value: Any) -> str:
 
 
 def explored_words(explored: Mapping[str, Any]) -> str:
-    """What was explored, in words."""
+    """The size of the exploration, in words."""
     if not explored:
         return "explored nothing"
     return (

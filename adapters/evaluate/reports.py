@@ -45,17 +45,17 @@ def place(violation: ViolationRecord) -> str:
 
 
 def expected(violation: ViolationRecord) -> str:
-    """What the rule wanted, in words."""
+    """The state the rule expected, in words."""
     return str(violation.details.get("expected") or f"`{violation.rule}` to hold")
 
 
 def actual(violation: ViolationRecord) -> str:
-    """What happened instead, in words."""
+    """The actual state, in words."""
     return str(violation.message or violation.details.get("actual") or "it did not")
 
 
 def suggestion(violation: ViolationRecord) -> str:
-    """What to do: the rule's own suggestion, or a general one."""
+    """A way to fix it: the rule's own suggestion, or a general one."""
     return str(violation.details.get("suggestion") or _OTHERWISE)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a stack by itself: rules that do nothing, tools that can never be called, ends never reached."""
+"""Checks a stack by itself: rules that do nothing, tools that can never be called, ends never reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers ask of runs that workers execute: start, wait, cancel, subscribe, approve; and of the workers.
+"""Callers' interface to runs that workers execute: start, wait, cancel, subscribe, approve; and to the workers.
 
 Which run is whose, what it did and how it ended is in the store alone. So whatever is asked here is asked of the
 store, and holds for the runs of every worker and supervisor on it. Ray is asked only where workers are, and to have

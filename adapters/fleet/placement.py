@@ -33,7 +33,7 @@ RETRY_S: Final = 5.0
 
 
 class HostedWorker:
-    """What a Ray actor is made of: calls answer at once, the worker goes on in a thread of its own.
+    """The class of a Ray actor: calls return at once, the worker continues in a thread of its own.
 
     Args:
         store: the store's URL or path, the same for every worker.

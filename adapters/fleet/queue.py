@@ -38,15 +38,15 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
     Attributes:
         adapter: The agent, by the name the command line knows it by.
-        prompt: What it is to do.
+        prompt: The prompt.
         options: The adapter's own options. They are stored: no secret belongs here; a worker's environment has those.
         policies: The policies as JSON has them, merged left to right.
-        context: Who runs what.
+        context: The run's context.
         continuation: How its session goes on: `auto`, `native`, `replay`, `none`; see `run_once`.
         metadata: Anything to record with the run.
         take_overs: How often another run goes on with it where its worker died; then it stays failed. None does of an
             agent that cannot be told to go on (`shell`, `replay`), or without `continuation`.
-        go_on: What the agent is told then, where it had begun.
+        go_on: The prompt with which the agent continues, if it had begun.
     """
 
     adapter: str
@@ -134,7 +134,7 @@ async def enqueue(
 
 
 def spec_of(run: RunInfo) -> RunSpec | None:
-    """What a stored run was put down as; None where it was not meant for workers. Raises UsageError for nonsense."""
+    """The spec of a stored run; None if it was not queued for workers. Raises UsageError for an unreadable one."""
     if FIELD not in run.spec:
         return None
     try:

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
 
 
 def options(arguments: list[str]) -> dict[str, list[str]]:
-    """What the command line says, as `settings.command` writes it. Raises UsageError."""
+    """Parse the command line that `settings.command` writes. Raises UsageError."""
     given: dict[str, list[str]] = {
         **{"--policy": [], "--store": [], "--store-id": []},
         **{"--context": ["{}"], "--home": [""], "--unmatched": [""]},  # `daemon_client` has seen to the home

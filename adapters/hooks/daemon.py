@@ -130,7 +130,7 @@ class _Daemon:
 
 
 def _sent(connection: socket.socket) -> tuple[str, bytes, socket.socket | None]:
-    """Whose hook it is, and what it has read of its input, or that input itself, where it is a socket."""
+    """The hook's owner and the input read so far, or the input itself if it is a socket."""
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 1)
     while data and b"\n" not in data:
         more = connection.recv(1 << 20)

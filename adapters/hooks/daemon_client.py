@@ -28,7 +28,7 @@ DAEMON = "proctor.adapters.hooks"
 SOCKET = "socket"
 REFUSED = "This could not be checked against the policy, so it is refused."
 HOME = "HOME"
-"""What the process that judges sees of the environment, which a repository's settings can change."""
+"""The part of the environment that the judging process sees; a repository's settings can change the rest."""
 
 
 class UnansweredError(Exception):
@@ -69,7 +69,7 @@ def is_socket(descriptor: int) -> bool:
 
 
 def unread() -> bytes:
-    """What is left of the input, once nobody else reads it."""
+    """The rest of the input, once nobody else reads it."""
     try:
         return sys.stdin.buffer.read() or b""
     except Exception:
@@ -77,7 +77,7 @@ def unread() -> bytes:
 
 
 def judged(folder: str, arguments: list[str], data: bytes | None, agent: str = "claude") -> bytes:
-    """What the process that judges answers: `=` and what the client is told, or `!` and why nothing was judged.
+    """The judging process's answer: `=` and the output for the client, or `!` and the reason nothing was judged.
 
     Without data it is given the standard input itself.
 

@@ -36,7 +36,7 @@ from .session import HookedSession, Outcome
 
 USAGE_NOTE = "usage"
 ANSWER_NOTE = "answer"
-"""What was answered last in a session; see `LastAnswer`."""
+"""The last answer in a session; see `LastAnswer`."""
 OPENED_NOTE = "opened"
 """The calls that the client need not ask about, each with why, where it asks by a hook of its own."""
 STARTS_BLOCKED = "nothing is started at the moment"
@@ -146,7 +146,7 @@ class Hook:
         return self._keep_answer(call, ("ask", _question(session.judge.latest, call)))
 
     def _allowed(self, call: ToolCall) -> Verdict:
-        """What the client is told of a call that may run: nothing, where it is to decide."""
+        """The answer to the client about a call that may run: nothing if the client is to decide."""
         judge = self._session.judge
         if self._opening is None or judge.latest is None:
             return self._keep_answer(call, _ALLOWED, "the hook was installed to refuse only; install it again")
@@ -283,7 +283,7 @@ class Hook:
         return _ALLOWED if self._input.own_settings else ("deny", SETTINGS_CHANGED)
 
     def _waiting(self, call_id: str) -> ApprovalRequest | None:
-        """What the person is being asked about this call, if anything."""
+        """The question the person is being asked about this call, if any."""
         if not self._session.runs:
             return None
         return next((r for r in self._session.machine.requests if r.call.id == call_id), None)
@@ -334,7 +334,7 @@ class Hook:
             self._record.keep(USAGE_NOTE, log.state)
 
     def _notes(self) -> Iterator[str]:
-        """What the person should know: what warns or refuses and, at the end, whatever was found."""
+        """Notes for the person: warnings and refusals and, at the end, all findings."""
         at_the_end = self._input.kind == "stop"
         for event in self._recorded:
             if isinstance(event, PolicyViolated) and (at_the_end or event.action != "request_approval"):
@@ -352,7 +352,7 @@ def _opened_calls(record: HookRecord) -> dict[str, str]:
 
 
 def _question(decision: Decision | None, call: ToolCall) -> str:
-    """Which rules ask the person, and what for; it is the person who reads this."""
+    """The rules that ask the person, and their question; the person reads this text."""
     asking = [v for v in decision.violations if v.action == "request_approval"] if decision is not None else []
     rules = "; ".join(f"policy `{v.policy}`, rule `{v.rule}`: {v.tell_model or v.message}" for v in asking)
     return f"proctor asks about `{call.name}`: {rules}" if rules else f"proctor asks about `{call.name}`"

@@ -31,7 +31,7 @@ KEPT_S = 900.0
 
 
 def read_context(text: str) -> RunContext:
-    """What rules ask for in `when`, as the command line has it. Raises UsageError."""
+    """The context for `when`, from the command line. Raises UsageError."""
     try:
         return msgspec.json.decode(text, type=RunContext)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -39,7 +39,7 @@ def read_context(text: str) -> RunContext:
 
 
 def read_unmatched(text: str) -> Unmatched | None:
-    """What becomes of a call that the policies say nothing about; None for an empty text. Raises UsageError."""
+    """The treatment of a call that no policy covers; None for an empty text. Raises UsageError."""
     try:
         return msgspec.convert(text, type=Unmatched) if text else None
     except msgspec.ValidationError:
@@ -47,7 +47,7 @@ def read_unmatched(text: str) -> Unmatched | None:
 
 
 class HookLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook's command line says: the files, the store and its id, what rules ask for in `when`.
+    """The options on a hook's command line: the files, the store and its id, the context for `when`.
 
     `name` tells lines apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
     about; with None, as lines were once written, a call that they allow is left to the client, too.
@@ -116,7 +116,7 @@ class HookJudge:
         return answer, given
 
     def checked(self, agent: str) -> dict[str, Any]:
-        """What hooks of an agent are judged by, once it was read. Raises PolicyError, StoreError."""
+        """The policies that judge an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
         rules = self._rules[agent].current()
         with self._store.record(_PROBED):
             return {"policy": rules.policy.name, "unmatched": self._line.unmatched}

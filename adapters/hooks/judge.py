@@ -16,7 +16,7 @@ from proctor.supervisor.machine.gate import described
 from proctor.supervisor.ports.stored_types import ApprovalRequest
 
 Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
-"""What becomes of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
+"""The treatment of a call that no rule objects to and no allow list admits: `ask` leaves it to the client."""
 _RUNS = ("allow", "warn")
 
 
@@ -41,7 +41,7 @@ class AskingJudge:
 
     @contextmanager
     def supposing(self, agreed: Sequence[ApprovalRequest]) -> Iterator[None]:
-        """What is proposed in here is judged as if these were granted and ran."""
+        """Judge proposals inside the block as if these were granted and ran."""
         self._agreed = agreed
         try:
             yield

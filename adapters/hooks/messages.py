@@ -1,4 +1,4 @@
-"""What a client's hook says and is answered, in the words that all clients share; `clients` translate."""
+"""A hook's input and answer, in the words that all clients share; `clients` translate."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from proctor.policies.values.json_values import json_words
 Kind: TypeAlias = Literal[
     "prompt", "call", "permission", "completed", "failed", "batch", "stop", "session_end", "settings"
 ]
-"""What happened: a person prompts; a call is about to run; the client is about to ask its person about one; a call
-has run, or has failed; the calls of a response are over; the response is; the session is; settings have changed."""
+"""The event: a person prompts; a call is about to run; the client is about to ask its person about one; a call has
+run, or has failed; the calls of a response are over; the response is over; the session is over; settings have
+changed."""
 CAN_STOP: tuple[Kind, ...] = ("call", "completed", "failed", "batch")
 """Those whose answer may end the response."""
 
@@ -30,7 +31,7 @@ class BatchCall(msgspec.Struct, frozen=True):
 
 
 class HookInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What one hook says.
+    """One hook's input.
 
     Attributes:
         kind: what happened; None for an event that nothing follows from.
@@ -66,7 +67,7 @@ Verdict = Literal["allow", "ask", "deny"]
 
 
 class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows from one hook.
+    """The answer to one hook.
 
     `allow` with a reason asks nobody, and never opens what the client's own rules keep shut; without one the client
     decides as if there were no hook. `reason` is public: of `deny` the model reads it, of the others the person.
@@ -83,7 +84,7 @@ STOPPED = "A policy ended this response."
 
 
 class UsageReader(Protocol):
-    """What a client's own log says a session used."""
+    """Reads a session's usage from a client's own log."""
 
     @property
     def state(self) -> bytes:
@@ -92,7 +93,7 @@ class UsageReader(Protocol):
     def news(
         self, *, may_be_missing: bool, call_id: str = "", message: str = "", wait_s: float = 0.0
     ) -> list[TokenUsageUpdated]:
-        """What was used since it was read last. Raises EventError when that cannot be known."""
+        """Usage since the last read. Raises EventError when that cannot be known."""
 
 
 class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +153,7 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decoded(data: bytes, type: type[Any], title: str) -> Any:
-    """What a client says, as a type of its own. Raises EventError for anything else."""
+    """A client's message, decoded as its own type. Raises EventError for anything else."""
     try:
         data.decode()  # all of it is text, also what is not looked at
         return msgspec.json.decode(data, type=type)

@@ -27,7 +27,7 @@ _READING = ("Read", "Glob", "Grep")
 
 
 class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook answered about a call, kept beside the session's record.
+    """A hook's last answer about a call, kept beside the session's record.
 
     `because` has a line for each rule that decided, or says why the client was left to ask.
     """
@@ -42,7 +42,7 @@ class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opening:
-    """What allowed calls are answered.
+    """The answer for allowed calls.
 
     Args:
         unmatched: what becomes of a call that the policy says nothing about.

@@ -105,7 +105,7 @@ class HookRecord:
             after = page[-1].seq
 
     def blocks(self) -> list[Block]:
-        """What keeps runs from starting."""
+        """The blocks that keep runs from starting."""
         return blocks(self._connection)
 
     def begin_run(self, run_id: str, provider: str, at: datetime, spec: dict[str, Any]) -> None:
@@ -148,11 +148,11 @@ class HookRecord:
         return self.owner.epoch if self.owner is not None and self.owner.is_client else 0
 
     def note(self, name: str) -> bytes | None:
-        """What is kept under this name beside the record, if anything is."""
+        """The note under this name beside the record, if there is one."""
         return _note(self._connection, self.session_id, name)
 
     def notes_of_all(self, name: str) -> list[tuple[str, bytes]]:
-        """What is kept under this name beside each session's record."""
+        """The notes under this name beside each session's record."""
         rows = self._connection.execute("SELECT session_id, data FROM hook_notes WHERE name = ?", (name,))
         return [(str(session_id), bytes(data)) for session_id, data in rows]
 
@@ -213,7 +213,7 @@ class HookStore:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Which file it is. Raises StoreError when there is none."""
+    """The identity of the file. Raises StoreError if there is none."""
     try:
         found = os.stat(path)
     except OSError:

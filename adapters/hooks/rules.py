@@ -1,4 +1,4 @@
-"""What hooks are judged by: policy files, read again when they have changed."""
+"""The policy files that judge hooks, read again when they have changed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def _rules(files: Sequence[str], context: RunContext, tools: Sequence[Tool]) -> 
 
 
 def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
-    """What changes when a file, or one in a folder of files, does; a file that is not there is left to its reader."""
+    """Properties that change when a file, or one in a folder of files, changes; a missing file is left to its
+    reader.
+    """
     for file in files:
         path = Path(file)
         for one in (path, *sorted(path.rglob("*"))) if path.is_dir() else (path,):

@@ -30,7 +30,7 @@ from .record import HookRecord
 from .rules import Rules
 
 Outcome: TypeAlias = tuple[list[Event], list[interface.Command]]
-"""What the machine recorded, and what it wants done."""
+"""The events the machine recorded, and the effects it wants."""
 _NEVER_S = 10.0 * 365 * 24 * 3600
 """The client's question to its person does not expire."""
 
@@ -155,9 +155,7 @@ class HookedSession:
         return recorded, wanted
 
     def _handle(self, input: interface.Input, record: HookRecord) -> list[interface.Command]:
-        """What the machine wants done, but that the budgets are asked: this is within a transaction, and they answer
-        at once.
-        """
+        """Carry out the machine's effects; the budgets answer at once, because this is within a transaction."""
         wanted: list[interface.Command] = []
         todo = deque(self.machine.handle(input))
         now, run_id = input.now_ms, self._identity().run_id
@@ -200,7 +198,7 @@ class HookedSession:
         )
 
     def _number(self, run_id: str) -> int:
-        """Which of the client's runs this is; 0 for one of somebody else in the same session."""
+        """The number of this run among the client's runs; 0 for somebody else's in the same session."""
         of, _, number = run_id.rpartition("-")
         return int(number) if of == self.session_id and number.isdecimal() else 0
 

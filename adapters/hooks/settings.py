@@ -23,11 +23,11 @@ from .judge import Unmatched
 from .messages import HookClient
 
 Scope: TypeAlias = Literal["project", "user", "managed"]
-"""Whose settings: a folder's, a person's, or those that neither can change."""
+"""The owner of the settings: a folder, a person, or neither (nobody can change them)."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
 _REFUSING = ("call", "prompt", "settings")
 _OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
-"""What a line of ours has in it; the latter are how it was written once."""
+"""Text that every line of ours contains; the later ones are older forms."""
 _BEFORE = ".before-proctor"
 """The end of the name under which a file is kept as it was before it got hooks."""
 
@@ -254,7 +254,7 @@ def _is_our_entry(entry: Any) -> bool:
 
 
 def _bytes(path: Path) -> bytes | None:
-    """What a file holds, None where there is none."""
+    """A file's content; None if there is no file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

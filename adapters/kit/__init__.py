@@ -1,4 +1,4 @@
-"""What every adapter stands on, ours and those of third parties.
+"""The base of every adapter, ours and those of third parties.
 
 An adapter of a client that is a process starts it with `start_client` and makes its session a `ClientSession`, which
 has its stream of events, its gate and its cancel steps. The session reads the client with `ByteLines`, or is an

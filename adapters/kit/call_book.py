@@ -25,7 +25,7 @@ class ClientCall(msgspec.Struct, kw_only=True):
     Attributes:
         id: Its id, as events have it.
         name: The tool.
-        input: What it was asked for with, or allowed with.
+        input: The input it was requested with, or allowed with.
         turn: The model response it belongs to.
         parent: The call that started the subagent which makes it.
         proposed: The gate was asked.

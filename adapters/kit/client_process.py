@@ -133,7 +133,7 @@ class ClientProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with, negative for a signal; None while it runs."""
+        """Its exit code, negative for a signal; None while it runs."""
         code = self._process.returncode
         return SIGNALLED - code if GUARDS and code is not None and code > SIGNALLED else code
 
@@ -164,7 +164,7 @@ class ClientProcess:
             await self._process.wait()
 
     async def last_words(self) -> str:
-        """What it wrote last as errors, to be asked of one that has ended: waits, not for long, until all is read."""
+        """The last errors it wrote; for a process that has ended: waits briefly until all is read."""
         with anyio.move_on_after(LEAVE_S):
             await self._words_over.wait()
         return "\n".join(self._last_words)

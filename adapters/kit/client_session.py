@@ -1,4 +1,4 @@
-"""What every session of a client does alike: its stream of events, its gate, its cancel steps, its end."""
+"""The base of every client's session: its stream of events, its gate, its cancel steps, its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each client calls its tools, by the portable names of what they do: one file a client."""
+"""Each client's names for its tools, by their portable names: one file a client."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ _OF_ONE_CLIENT: Final = (tool("web_fetch", "fetch", url="$.prompt"),)
 
 
 def _tools() -> Iterator[Tool]:
-    """What tools of a name mostly are, and those of clients whose name stands for one act in all of them."""
+    """The usual kinds of tools with a name, and those of clients whose name has one meaning in all of them."""
     by_name: dict[str, list[Tool]] = {}
     for each in (*CLAUDE_TOOLS, *CODEX_TOOLS, *AMP_TOOLS, *_OF_ONE_CLIENT):
         by_name.setdefault(each.name.casefold(), []).append(each)
@@ -227,13 +227,13 @@ _OF_MANY_CLIENTS = ("sessions", "otel")
 
 
 _OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
-"""Whose agents have tools of their developers', which go by what such tools mostly are."""
+"""Agents whose tools are their developers' own; the usual kinds of such tools apply."""
 
 
 KNOWN = frozenset(
     name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
 )
-"""What any of them calls a tool."""
+"""All names that any of them has for a tool."""
 
 
 def tools_of(provider: str) -> tuple[Tool, ...]:
@@ -278,7 +278,7 @@ def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
-    """What capabilities say of a client's tools: just those of these names, or that there may be others."""
+    """Capabilities that list a client's tools: only those with these names, or that there may be others."""
     if names is None:
         return {"tools": tools or None, "other_tools": True, "elsewhere": KNOWN}
     described = {each.name.casefold(): each for each in tools}

@@ -1,4 +1,4 @@
-"""What a client gets from its environment: a home directory, and the shell its commands run in."""
+"""A client's environment: a home directory, and the shell its commands run in."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ CALLED: Final[dict[str, str]] = {
     "web_search": "web_search google_web_search duckduckgo_search tavily_search exa_search",
     "task": "task",
 }
-"""What functions that do a portable act are mostly called."""
+"""Usual names of functions for each portable tool."""
 
 
 _ACTS: Final = {name: act for act, names in CALLED.items() for name in names.split()}
@@ -50,7 +50,7 @@ PLACES: Final[dict[str, str]] = {
     "query": "query queries",
     "prompt": "prompt",
 }
-"""What parameters are mostly called, by the portable input that they are."""
+"""Usual names of parameters, by the portable input that they mean."""
 
 
 _MANY: Final = ("paths", "urls", "queries")
@@ -82,7 +82,7 @@ OPENAI_AGENTS: Final[tuple[Tool, ...]] = (
     tool("shell", "bash", command="$.action.commands[*]"),
     *(Tool(name=name) for name in ("file_search", "code_interpreter", "image_generation", "computer", "mcp")),
 )
-"""What the SDK calls the tools that it brings."""
+"""The SDK's names for the tools that it brings."""
 
 
 PYDANTIC_AI: Final[tuple[Tool, ...]] = (
@@ -95,7 +95,7 @@ PYDANTIC_AI: Final[tuple[Tool, ...]] = (
     tool("web_fetch", "fetch", url=("$.url", "$.urls[*]")),
     *(Tool(name=name) for name in ("code_execution", "file_search", "image_generation", "memory", "x_search")),
 )
-"""What pydantic-ai calls the tools that the model's provider runs."""
+"""pydantic-ai's names for the tools that the model's provider runs."""
 
 
 def _usual(name: str, act: str) -> Tool:
@@ -113,7 +113,8 @@ def _places(names: Iterable[str], below: str = "$") -> Iterator[str]:
 
 
 MOSTLY: Final[tuple[Tool, ...]] = tuple(_usual(name, act) for name, act in _ACTS.items())
-"""What tools of these names mostly are, where nobody knows beforehand what they take: by the input of each call."""
+"""The usual kinds of tools with these names, if nobody knows beforehand what they take: decided by the input of each
+call."""
 
 
 def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:

@@ -23,7 +23,7 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 
 BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
-"""What a stream of bytes ends with."""
+"""Errors that end a stream of bytes."""
 
 
 _SHOWN_BYTES: Final = 200
@@ -101,8 +101,8 @@ class RpcError(Exception):
 
     Attributes:
         code: The number of JSON-RPC's error.
-        message: What is wrong, in words.
-        data: What else the other side says of it.
+        message: The problem, in words.
+        data: Other details from the other side.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def denied(policy: Policy) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What a stack refuses whatever the run and the input: each entry as written, and the names it stands for."""
+    """The tools that a stack refuses whatever the run and the input: each entry as written, and the names it
+    covers.
+    """
     for clause in _binding(policy):
         virtual = {name.name.casefold() for name in clause.scope.virtual_names}
         for entry in clause.record.tools if isinstance(clause.record, Deny) else ():
@@ -39,7 +41,7 @@ def allow_lists(policy: Policy) -> Iterator[tuple[Allow, tuple[str, ...]]]:
 
 
 def run_limits(policy: Policy) -> tuple[dict[str, float], frozenset[str]]:
-    """What ends a run that passes it: the lowest of each limit, and those of which that is all the stack says."""
+    """The limits that end a run: the lowest of each, and those of which that is all the stack says."""
     entries = effective_limits(policy)
     exact = [entry for entry in entries if entry.action == "cancel" and entry.limit.scope == "run"]
     lowest: dict[str, float] = {}
@@ -67,7 +69,7 @@ def limit_options(policy: Policy, names: Mapping[str, str]) -> LaunchOptions:
 
 
 class NoLaunchOptions:
-    """What an adapter does that has none, and needs nothing: the gate and the events hold the whole policy."""
+    """For an adapter that has no launch options and needs none: the gate and the events enforce the whole policy."""
 
     async def prepare(self) -> None:
         """Nothing is needed."""

@@ -23,8 +23,8 @@ class MessageCall(msgspec.Struct, kw_only=True):
         name: The tool.
         input: The arguments; what is no object stands under `input`.
         turn: The number of the model's response that asks for it, from 1.
-        outcome: What became of it; None where the list has no result of it.
-        output: What the model was given as its result.
+        outcome: The call's outcome; None if the list has no result for it.
+        output: The result that the model was given.
     """
 
     id: str

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 _BLANKS = re.compile(r"\s")
-"""What stands between words, line breaks too."""
+"""Characters between words, line breaks too."""
 
 
 def printable(text: str) -> str:

@@ -155,7 +155,7 @@ def marked_environment(
 
 
 def platform_notes() -> tuple[str, ...]:
-    """What this platform cannot do, for the evidence; empty where nothing is missing."""
+    """Features this platform lacks, for the evidence; empty if nothing is missing."""
     notes = []
     if not GUARDS:
         notes.append(f"`{sys.platform}` does not adopt orphans: one without session and mark is not found")

@@ -28,8 +28,8 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Attributes:
         exit_code: The exit code; negative for a signal.
-        stdout: What it wrote to standard output, as far as it was kept.
-        stderr: What it wrote to standard error, as far as it was kept.
+        stdout: Its standard output, as far as it was kept.
+        stderr: Its standard error, as far as it was kept.
         timed_out: It was ended because its time was up.
         truncated: Output was left out.
     """
@@ -196,7 +196,7 @@ class _Capture(_Pipe):
             await anyio.wait_readable(self.reader)
 
     def text(self) -> str:
-        """What was written until now. Bounded: a background process may be writing without end."""
+        """The text written until now. Bounded: a background process may be writing without end."""
         for _ in range(_PIPE_READS):
             if not self._read_once():
                 break

@@ -22,7 +22,7 @@ from proctor.policies.events import (
 
 
 class Said(msgspec.Struct, kw_only=True):
-    """What a user or the system said."""
+    """A message of a user or the system."""
 
     role: str
     text: str

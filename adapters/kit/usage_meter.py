@@ -1,4 +1,4 @@
-"""What a client says was used: a value that is not a figure, or a figure that falls, is an error that names it."""
+"""Checks a client's usage figures: a value that is not a number, or a total that falls, is an error that names it."""
 
 from __future__ import annotations
 

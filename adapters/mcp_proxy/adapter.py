@@ -184,7 +184,7 @@ class McpProxyAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do; MCP says nothing of tokens, cost or turns."""
+        """The proxy's capabilities; MCP says nothing about tokens, cost or turns."""
         return Capabilities(
             gate="all",
             rewrite=True,
@@ -228,7 +228,7 @@ NO_USAGE = "MCP tells a server nothing of tokens, cost or turns"
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """What one proxy serves, to whom, and under which policies.
+    """The settings of one proxy: its server, its clients and its policies.
 
     `trust_annotations` has every policy believe the server's annotations; without it only those do whose
     `metadata.trusted_servers` names `server`.

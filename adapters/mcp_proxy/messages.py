@@ -1,4 +1,4 @@
-"""What the two sides of a connection say to each other: messages as the MCP transports carry them."""
+"""The messages between the two sides of a connection, as the MCP transports carry them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def greeting(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def output_of(result: Mapping[str, Any]) -> Any:
-    """What a tool returned: its structured content, else its text, else its content blocks."""
+    """A tool's output: its structured content, else its text, else its content blocks."""
     if result.get("structuredContent") is not None:
         return result["structuredContent"]
     content = result.get("content")
@@ -93,7 +93,7 @@ def output_of(result: Mapping[str, Any]) -> Any:
 
 
 def unread(error: Exception) -> str:
-    """What one side sent that is no message, or why it could not be read, for a terminal."""
+    """Text for a terminal about something one side sent that is no message, or could not be read."""
     sent = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
     return short(str(sent))
 

@@ -72,7 +72,7 @@ class PendingCall(PendingRequest):
 
 
 class Pending:
-    """What a client has asked for and has no answer to.
+    """A client's requests that have no answer yet.
 
     The server is asked under numbers of the proxy's own: servers read ids as their language does (2**53 + 1 is 2**53
     in JavaScript), and answer what was cancelled when its id may be another request's already.
@@ -104,7 +104,9 @@ class Pending:
         return number
 
     def withdraw(self, request_id: Any) -> tuple[PendingRequest, int | None] | None:
-        """What the client cancels by its id, and the number the server knows it by, if it does; None if nothing."""
+        """The request that the client cancels by its id, with the number the server knows it by, if it does; None if
+        there is none.
+        """
         usable = isinstance(request_id, str | int) and not isinstance(request_id, bool)
         request = self._by_id.get(request_id) if usable else None
         if request is None:
@@ -116,7 +118,7 @@ class Pending:
         return request, number
 
     def answered(self, number: Any) -> PendingRequest | None:
-        """What the server answers; None for what it was not asked."""
+        """The request that the server answers; None if there was none."""
         request = self._by_number.pop(number, None) if isinstance(number, int) else None
         if request is not None and not request.withdrawn:
             self._by_id.pop(request.id, None)
@@ -130,7 +132,7 @@ class Pending:
 
 
 def asked_for(message: JSONRPCRequest) -> PendingRequest:
-    """What a request that is no tool call asks for."""
+    """The kind of a request that is no tool call."""
     if message.method == "initialize":
         return Handshake(message.id)
     if message.method == "tools/list":
@@ -146,7 +148,7 @@ def progress_token(params: Mapping[str, Any]) -> RequestId | None:
 
 
 def about(message: Any, pending: Pending) -> MessageMetadata:
-    """Which request a notice of progress belongs to: over HTTP it travels with that request's answer."""
+    """The request that a progress notice belongs to: over HTTP it travels with that request's answer."""
     token = (message.params or {}).get("progressToken")
     if token is None:
         return None
@@ -163,7 +165,7 @@ HANDSHAKE_S = 50.0
 
 
 class SharedByConnections(msgspec.Struct, frozen=True, kw_only=True):
-    """What the connections of one run share.
+    """State shared by the connections of one run.
 
     `report` returns when an event was judged; `new_id` names calls; `warn` tells the operator; `keys` are those of
     inputs that the policy names.
@@ -312,7 +314,7 @@ class Relay:
             self._quiet.set()
 
     async def _decided(self, message: JSONRPCRequest, pending: PendingCall) -> SessionMessage | None:
-        """What the client is told at once; None when the call went on to the server."""
+        """The immediate answer to the client; None when the call went on to the server."""
         call = pending.call
         if not self._desk.visibility.knows(call.name):
             self._desk.warn(f"refused `{call.name}`: it was not offered when its server's annotations were read")
@@ -369,7 +371,7 @@ class Relay:
         tasks.cancel_scope.cancel()
 
     async def _take_answer(self, item: SessionMessage) -> SessionMessage | None:
-        """What the client is told of a message of the server, if anything."""
+        """The part of a server's message to pass to the client, if any."""
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return await self._take_from_server(message)
@@ -384,7 +386,9 @@ class Relay:
         return None if request.withdrawn else SessionMessage(message.model_copy(update={"id": request.id}))
 
     async def _take_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
-        """What the client is told of what the server asks or announces: only what the protocol defines."""
+        """The part of the server's requests and notices to pass to the client: only those that the protocol
+        defines.
+        """
         is_request = isinstance(message, JSONRPCRequest)
         if message.method in (messages.SERVER_REQUESTS if is_request else messages.SERVER_NOTICES):
             if isinstance(message, JSONRPCRequest):
@@ -399,7 +403,7 @@ class Relay:
         return None
 
     def _result(self, request: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
-        """What a server returned, as its client gets it."""
+        """A server's result, as its client gets it."""
         if isinstance(request, Handshake):
             self._version = result.get("protocolVersion")
             return messages.greeting(result)

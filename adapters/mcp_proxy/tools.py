@@ -1,4 +1,4 @@
-"""What a tool of an MCP server is called in a policy, and what its annotations may add to that.
+"""Names of an MCP server's tools in a policy, and the facts its annotations may add.
 
 A call is judged, recorded and narrowed under one name: the tool's own, or `mcp__NAME__tool` where the
 server was given a name, as agents spell it.
@@ -91,7 +91,7 @@ def _kind(annotations: Any) -> str | None:
 
 
 class Visibility:
-    """What of a list of tools may be shown to the clients of one run.
+    """The tools of a list that the clients of one run may see.
 
     Args:
         narrow: gives those of some tools that could be called now.
@@ -126,7 +126,7 @@ class Visibility:
 
 
 class ToolList:
-    """What a server offers and what of it its client may see."""
+    """The tools a server offers and those its client may see."""
 
     def __init__(self, naming: Naming, visibility: Visibility) -> None:
         self._naming = naming

@@ -28,7 +28,7 @@ class Upstream(Protocol):
 
     @property
     def label(self) -> str:
-        """What it is called in messages; nothing secret."""
+        """The server's name in messages; nothing secret."""
         ...
 
     def connect(self, mark: str) -> AbstractAsyncContextManager[tuple[Incoming, Outgoing]]:
@@ -99,7 +99,7 @@ async def _entered(opened: Any) -> AsyncIterator[None]:
 
 
 async def offered_tools(upstream: Upstream, mark: str) -> list[dict[str, Any]]:
-    """What a server offers, asked over a connection of its own. Raises ProviderError."""
+    """The tools of a server, asked over a connection of its own. Raises ProviderError."""
     tools: list[dict[str, Any]] = []
     with anyio.move_on_after(PROBE_S) as asking:
         transport: Any = upstream.connect(mark)

@@ -1,4 +1,4 @@
-"""What operators see and do, once for every surface: the commands, the HTTP API, the page, `watch`."""
+"""Operators' views and actions, once for every surface: the commands, the HTTP API, the page, `watch`."""
 
 ROOMS = (
     "service",

@@ -1,4 +1,4 @@
-"""What operators see and do, over a store whose runs are in any process: one service under every surface."""
+"""Operators' views and actions over a store whose runs are in any process: one service under every surface."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class OperatorService:
         return found
 
     async def timeline(self, name: str, *, after: int = 0, limit: int = 500) -> Timeline:
-        """What happened in a run, from the event after the seq `after` on, up to a limit of events."""
+        """The events of a run as people read them, after the seq `after`, up to a limit of events."""
         run = await self.run_named(name)
         events = await self.events(run.session_id, run_id=run.run_id, after=after, limit=limit)
         items = TimelineItems(ran=await self.calls_in(run.session_id))
@@ -269,7 +269,7 @@ class OperatorService:
         return run
 
     async def board(self, words: str = "") -> Board:
-        """What goes on now; with `words`, only what has that text in it."""
+        """The current runs, approvals and blocks; with `words`, only those that contain that text."""
         limit = BOARD_SEARCHED if words else BOARD_ROWS
         page = await self.store.runs(limit=limit + 1, where=RunFilter(status=frozenset(NOT_OVER)))
         waits, stored = await self._waiting(), await self.store.approvals(limit=limit)
@@ -292,7 +292,7 @@ class OperatorService:
         return BudgetList(budgets=tuple(BudgetView(**asdict(each), left=each.left) for each in found))
 
     async def recorded_of(self, run_id: str) -> Recorded:
-        """What was known of a run as it started: its client's tools and its context."""
+        """Facts recorded when a run started: its client's tools and its context."""
         if run_id not in self._recorded:
             run = await self.store.run(run_id)
             start = await self.folds.start_of(run) if run is not None else None

@@ -185,7 +185,7 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Told]
     ev.RunCancelled: ("end", lambda _, e: ("bad", "cancelled", e.reason + (f" (by {e.by})" if e.by else ""))),
     ev.Unrecognized: ("other", lambda _, e: ("soft", "other", e.type)),
 }
-"""What each event is about, and what it says."""
+"""The subject and the text of each event."""
 _WHOLE = ("message", "result", "end")
 """The kinds whose texts may be long."""
 
@@ -208,7 +208,7 @@ def _block_texts(blocks: list[Any]) -> Iterator[str]:
 
 
 def _output(value: Any) -> str:
-    """What a call gave; of a command, what it printed."""
+    """A call's output; for a command, its printed text."""
     if isinstance(value, dict) and "exit_code" in value:
         printed = f"{value.get('stdout') or ''}{value.get('stderr') or ''}".strip()
         code = value.get("exit_code")

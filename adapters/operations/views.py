@@ -1,4 +1,4 @@
-"""What every surface shows: the `--json` of the commands, the answers of the HTTP API, the data of the page, `watch`.
+"""The views of every surface: `--json` of the commands, answers of the HTTP API, the page and `watch`.
 
 Texts of agents are passed on exactly; whoever displays them must make them safe to display.
 """
@@ -20,11 +20,11 @@ from .identities import Role
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What is answered."""
+    """The base of every answer."""
 
 
 class Me(View, frozen=True, kw_only=True):
-    """Who the token belongs to, and what it allows."""
+    """The token's owner, and the actions it allows."""
 
     name: str
     roles: tuple[Role, ...]
@@ -42,7 +42,7 @@ class RunView(RunInfo, frozen=True, kw_only=True):
     """A run, with what a list shows beside it.
 
     Attributes:
-        prompt: What the agent was asked.
+        prompt: The agent's prompt.
         duration_ms: How long it took, in milliseconds; null before its end.
         waiting: How many of its calls wait for a person.
         last_seq: The seq of its latest event; null in a list.
@@ -93,7 +93,7 @@ class TimelineItem(View, frozen=True, kw_only=True):
         at: When it happened, UTC.
         run_id: Its run.
         event: Its type.
-        kind: What it is about. A `request` opens a call; what follows of the call has its `tool_call_id`.
+        kind: The item's kind. A `request` opens a call; later items of the call have its `tool_call_id`.
         tone: How it is coloured.
         label: In a word what happened.
         text: The rest, on one line.
@@ -154,8 +154,8 @@ class EditLine(View, frozen=True, kw_only=True):
 
 
 class Edit(View, frozen=True, kw_only=True):
-    """What an edit changes; `cut` counts lines that are left out here but are in the call's input. `rest` is the
-    rest of its input.
+    """An edit's changes; `cut` counts lines that are left out here but are in the call's input. `rest` is the rest of
+    its input.
     """
 
     path: str | None
@@ -185,13 +185,13 @@ class ApprovalView(ApprovalRequest, frozen=True, kw_only=True):
         shown: The call made readable.
         asks_itself: The client asks its person itself, and an answer is given there, not here.
         scopes: The scopes that a grant may have.
-        like: What is like the call, in words and as the entry of an allow list: a grant may be limited to that. Null
-            where there is no such entry, or where a grant covers one call only.
-        prompt: What the agent was asked.
+        like: Similar calls, in words and as the entry of an allow list: a grant may be limited to that. Null if there
+            is no such entry, or if a grant covers one call only.
+        prompt: The agent's prompt.
         provider: The agent.
         tenant: The tenant of the run.
-        user: Who started it, as its context says.
-        answered_by: Who answered.
+        user: The person who started it, from its context.
+        answered_by: The person who answered.
         answered_at: When, UTC.
         answer_reason: Why.
     """

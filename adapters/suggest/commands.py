@@ -34,7 +34,7 @@ _MANY = 5
 
 @lru_cache(maxsize=65_536)
 def names_in(line: str) -> tuple[str, ...] | None:
-    """What a `runs` would have to name to admit the line; None where nothing does."""
+    """The commands that a `runs` would have to name to admit the line; None if none would."""
     found: list[str] = []
     for given, among_words in commands_of(line):
         if among_words:

@@ -1,4 +1,4 @@
-"""What is proposed: entries of a policy, each with the sessions that speak for it and those it disturbs."""
+"""Proposed entries of a policy, each with the sessions that support it and those it disturbs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 SUPPORT = 3
-"""What fewer sessions show is rare."""
+"""The number of sessions below which a proposal is rare."""
 CHANCE = 0.1
 """A restriction is proposed where at most so many of the sessions to come are likely to break it."""
 
@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kind: `tool`, `command`, `input`, `order` or `limit`.
-        about: What it says, in words.
+        about: The proposal, in words.
         part: Its part of the policy: a condition of the tool, a rule, or a limit.
         tool: The tool that it is about.
         sessions: How many sessions speak for it.
@@ -58,7 +58,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evidence(self) -> str:
-        """What speaks for it, in words."""
+        """The evidence for it, in words."""
         found = f"{self.sessions:,} session{'s' * (self.sessions != 1)}"
         if self.calls:
             found += f", {self.calls:,} call{'s' * (self.calls != 1)}"

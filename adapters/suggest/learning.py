@@ -15,14 +15,14 @@ from .orders import limit_entries, order_entries
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What sessions teach.
+    """The proposals learnt from sessions.
 
     Attributes:
         name: The policy's name.
-        action: What it asks for: `request_approval` or `deny`.
+        action: The action it asks for: `request_approval` or `deny`.
         sessions: How many sessions it was learnt from.
-        entries: What it has.
-        dropped: What it leaves out, each with the reason.
+        entries: The entries.
+        dropped: The entries left out, each with the reason.
     """
 
     name: str

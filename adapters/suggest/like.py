@@ -26,7 +26,7 @@ _WRITES = frozenset(("write", "edit"))
 
 
 class Like(msgspec.Struct, frozen=True, kw_only=True):
-    """What is like a call: the `entry` of an allow list that admits such calls, and the same in words."""
+    """Calls similar to a call: the `entry` of an allow list that admits them, and the same in words."""
 
     entry: dict[str, Any]
     about: str

@@ -168,7 +168,7 @@ def _example(entry: Entry, sessions: Sequence[ObservedSession]) -> dict[str, Any
 
 
 class _Answer(Protocol):
-    """What a proof answered; `session` is the shortest that shows otherwise."""
+    """A proof's answer; `session` is the shortest counterexample."""
 
     @property
     def verdict(self) -> str: ...
@@ -178,7 +178,7 @@ class _Answer(Protocol):
 
 
 def without_denied(suggestion: Suggestion, prove: Callable[[Policy], _Answer]) -> Suggestion:
-    """What is left of a suggestion over a base: what is not proved to be no looser is not offered.
+    """The suggestion without the entries that are not proved to be no looser than the base.
 
     `prove` says of a policy whether it is no looser than the base.
     """
@@ -207,7 +207,7 @@ def _one_by_one(suggestion: Suggestion, prove: Callable[[Policy], _Answer]) -> S
 
 
 def _culprits(suggestion: Suggestion, session: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """What allows the last call of a session: the commands of its line, else the tool."""
+    """The entries that allow the last call of a session: the commands of its line, else the tool."""
     for call in reversed(session):
         names = (str(call["tool"]).casefold(),)
         tools = [entry for entry in suggestion.tools if entry.tool.casefold() in names]

@@ -1,4 +1,4 @@
-"""What spans and metrics say of an event. Inputs, outputs, prompts, messages and people are left out by
+"""The attributes of an event in spans and metrics. Inputs, outputs, prompts, messages and people are left out by
 default.
 
 Text is bounded, because an agent chooses the names of the tools it calls. Every stored event can be encoded.

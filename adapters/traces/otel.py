@@ -169,7 +169,7 @@ def _nanoseconds(value: Any) -> int:
 
 
 def _error(status: Any, attributes: dict[str, Any]) -> str | None:
-    """What went wrong, in the words of the status or, without one, of `error.type`."""
+    """The error, from the status or, without one, from `error.type`."""
     code, message = status, ""
     if isinstance(status, dict):
         code = _either(status, "code", "status_code", "statusCode")
@@ -192,12 +192,12 @@ class SpanMessage(msgspec.Struct, kw_only=True):
 
 
 def sent(span: Span) -> list[SpanMessage]:
-    """What the model was given, oldest first."""
+    """The model's input, oldest first."""
     return _structured(span, "gen_ai.input.messages") or _numbered(span, "prompt") or _from_events(span)
 
 
 def answered(span: Span) -> list[SpanMessage]:
-    """What the model answered."""
+    """The model's output."""
     return _structured(span, "gen_ai.output.messages") or _numbered(span, "completion")
 
 
@@ -467,7 +467,7 @@ class _Reader:
 
 
 def _operation(span: Span) -> str:
-    """What the span is of, in the words of the GenAI conventions; "" for one that is not theirs."""
+    """The span's operation, by the GenAI conventions; "" for a span that is not theirs."""
     named = span.first("gen_ai.operation.name")
     if named is not None:
         return str(named)

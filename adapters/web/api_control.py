@@ -118,14 +118,14 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: Reason = ""
 
     def scope(self) -> Scope:
-        """What is named. Raises UsageError unless exactly one thing is."""
+        """The named target. Raises UsageError unless exactly one is given."""
         if [self.session, self.tenant, self.label].count(None) + (not self.everything) != 3:
             raise UsageError('name one of `session`, `tenant`, `label` (NAME=VALUE), or say `"everything": true`')
         return scope_of(session_id=self.session, tenant=self.tenant, label=self.label, everything=self.everything)
 
 
 class StopOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is stopped: one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: end current
+    """The runs to stop, by one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: end current
     runs, and wait up to `wait_s` seconds for them; `block_starts`: refuse new ones until that is lifted.
     """
 
@@ -143,7 +143,7 @@ class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class LiftOrder(_Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which block is lifted: the one of this scope, or with `everything` all of them."""
+    """The block to lift: the one of this scope, or with `everything` all of them."""
 
 
 @operation("POST", "/api/runs/{run_id}/cancel", Cancelled, role="stop", body=CancelOrder, conflicts=True, status=202)

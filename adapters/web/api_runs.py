@@ -66,9 +66,9 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs: `status` also takes `waiting`, a call of theirs waits for a person; `label` is NAME=VALUE, `q` is
-    searched for in ids, prompt, agent and tenant, `since` and `until` bound the start, `before` is the `next` of the
-    previous page.
+    """A filter for runs: `status` also takes `waiting` (a call of the run waits for a person); `label` is NAME=VALUE,
+    `q` is searched for in ids, prompt, agent and tenant, `since` and `until` bound the start, `before` is the `next`
+    of the previous page.
     """
 
     status: RunStatus | Literal["waiting"] | None = None
@@ -84,7 +84,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which events: those with seq > `after`."""
+    """A filter for events: those with seq > `after`."""
 
     after: Seq = 0
     limit: Limit = 200
@@ -121,7 +121,7 @@ async def run(request: ApiRequest) -> RunView:
 
 @operation("GET", f"{_OF_RUN}/timeline", Timeline, query=EventQuery)
 async def timeline(request: ApiRequest) -> Timeline:
-    """What happened in a run, as people read it."""
+    """The events of a run, as people read them."""
     query: EventQuery = request.query
     return await request.service.timeline(request.path["run_id"], after=query.after, limit=query.limit)
 
@@ -189,7 +189,9 @@ async def run_stream(request: ApiRequest) -> Any:
 
 @operation("GET", f"{_OF_RUN}/timeline/stream", Stream, query=StreamQuery, media=_MEDIA)
 async def timeline_stream(request: ApiRequest) -> Any:
-    """What happened in a run so far, as people read it, then what follows, each an `item`; `end` after its end."""
+    """The events of a run so far, as people read them, then those that follow, each an `item`; `end` after its
+    end.
+    """
     run = await request.service.run_named(request.path["run_id"])
     items = TimelineItems(ran=await request.service.calls_in(run.session_id) if run.ended_seq else None)
     subscription = request.service.subscribe(run_id=run.run_id, after=_cursor(request))
@@ -304,7 +306,7 @@ async def _ticks(request: ApiRequest) -> AsyncGenerator[ServerSentEvent]:
 
 
 class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which decisions: those at events with seq > `after`."""
+    """A filter for decisions: those at events with seq > `after`."""
 
     after: Seq = 0
 
@@ -327,7 +329,7 @@ async def decisions(request: ApiRequest) -> DecisionList:
 
 @operation("GET", f"{_OF_RUN}/limits", LimitList)
 async def limits(request: ApiRequest) -> LimitList:
-    """What is used of a run's limits."""
+    """The usage of a run's limits."""
     fold = await _fold(request)
     unpriced = fold.refold().monitor.metadata.get("unpriced", ())
     return LimitList(limits=fold.limits(), unpriced=tuple(unpriced))
@@ -364,7 +366,7 @@ def _yaml(written: dict[str, Any]) -> str:
 
 @operation("GET", "/api/me", Me)
 async def me(request: ApiRequest) -> Me:
-    """Who the token belongs to, and what it allows."""
+    """The token's owner, and the actions it allows."""
     import proctor
 
     who = request.who
@@ -373,5 +375,5 @@ async def me(request: ApiRequest) -> Me:
 
 @operation("GET", "/api/budgets", BudgetList)
 async def budgets(request: ApiRequest) -> BudgetList:
-    """What is used and left of budgets that runs share."""
+    """The use of budgets that runs share."""
     return await request.service.budgets()

@@ -1,4 +1,4 @@
-"""Who may send requests and from where, and the headers for browsers: every request passes here first.
+"""Decides who may send requests and from where, and sets the headers for browsers: every request passes here first.
 
 The token is in a header that no browser adds by itself, so another site cannot act in somebody's name;
 the Host and Origin checks stop a page that reaches this server under another name (DNS rebinding).
@@ -91,7 +91,7 @@ class Tries:
 
 
 def _network(client: str) -> str:
-    """What one person has: an IPv4 address, or the 64 bits of an IPv6 network."""
+    """One client's network: an IPv4 address, or the 64 bits of an IPv6 network."""
     try:
         address = ip_address(client.partition("%")[0])
     except ValueError:
@@ -107,11 +107,12 @@ MOST_BODY = 64 * 1024
 
 
 OPEN_PATHS = ("/", "/openapi.json")
-"""What is shown without a token, besides the page's files: nothing of any run."""
+"""Paths that need no token, besides the page's files: they show nothing of any run."""
 
 
 HEALTH = "/healthz"
-"""What load balancers ask, by whatever name or address they have for this server: it answers well or not, no more."""
+"""Paths for load balancers' health checks, by whatever name or address they use for this server: the answer is only
+well or not."""
 
 
 ASSETS = "/page/"

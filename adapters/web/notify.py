@@ -41,7 +41,7 @@ _LONGEST = 200
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whom to tell of calls that wait.
+    """People to notify of calls that wait.
 
     Attributes:
         to: Addresses as apprise writes them: `ntfys://ntfy.sh/TOPIC`, `mailto://...`, `slack://...`.
@@ -53,7 +53,7 @@ class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the configuration file of `serve` says."""
+    """The configuration file of `serve`."""
 
     notify: Notify
 

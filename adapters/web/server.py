@@ -79,7 +79,7 @@ def application(
 
 
 def _endpoints(records: OperatorService) -> dict[str, dict[str, Endpoint]]:
-    """What answers, by path and method."""
+    """The endpoints, by path and method."""
     found: dict[str, dict[str, Endpoint]] = {}
     for operation in OPERATIONS:
         found.setdefault(operation.path, {})[operation.method] = endpoint(operation, records)
@@ -121,7 +121,7 @@ async def _unknown(request: Request, error: Any) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What went wrong is logged, with the path and nothing of the request else; the answer says no more."""
+    """Log an error with the path and nothing else of the request; the answer says no more."""
     logger().error("web.failed", path=request.url.path, **failure(error))
     return refused(500, "error", "this should not have happened; the server's log says more")
 

@@ -98,7 +98,7 @@ def parent() -> Parent | None:
 
 
 def work_for(run: Parent | None) -> None:
-    """Runs that this task starts from now on are sub-runs of that run."""
+    """Make the runs that this task starts from now on sub-runs of that run."""
     if _parent.get() is not run:
         _parent.set(run)
 

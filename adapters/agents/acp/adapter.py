@@ -95,7 +95,9 @@ class AcpAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the agent can do, as far as is known of it; whether it takes up sessions it says at its start."""
+        """The agent's capabilities, as far as they are known; the agent itself says at its start whether it resumes
+        sessions.
+        """
         return Capabilities(
             gate=self._traits.gate,
             deny_ends_turn=self._traits.deny_ends_turn,

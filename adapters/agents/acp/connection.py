@@ -1,4 +1,4 @@
-"""What is known of an agent before it is started; greeting it, taking up a session, choosing its model and mode."""
+"""Facts about an agent before it starts; the handshake, resuming a session, choosing its model and mode."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _CLIENT: Final = {"name": "proctor", "version": "0"}
 
 
 _OFFERED: Final = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
-"""What the agent could have us do for it: nothing, since it would go round the gate."""
+"""The client capabilities we offer the agent: none, because they would bypass the gate."""
 
 
 _LISTS: Final = {
@@ -197,7 +197,7 @@ async def choose(
 
 
 def _choices(session: Mapping[str, Any], what: str) -> tuple[list[str], str | None, str, dict[str, Any]]:
-    """What is offered, what is chosen, and the method and parameters that choose."""
+    """The choices offered, the current one, and the method and parameters that change it."""
     options = session.get("configOptions")
     for option in options if isinstance(options, list) else ():
         if isinstance(option, dict) and what in (option.get("category"), option.get("id")):

@@ -32,7 +32,7 @@ TIMEOUT_S: Final = 300.0
 
 
 class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent did when it was probed.
+    """The result of probing an agent.
 
     `asked` and `unasked` name the tools that were put to the gate before they ran and those that were not;
     `early` the files that were there before the gate had allowed their call. `refusal_held` is false when a
@@ -49,7 +49,7 @@ class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gate(self) -> str:
-        """What the probe saw of the gate: `all`, `some` or `none` of the calls were asked about."""
+        """The level of the gate that the probe saw: `all`, `some` or `none` of the calls were asked about."""
         if not self.asked or self.refusal_held is False or self.early:
             return "none"
         return "some" if self.unasked else "all"

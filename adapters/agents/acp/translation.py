@@ -1,4 +1,4 @@
-"""What an agent reports, as events.
+"""Translates an agent's messages to events.
 
 The protocol does not say where a model response begins. A response is taken to begin with the prompt, and
 with the first words that follow a call's outcome: so there may have been more of them than are counted.
@@ -88,7 +88,7 @@ class AcpCall(msgspec.Struct, kw_only=True):
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What an update or a question says of a call, without what it leaves open."""
+    """The fields of a call that an update or a question gives."""
     return {key: fields[key] for key in _KEPT if fields.get(key) not in (None, {}, [])}
 
 
@@ -131,7 +131,7 @@ def tool_input(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def output_of(fields: Mapping[str, Any]) -> Any:
-    """What a finished call gave: its text, or else its raw output, or its content as it came."""
+    """The output of a finished call: its text, or else its raw output, or its content as it came."""
     texts = [_text(block) for block in _dicts(fields.get("content"))]
     if texts and all(text is not None for text in texts):
         return "".join(text for text in texts if text)
@@ -146,7 +146,7 @@ def shows_output(fields: Mapping[str, Any]) -> bool:
 
 
 def _in_meta(meta: Any, key: str) -> str | None:
-    """What an agent says under its own name or none."""
+    """The value an agent gives under its own name, or under none."""
     if not isinstance(meta, dict):
         return None
     for place in (meta, *meta.values()):
@@ -199,7 +199,7 @@ def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[Token
 
 
 class CostMeter:
-    """What a session's running cost adds up to in this run.
+    """Turns a session's running cost into this run's cost.
 
     Args:
         before: the cost of the session before this run; None when its past is not known; the first report then stands
@@ -210,7 +210,7 @@ class CostMeter:
         self.seen = before
 
     def take(self, update: Mapping[str, Any]) -> TokenUsageUpdated | None:
-        """What was added since the last report; costs in another currency than USD are not counted.
+        """The cost added since the last report; costs in other currencies than USD are not counted.
 
         Raises EventError for a value that is not an amount, and for one that fell.
         """

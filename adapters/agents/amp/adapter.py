@@ -129,7 +129,7 @@ class AmpAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the client can do; it reports tokens and no cost."""
+        """The client's capabilities; it reports tokens and no cost."""
         return Capabilities(
             gate="some",
             usage="per_turn",

@@ -46,7 +46,7 @@ _decoder = msgspec.json.Decoder(_Question)
 
 
 class GateSocket:
-    """What the client needs to ask: `program`, the delegate it runs, and `folder` for its settings."""
+    """The files the client needs to ask: `program`, the delegate it runs, and `folder` for its settings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 SHELL: Final = "Bash"
-"""What the shell is called here; its input always has `command`."""
+"""The shell tool's name here; its input always has `command`."""
 
 
 _SHELLS: Final = frozenset(("bash", "shell_command"))
@@ -196,7 +196,7 @@ class AmpTranslation:
         yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=text)
 
     def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[Event]:
-        """What a message used; it comes again with each part of the message."""
+        """A message's usage; it is repeated with each part of the message."""
         if isinstance(usage, dict):
             now = _tokens(usage)
             before = self._used.get(message_id, dict.fromkeys(_TOKENS, 0))

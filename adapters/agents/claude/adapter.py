@@ -64,12 +64,12 @@ class ClaudeAdapter:
 
     @property
     def ungated(self) -> list[str]:
-        """What may happen without the gate being asked, in words."""
+        """Effects that can happen without asking the gate, in words."""
         return ways_round(self._own)
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the client can do; `tools` are known before launch when the caller named them."""
+        """The client's capabilities; `tools` are known before launch if the caller named them."""
         tools = self._own.get("tools")
         named = isinstance(tools, (list, tuple)) and not self._own.get("mcp_servers")
         return Capabilities(

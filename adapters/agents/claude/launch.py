@@ -49,7 +49,7 @@ LONGEST_HOOK_S: Final = 2_000_000.0
 
 
 UNTRUSTED: Final[Mapping[str, Any]] = {"setting_sources": [], "verbatim_prompts": True}
-"""What holds unless the caller says otherwise: neither the workspace nor a prompt's text configures the client."""
+"""The defaults unless the caller says otherwise: neither the workspace nor a prompt's text configures the client."""
 
 
 _BRING_HOOKS: Final = {
@@ -79,7 +79,7 @@ def brings_hooks(own: Mapping[str, Any]) -> bool:
 
 
 def ways_round(own: Mapping[str, Any]) -> list[str]:
-    """What in the options lets something happen that the gate is not asked about, in words."""
+    """Options that let something bypass the gate, in words."""
     found = [f"{what} bring hooks, helpers and servers, whose commands run without asking" for what in _loaded(own)]
     if not own.get("verbatim_prompts"):
         found.append("files that a prompt names with `@` are read, and its `/commands` run, without asking")
@@ -215,7 +215,7 @@ def _bundled_client() -> str | None:
 
 
 def decision(own: Mapping[str, Any]) -> str | None:
-    """What the client is told about an allowed call; see `Hooks`.
+    """The answer to the client about an allowed call; see `Hooks`.
 
     The caller's own permissions go before. Where settings bring hooks, the client is to ask once more after them.
     """

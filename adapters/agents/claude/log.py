@@ -275,8 +275,8 @@ class _Reader:
             self.log.add(message_kind("user"), at=record.at, role=role, content=text_of(texts))
 
     def _role(self, record: LogRecord, carries_results: bool) -> str:
-        """Who speaks in a line marked `user`: what the client put there is not the user's, and what a
-        sub-agent is asked was written by the model.
+        """The author of a line marked `user`: text the client added is not the user's, and the model wrote a
+        sub-agent's prompt.
         """
         if record.is_subagent:
             return "assistant"

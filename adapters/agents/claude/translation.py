@@ -261,7 +261,7 @@ def _failure(result: dict[str, Any]) -> dict[str, Any]:
 
 
 _NO_SESSION: Final = ("No conversation found", "--resume requires", "Failed to resume session")
-"""What the client says where it has no such session, or cannot read what it has of it."""
+"""The client's errors for a session that it does not have, or cannot read."""
 
 
 def opening_error(error: Exception, stderr: Sequence[str], *, resuming: bool) -> ProviderError:
@@ -326,7 +326,7 @@ class Wire:
 
     @property
     def returncode(self) -> int | None:
-        """What the client's process, or its guardian, ended with; None while it runs."""
+        """The exit code of the client's process, or of its guardian; None while it runs."""
         code: int | None = self._process.returncode
         return code
 
@@ -404,7 +404,7 @@ class SessionMeter:
             self._seen[model] = dict.fromkeys(_FIELDS.values(), 0) | _numbers(totals)
 
     def take(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
-        """What was added since the last look, one event a model.
+        """Usage added since the last look, one event a model.
 
         Raises EventError for a value that is not a figure, and for one that fell.
         """
@@ -420,7 +420,7 @@ class SessionMeter:
                 yield _event(model, added)
 
     def run_totals(self) -> dict[str, float]:
-        """What this run used so far, all models together, in the words of usage events."""
+        """This run's usage so far, all models together, in the fields of usage events."""
         cached = self._run["cache_read_tokens"] + self._run["cache_write_tokens"]
         return {**self._run, "input_tokens": self._run["input_tokens"] + cached}
 

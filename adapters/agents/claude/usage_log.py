@@ -1,4 +1,4 @@
-"""What the client's own log says a session used, read as it grows: hooks are told nothing of tokens.
+"""Reads a session's usage from the client's own log as it grows: hooks do not report tokens.
 
 The log of a session, and those of its sub-agents, are read from where the last hook stopped. A response is
 written as several lines with one message id, each with the usage so far: the most that any of them says counts.
@@ -21,7 +21,7 @@ from proctor.policies.errors import EventError
 from proctor.policies.events import TokenUsageUpdated
 
 NOT_A_MODEL = "<synthetic>"
-"""What the client calls the model of what it says by itself."""
+"""The model's name in the log for messages that the client wrote itself."""
 _REMEMBERED = 32
 _CALLS_REMEMBERED = 256
 WAIT_S = 1.0
@@ -51,7 +51,7 @@ class LoggedTokens(msgspec.Struct, array_like=True):
         return LoggedTokens(*map(add, astuple(self), astuple(other)))
 
     def less(self, other: LoggedTokens) -> LoggedTokens:
-        """What this has more than the other."""
+        """The difference between this usage and the other."""
         return LoggedTokens(*(max(0, left) for left in map(sub, astuple(self), astuple(other))))
 
     def figures(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class _Details(msgspec.Struct):
 
 
 class LogUsage(msgspec.Struct, kw_only=True):
-    """What a line of the log says a response used; `input_tokens` is without what the cache has of it."""
+    """The usage of a response in a line of the log; `input_tokens` leaves out tokens from the cache."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -132,7 +132,7 @@ class UsageLog:
     def news(
         self, *, may_be_missing: bool, call_id: str = "", message: str = "", wait_s: float = 0.0
     ) -> list[TokenUsageUpdated]:
-        """What was used since it was read last, one event a model. Raises EventError when that cannot be known.
+        """Usage since the last read, one event a model. Raises EventError when that cannot be known.
 
         With `call_id` or `message` the log is waited for, up to `wait_s` seconds, until it has that call or the
         session's latest words are these.
@@ -222,7 +222,7 @@ def _start(text: str) -> str:
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What a response used as far as one of its lines says; `message` is "" where the line does not name it.
+    """A response's usage as far as one of its lines tells; `message` is "" if the line does not name it.
 
     `calls` are the ids of those it asks for in this line, `text` what it says there.
     """
@@ -259,7 +259,7 @@ _messages = msgspec.json.Decoder(_Message)
 
 
 def used(line: bytes) -> Used | None:
-    """What a line says was used; None for one that says nothing of it. Raises msgspec.MsgspecError."""
+    """The usage in a line; None if the line has none. Raises msgspec.MsgspecError."""
     if b'"usage"' not in line or b'"assistant"' not in line:
         return None
     record = _lines.decode(line)

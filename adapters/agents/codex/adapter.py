@@ -47,7 +47,7 @@ _REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
 
 
 WITH_SHELL: Final = {"write_stdin": SHELL}
-"""What goes with the shell."""
+"""Tools that the client offers together with the shell."""
 
 
 def compile_options(policy: Policy) -> LaunchOptions:
@@ -72,7 +72,7 @@ def compile_options(policy: Policy) -> LaunchOptions:
 
 
 def _names(name: str) -> tuple[str, ...]:
-    """What calls of a tool go by."""
+    """The names of a tool's calls."""
     return (name, *(act for each in CODEX_TOOLS if each.name == name for act in each.acts))
 
 
@@ -145,11 +145,11 @@ class CodexAdapter:
         self._trusts = trust_workspace
         settings.arguments(self._config, self._features)
         self.ungated = self._ways_round()
-        """What may happen without the gate being asked, in words, as of the newest `prepare` or start."""
+        """Effects that can happen without asking the gate, in words, as of the newest `prepare` or start."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do; `gate` is `all` unless the client's settings let something round it."""
+        """The client's capabilities; `gate` is `all` unless the client's settings let something bypass it."""
         return Capabilities(
             gate="some" if self.ungated else "all",
             usage="per_turn",

@@ -1,4 +1,4 @@
-"""What the client asks before it acts: read as calls, put to the gate, and answered in the client's words.
+"""The client's questions before it acts: read as calls, put to the gate, and answered in the client's words.
 
 A request that cannot be matched with what the client said it would do is refused.
 """

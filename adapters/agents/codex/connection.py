@@ -125,7 +125,7 @@ def asking_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[st
 def ways_round(
     env: Mapping[str, str], trusted: Path | None, config: Mapping[str, Any], features: Mapping[str, bool]
 ) -> list[str]:
-    """What in the client's settings lets something happen that the gate is not asked about, in words.
+    """Settings of the client that let something bypass the gate, in words.
 
     Args:
         env: the client's environment, which says where its home is.

@@ -108,7 +108,7 @@ _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 
 
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
-"""What clients have called the tool that runs commands: `shell` to policies, as in a live run."""
+"""Names that clients have given the tool that runs commands: `shell` to policies, as in a live run."""
 
 
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
@@ -260,7 +260,7 @@ class _Reader:
 
 
 def _typed(line: _Line) -> str | None:
-    """What the user typed, where the line says so."""
+    """The user's text, if the line has one."""
     if line.kind == "event_msg/user_message":
         return str(line.payload.get("message", ""))
     item = _completed_item(line)

@@ -58,7 +58,7 @@ class Rollout:
             await anyio.to_thread.run_sync(self._read_on, self._path)
 
     async def arguments(self, call_id: str) -> dict[str, Any] | None:
-        """What the model wrote as the arguments of a call; None if the record does not say in time."""
+        """The arguments that the model wrote for a call; None if the record does not have them in time."""
         for _ in range(_TRIES if self._path is not None else 0):
             if call_id not in self._calls:
                 await self.read()
@@ -68,7 +68,7 @@ class Rollout:
         return None
 
     def take_outputs(self) -> dict[str, str]:
-        """What the model was told about its calls, by call id: what was read and not taken yet."""
+        """The outputs the model was given, by call id: those read and not taken yet."""
         taken, self._outputs = self._outputs, {}
         return taken
 
@@ -167,7 +167,7 @@ class RunningCalls:
         self._change = anyio.Event()
 
     def ids(self) -> list[str]:
-        """Which they are; a call that is held or was refused does not run."""
+        """The ids of the calls; a call that is held or was refused does not run."""
         return [call.id for call in self._translation.calls if call.runs]
 
     async def catch_up(self, thread: str) -> None:

@@ -41,7 +41,7 @@ _GUARDED: Final = (".git", ".codex", ".agents", ".aws")
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is confined to, as far as its calls are concerned.
+    """The confinement of a run, as far as its calls are concerned.
 
     Args:
         sandboxed: commands run in a sandbox unless the model asks for more.

@@ -73,7 +73,7 @@ class Turn:
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
 _CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
-"""What the client reports when the calls of a response are done, but for commands that go on in the background."""
+"""The client's notice that the calls of a response are done, except for commands that continue in the background."""
 
 
 _NO_THREAD: Final = ("no rollout found for thread id", "failed to read thread:", "invalid session id:")

@@ -1,4 +1,4 @@
-"""What the client reports, as events.
+"""Translates the client's messages to events.
 
 A call the gate allowed is already recorded as started; one that starts without having been asked about
 is reported as started here, so that it is judged all the same.
@@ -52,7 +52,7 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Threads:
-    """Which thread is whose, by what the client reports.
+    """The owner of each thread, as far as the client reports it.
 
     Args:
         own: the agent's own thread; "" when one starts with this run or is forked.
@@ -135,7 +135,7 @@ def in_messages(recorded: dict[str, Any]) -> dict[str, Any]:
 
 
 class UsageCount:
-    """What one thread has used in this run, out of its running total.
+    """One thread's usage in this run, computed from its running total.
 
     The total goes on over resumes and forks, so a thread with a past has a baseline: the total the client
     repeats when it takes the thread up, or else what was there before the first response of this run.
@@ -154,7 +154,7 @@ class UsageCount:
         self._seen = self._before = _read(total)
 
     def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
-        """What was used since the last update; `last` is the newest response's own usage.
+        """Usage since the last update; `last` is the newest response's own usage.
 
         Raises EventError for a value that is not a figure, and for one that fell. A total that was told before, or
         that a newer one was added to, is a message that was late: what it tells is counted.
@@ -276,7 +276,8 @@ class CodexTranslation:
                     yield Unrecognized(raw={**params, "type": f"codex/{method}"})
 
     def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
-        """What the client's own record of a thread says of the response going on and the client did not.
+        """Facts about the current response that the client's own record of a thread has and the client did not
+        report.
 
         Args:
             thread_id: the thread.

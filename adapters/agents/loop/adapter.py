@@ -74,7 +74,7 @@ class FunctionAdapter(NoLaunchOptions):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a loop can do that calls its tools through the gate."""
+        """The capabilities of a loop that calls its tools through the gate."""
         return loop_capabilities(self._tools, self._model)
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
@@ -88,7 +88,8 @@ class FunctionAdapter(NoLaunchOptions):
 
 
 def loop_capabilities(tools: tuple[Tool, ...] | None, model: str | None, **more: Any) -> Capabilities:
-    """What any loop can do that calls its tools through the gate, but for what `more` says of this one.
+    """The capabilities of any loop that calls its tools through the gate, except for those that `more` states for
+    this one.
 
     A tool goes by the portable name of what it does where its name and what it takes tell.
     """
@@ -101,7 +102,7 @@ T = TypeVar("T")
 
 
 class Histories(Generic[T]):
-    """What the latest sessions ended with; a session that continued elsewhere is forgotten."""
+    """The messages at the end of the latest sessions; a session that continued elsewhere is forgotten."""
 
     KEPT = 256
 
@@ -134,7 +135,7 @@ class FrameworkAdapter(ABC):
     name: ClassVar[str]
     """Also that of the extra which installs it."""
     title: ClassVar[str]
-    """What messages call the framework."""
+    """The framework's name in messages."""
     library: ClassVar[str]
     """The module that is imported."""
     limits: ClassVar[Mapping[str, str]]
@@ -172,7 +173,7 @@ class FrameworkAdapter(ABC):
 
     @abstractmethod
     def _player(self) -> Callable[[LoopGate], Awaitable[None]]:
-        """What runs the agent under a gate."""
+        """The function that runs the agent under a gate."""
 
     def _capabilities(self, tools: tuple[Tool, ...], model: str | None, **more: Any) -> Capabilities:
         more |= {"narrow": self._narrow, "compiles": tuple(self.limits), "other_tools": True}

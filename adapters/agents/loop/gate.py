@@ -1,4 +1,4 @@
-"""What an agent's own loop is supervised through."""
+"""The gate that supervises an agent's own loop."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ class LoopGate:
 
     @property
     def launch(self) -> Launch:
-        """What the run was started with."""
+        """The options the run was started with."""
         return self._launch
 
     @property

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 LIMITS: Final = {"max_turns": "max_turns"}
-"""What the SDK holds too: of a policy's limits it knows that of turns."""
+"""The limit that the SDK enforces too: the limit on turns."""
 
 
 RUN_OPTIONS = frozenset(
@@ -69,7 +69,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the SDK can do; hosted tools and computers cannot be held, as they never ask.
+        """The SDK's capabilities; hosted tools and computers cannot be held, because they never ask.
 
         A function tool has a portable name if its name and its parameters tell what it does.
         """

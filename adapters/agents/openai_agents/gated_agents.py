@@ -164,7 +164,7 @@ def _noting(own: Any) -> Callable[[Any, Any, str], Awaitable[bool]]:
 
 
 NAME: Final = "proctor"
-"""What the guardrails that ask are called."""
+"""The name of the guardrails that ask."""
 
 
 OnFailure = Callable[[Exception], None]

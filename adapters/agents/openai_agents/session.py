@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class SupervisedRun:
-    """What every run of the SDK inside one supervised run is given.
+    """The hooks and settings of every run of the SDK inside one supervised run.
 
     Args:
         gate: the supervised run.

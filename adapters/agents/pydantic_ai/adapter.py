@@ -71,7 +71,7 @@ class PydanticAIAdapter(FrameworkAdapter):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the framework can do; tools that the model's provider runs itself cannot be held.
+        """The framework's capabilities; tools that the model's provider runs itself cannot be held.
 
         A function has a portable name if its name and its parameters tell what it does; a tool of an MCP server
         or of another toolset, if its name and its input do.

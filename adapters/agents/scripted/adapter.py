@@ -225,7 +225,7 @@ class ScriptedAdapter(NoLaunchOptions):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What a script can be held to; its tools are the ones it lists."""
+        """The capabilities of a script; its tools are the ones it lists."""
         offered = self.script.tools or tuple(dict.fromkeys((*BUILT_IN, *self._tools)))
         return Capabilities(
             gate="all" if self._gated else "none",

@@ -35,7 +35,7 @@ class ToolFailedError(Exception):
 
 
 class Toolbox:
-    """What one run of a scripted agent can call.
+    """The tools that one run of a scripted agent can call.
 
     Args:
         workspace: the directory that commands run in and files are confined to.

@@ -160,7 +160,7 @@ class _Inbox:
             note("more of them wait; `--limit` shows them")
 
     async def follow(self, service: OperatorService, cursor: str) -> None:
-        """What comes after that place."""
+        """The requests that come after that place."""
         if not self.seen and not self._as_json:
             note("nothing waits for a person yet")
         async with service.subscribe(after=cursor) as events:

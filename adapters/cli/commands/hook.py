@@ -85,7 +85,7 @@ agent_option = click.option(
 
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Whose settings: `--project`, `--user`, `--managed`."""
+    """The settings file to change: `--project`, `--user`, `--managed`."""
     for flag, value, text in (
         ("--managed", "managed", "For everybody on this machine; no other settings undo it."),
         ("--user", "user", "For this person, everywhere."),

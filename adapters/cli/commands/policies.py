@@ -102,7 +102,7 @@ def _unknown_to_every_agent(merged: Policy) -> list[PreflightFinding]:
 
 
 def _capabilities(name: str) -> Capabilities:
-    """What an adapter can do, as the matrix has it, and the tools of its client: the same on every machine."""
+    """An adapter's capabilities, as the matrix has them, and the tools of its client: the same on every machine."""
     from msgspec.structs import replace
 
     from ...agents.catalog import adapter_named
@@ -116,7 +116,9 @@ def _capabilities(name: str) -> Capabilities:
 
 
 def _launch_options(name: str, merged: Policy) -> LaunchOptions | None:
-    """What the policy becomes at launch; None where the adapter cannot be made here without options of its own."""
+    """The launch options that the policy becomes; None if the adapter cannot be made here without options of its
+    own.
+    """
     from proctor.supervisor import ProviderUnavailableError, UsageError
     from proctor.supervisor.run.adapter_calls import launch_options
 

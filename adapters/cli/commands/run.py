@@ -143,7 +143,7 @@ def _agent(
 
 @contextmanager
 def _observed(otel: bool) -> Iterator[list[Publisher]]:
-    """Who watches the run besides the person here."""
+    """The observers of the run besides the person here."""
     if not otel:
         yield []
         return

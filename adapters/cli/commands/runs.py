@@ -146,7 +146,7 @@ _COLUMNS: dict[str, Callable[[RunView], str]] = {
 
 
 _LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
-"""What is left to `--json` and to wider terminals where a line has no room, the first of these first."""
+"""Columns left out when a line has no room, the first of these first; `--json` and wider terminals show them."""
 
 
 _RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))
@@ -159,7 +159,7 @@ def _took(info: RunView) -> str:
 
 
 def _lines(found: Sequence[RunView], width: int) -> Iterator[Text]:
-    """What there is room for, whole; a prompt beside it, or below where there is no room, is cut to the width."""
+    """The columns that fit, each whole; a prompt beside them, or below if there is no room, is cut to the width."""
     from rich.text import Text
 
     columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]

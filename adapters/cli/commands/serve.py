@@ -165,7 +165,7 @@ def _senders(
     page: str,
     store: str | None,
 ) -> list[Sender]:
-    """What sends events and requests, as far as anything does; raises UsageError while another process does."""
+    """The senders of events and requests that are configured; raises UsageError while another process sends."""
     from ...web.webhook import cursor_of, send
     from ..options import beside
 
@@ -182,7 +182,7 @@ def _senders(
 
 
 def _recipients(config: str | None) -> tuple[list[Recipient], str | None]:
-    """Whom to notify, and the page's address where the file names it."""
+    """The people to notify, and the page's address if the file names it."""
     file = config or _default_config()
     if file is None:
         return [], None

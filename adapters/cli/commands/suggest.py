@@ -131,7 +131,7 @@ def _counted(sessions: Iterator[TraceSession]) -> Iterator[TraceSession]:
 
 
 def _over(found: Suggestion, base: list[Policy]) -> Suggestion:
-    """What is proved to be no looser than the base."""
+    """The part that is proved to be no looser than the base."""
     from proctor.policies import merge_policies, verify
 
     from ...suggest import without_denied

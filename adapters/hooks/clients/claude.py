@@ -59,7 +59,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(data: bytes) -> HookInput:
-    """What a hook says. Raises EventError for anything else."""
+    """Parse a hook's input. Raises EventError for anything else."""
     given = msgspec.structs.asdict(decoded(data, _Input, CLAUDE.title))
     event, source = given.pop("hook_event_name"), given.pop("source")
     kind = EVENTS.get(event)
@@ -101,7 +101,7 @@ def entry(event: str, line: str) -> dict[str, Any]:
 
 
 def guards(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What keeps the hooks on, and code of others out of them.
+    """Settings that keep the hooks on, and foreign code out of them.
 
     A project's own settings go before those its repository brings: variables that are not used here are empty.
     """

@@ -49,7 +49,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(data: bytes) -> HookInput:
-    """What a hook says. Raises EventError for anything else."""
+    """Parse a hook's input. Raises EventError for anything else."""
     given: _Input = decoded(data, _Input, CODEX.title)
     tool_input = given.tool_input if isinstance(given.tool_input, dict) else {}
     if given.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):

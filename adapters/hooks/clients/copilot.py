@@ -56,7 +56,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(data: bytes) -> HookInput:
-    """What a hook says. Raises EventError for anything else."""
+    """Parse a hook's input. Raises EventError for anything else."""
     given: _Input = decoded(data, _Input, COPILOT.title)
     kind = EVENTS.get(given.hook_event_name)
     if kind == "completed" and given.tool_result.result_type not in ("", "success"):

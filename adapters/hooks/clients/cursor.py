@@ -58,7 +58,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(data: bytes) -> HookInput:
-    """What a hook says. Raises EventError for anything else."""
+    """Parse a hook's input. Raises EventError for anything else."""
     given: _Input = decoded(data, _Input, CURSOR.title)
     name, tool_input = given.tool_name, given.tool_input
     if given.hook_event_name == "beforeShellExecution":

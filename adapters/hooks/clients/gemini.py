@@ -58,7 +58,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(data: bytes) -> HookInput:
-    """What a hook says. Raises EventError for anything else."""
+    """Parse a hook's input. Raises EventError for anything else."""
     given: _Input = decoded(data, _Input, GEMINI.title)
     kind, error = EVENTS.get(given.hook_event_name), None
     if kind == "completed" and isinstance(given.tool_response, dict):

@@ -94,7 +94,7 @@ export const Proctor = async ({ directory }) => ({
 
 
 class _Input(msgspec.Struct, frozen=True, kw_only=True):
-    """What the plugin says."""
+    """The plugin's message."""
 
     event: str
     session: str
@@ -107,7 +107,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(data: bytes) -> HookInput:
-    """What a hook says. Raises EventError for anything else."""
+    """Parse a hook's input. Raises EventError for anything else."""
     given: _Input = decoded(data, _Input, OPENCODE.title)
     args = given.args
     if given.tool == "apply_patch" and isinstance(patch := args.get("patchText"), str):
@@ -128,7 +128,7 @@ def read(data: bytes) -> HookInput:
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
-    """What the plugin is told: why it is to refuse, or nothing."""
+    """The answer to the plugin: the reason to refuse, or nothing."""
     return {"deny": answer.reason or "denied"} if answer.verdict != "allow" else {}
 
 

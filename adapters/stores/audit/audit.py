@@ -16,7 +16,7 @@ from .verify import AuditFinding, Orders, Pruned, Verifier, answers_in
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found.
+    """The result of an audit.
 
     Attributes:
         path: the store, as it may be shown.

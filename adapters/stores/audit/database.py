@@ -47,7 +47,7 @@ _labels = msgspec.json.Decoder(dict[str, Any]).decode
 
 @contextmanager
 def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]:
-    """What is in a database. Raises StoreError where it cannot be read, UsageError where there is no store."""
+    """Read a database for an audit. Raises StoreError if it cannot be read, UsageError if there is no store."""
     address = Address(url, schema)
     try:
         with address.connect() as connection:

@@ -36,7 +36,7 @@ _PLANTED = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger
 
 @contextmanager
 def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
-    """What is in a file. Raises StoreError where it cannot be read, UsageError where there is none."""
+    """Read a file for an audit. Raises StoreError if it cannot be read, UsageError if there is none."""
     path = Path(named)
     try:
         with _connected(path) as connection:

@@ -49,7 +49,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="pr
     signature: str = ""
 
     def signed_bytes(self) -> bytes:
-        """What a signature is over."""
+        """The bytes that a signature covers."""
         return encode(msgspec.structs.replace(self, signature=""))
 
 

@@ -53,7 +53,7 @@ _PLACEHOLDER = b"[redacted:"
 
 
 _OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
-"""What a start adds to the metadata that the caller gave."""
+"""Names that a start adds to the caller's metadata."""
 
 
 _NOTHING_FITS = frozenset((b"",))
@@ -151,7 +151,7 @@ class _Run:
 
 
 class Lists:
-    """What the lists must show, learnt from one record after another, and from the answers that approvals took."""
+    """The expected rows of the lists, computed from one record after another, and from the answers to approvals."""
 
     def __init__(self, answers: Mapping[str, AnswerGiven]) -> None:
         self._runs: dict[str, _Run] = {}
@@ -314,7 +314,7 @@ def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
 
 
 def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
-    """What a run's row shows otherwise than its record."""
+    """The differences between a run's row and its record."""
     if run.session_id != recorded.session_id:
         yield f"is listed in session `{run.session_id}`; its record is in `{recorded.session_id}`"
     for name in ("calls", "violations", "started_seq", "ended_seq", "started_at", "ended_at"):
@@ -338,7 +338,7 @@ def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[
 
 
 def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
-    """What a run that started was created with, otherwise than its record has it."""
+    """The differences between a started run's stored spec and its record."""
     listed = dict(_metadata(spec.get("metadata", {})))
     if "prompt" in given:
         listed["prompt"] = spec.get("prompt", "")
@@ -349,7 +349,7 @@ def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]
 
 
 def _metadata(metadata: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the caller gave, by name."""
+    """The caller's metadata, by name."""
     return ((f"metadata `{name}`", value) for name, value in metadata.items() if name not in _OURS)
 
 

@@ -1,4 +1,4 @@
-"""What an audit reads of a store, whatever keeps it."""
+"""The rows that an audit reads from a store, whatever database it is in."""
 
 from __future__ import annotations
 
@@ -75,9 +75,7 @@ def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
 
 
 def changed(tables: Tables) -> Iterator[str]:
-    """What rows that no event tells of are not as they were written: runs as they were created, owners, budgets,
-    the store itself.
-    """
+    """Changed rows that no event covers: runs as they were created, owners, budgets, the store itself."""
     lines = tables.rows("SELECT store_id FROM store")
     if len(lines) != 1 or not _ID.fullmatch(str(lines[0][0])):
         yield "the store has not the one id that every store is made with"

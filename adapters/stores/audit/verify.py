@@ -146,7 +146,7 @@ class Verifier:
                 )
 
     def _read(self, record: StoredRecord) -> _Known | None:
-        """What the record says it is, where that is what its row says."""
+        """The value in the record, if it equals the value in its row."""
         place = {"session_id": record.session_id, "seq": record.seq}
         try:
             written = _decode(record.data)

@@ -263,7 +263,7 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ('role "', "does not know this role"),
     ("permission denied", "does not let this role in"),
 )
-"""What a server says to whoever may not connect; libpq gives no code with it."""
+"""A server's messages to a client that may not connect; libpq gives no code with them."""
 
 
 _NOT_TRUSTED: tuple[tuple[str, str], ...] = (
@@ -272,7 +272,7 @@ _NOT_TRUSTED: tuple[tuple[str, str], ...] = (
     ("root certificate file", "cannot be told from another: `sslrootcert` names no file that is there"),
     ("server does not support SSL", "speaks no TLS, as the URL demands"),
 )
-"""What libpq says of a server that it does not speak to."""
+"""libpq's messages about a server that it cannot talk to."""
 
 
 _PASSING: tuple[type[Error], ...] = (

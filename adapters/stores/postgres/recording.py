@@ -1,4 +1,4 @@
-"""What one transaction writes: events with their seq, and the lines of sessions and runs that follow.
+"""The writes of one transaction: events with their seq, and the rows of sessions and runs that follow.
 
 It begins with the rows of its sessions and runs locked and read, in one message; everything it writes is gathered,
 and goes out together with the commit in another. Nothing is remembered from one transaction to the next.
@@ -284,7 +284,7 @@ class Recorder(Transaction):
         self._line.connection.execute("SELECT pg_notify(current_schema(), %s)", (self._line.application,))
 
     def _was_committed(self) -> bool:
-        """What became of a transaction whose commit was sent and never answered."""
+        """The outcome of a transaction whose commit was sent and never answered."""
         self._line.drop()  # the next connection ends what the server still does for this one
         latest = self._ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
         return bool(latest == self._number)

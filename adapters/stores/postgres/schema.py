@@ -12,8 +12,8 @@ from proctor.supervisor.errors import StoreError
 from ..tables.schema import SchemaDialect, Table, check_version, schema_version, statements
 
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
-"""What gets a place in the order of a store is written after this, and committed with it in one message: so the order
-of places is the order of commits, and nobody who goes away holds the others up."""
+"""Rows that need a place in the order of a store are written after this, and committed with it in one message: so the
+order of places is the order of commits, and a client that goes away cannot hold the others up."""
 _MAKING = 1_886_548_852
 """Whoever makes or migrates a store of a database holds the advisory lock of this number."""
 

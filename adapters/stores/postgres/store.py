@@ -169,7 +169,7 @@ class PostgresWriter(Writer[Recorder]):
         super().__init__(Recorder(line), name, notifier)
 
     def _join(self) -> None:
-        """What the server does not answer within seconds is given up."""
+        """Give up requests that the server does not answer within seconds."""
         self._thread.join(_CLOSING_S)
         if self._thread.is_alive():
             self._line.cut()
@@ -293,7 +293,7 @@ class PostgresStore(TableStore):
         await self._readers.query(recording.give_back)
 
     async def _watching(self) -> AbstractContextManager[None]:
-        """What other processes store is heard of at once, and seen within a second where the notice is lost."""
+        """Listen for other processes' writes; if a notice is lost, they are seen within a second."""
         if not self._listener.began:
             await anyio.to_thread.run_sync(self._listener.begin)
         return nullcontext()

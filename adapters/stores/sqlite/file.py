@@ -169,7 +169,7 @@ def beside(path: Path, suffix: str) -> Path:
 
 
 def file_id(found: os.stat_result) -> _File:
-    """Which file it is, whatever it is called."""
+    """The identity of the file, whatever its name."""
     return found.st_dev, found.st_ino
 
 

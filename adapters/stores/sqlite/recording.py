@@ -1,4 +1,4 @@
-"""What one transaction writes: events with their seq, and the lines of sessions and runs that follow."""
+"""The writes of one transaction: events with their seq, and the rows of sessions and runs that follow."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _of_one(change: Change) -> str:
 
 
 UPDATES = ";\n".join(_of_many(change, column) for change, column in zip(CHANGES, COLUMNS, strict=True))
-"""What a trigger on that view does."""
+"""The statements of a trigger on that view."""
 
 
 def changes(tallies: Mapping[str, RunTally]) -> list[bytes]:

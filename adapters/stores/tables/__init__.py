@@ -1,4 +1,4 @@
-"""What a store does alike in the tables of every database: a database of its own adds how it connects and commits."""
+"""The common part of every store in a database; each database adds how it connects and commits."""
 
 ROOMS = (
     "store",

@@ -43,8 +43,8 @@ _SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUE
 
 
 class _Held(NamedTuple):
-    """What runs have set aside that go on, though their owner is gone, until somebody settles; a run that never
-    started holds something only as long as its owner is there. `mine` is one run's.
+    """Amounts reserved by running runs whose owner is gone, until somebody settles; a run that never started holds
+    its reservation only while its owner is there. `mine` is one run's.
     """
 
     all: float
@@ -187,7 +187,7 @@ def sealed_rows(tables: Tables, counter: int, claim: BudgetClaim) -> list[Row]:
 
 
 def unsealed(tables: Tables) -> Iterator[str]:
-    """What rows of budgets are not as they were written, in words."""
+    """Rows of budgets that were changed since they were written, in words."""
     whole = b""
     for counter, digest, *row in tables.rows(f"SELECT counter, seal, {_CLAIM} FROM budgets"):
         claim = _claim(row)

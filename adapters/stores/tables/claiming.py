@@ -1,4 +1,4 @@
-"""Who owns a run: owners come and go, and claim in the transaction they are asked about in."""
+"""Ownership of runs: owners come and go, and claims are decided in the transaction that asks."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _found(recorder: Transaction, run_id: str) -> RunInfo:
 
 
 def _take_session(recorder: Transaction, run_id: str, session_id: str, epoch: int) -> Owner:
-    """What another had claimed of the session and never started is claimed by nobody from now on. Raises StoreError
-    where the owner, or another run of the session, does not let the run be claimed.
+    """Release claims on the session's runs that never started. Raises StoreError if the owner, or another run of the
+    session, does not let the run be claimed.
     """
     owner = find_owner(recorder, epoch)
     if owner is None or owner.gone:

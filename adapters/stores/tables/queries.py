@@ -1,4 +1,4 @@
-"""What is asked of a store, on a connection that the caller has."""
+"""Queries of a store, on a connection that the caller has."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _select(dialect: Dialect) -> str:
 
 
 def every_run(dialect: Dialect) -> str:
-    """What gives every run; each row is for `to_run`."""
+    """The query for every run; each row is for `to_run`."""
     return f"{_select(dialect)} ORDER BY number"
 
 

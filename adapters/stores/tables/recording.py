@@ -1,4 +1,4 @@
-"""What one transaction writes: events with their seq, and the rows of sessions, runs and approvals that follow."""
+"""The writes of one transaction: events with their seq, and the rows of sessions, runs and approvals that follow."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
-"""What a row of a run has of it in every database, see `run_columns`."""
+"""The columns of a run's row in every database, see `run_columns`."""
 
 
 KnownRun: TypeAlias = tuple[str, str, int, str]
@@ -61,7 +61,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class KnownSession:
-    """What a transaction knows of a session: `head` is the digest of its latest record, `key` is 0 until stored."""
+    """A session in a transaction: `head` is the digest of its latest record, `key` is 0 until stored."""
 
     __slots__ = ("head", "key", "last_seq", "provider", "provider_session_id")
 
@@ -100,7 +100,7 @@ class KnownSession:
 
 
 def run_after(run: KnownRun, event: Event) -> KnownRun | None:
-    """What an event makes of a run; None where it changes nothing, as of a run that is over."""
+    """The run after an event; None if it does not change, as after its end."""
     status, provider, epoch, in_flight = run
     if status not in GOING_ON:
         return None
@@ -146,7 +146,7 @@ def append_new(
 
 
 class Transaction(ABC):
-    """What is written as one unit. A database of its own says how it is held, sent and committed."""
+    """Writes that are stored as one unit. Each database adds how it is held, sent and committed."""
 
     dialect: ClassVar[Dialect]
     _rows: Gathered
@@ -386,7 +386,7 @@ def keep(recorder: Transaction, instruction: Instruction) -> int:
 
 
 def blocks_change(instruction: Instruction) -> tuple[str, tuple[Any, ...]] | None:
-    """What the instruction that was stored last changes in the list of what blocks starts."""
+    """The changes that the latest instruction makes in the list of blocks."""
     if isinstance(instruction, Block):
         sql = "INSERT INTO blocks SELECT max(number), CAST(? AS text), CAST(? AS text) FROM instructions"
         return sql, (instruction.scope, instruction.value)
@@ -404,7 +404,7 @@ def _found(recorder: Transaction, approval_id: str) -> StoredApproval:
 
 
 def blocks(tables: Tables) -> list[Block]:
-    """What blocks starts and was not lifted, oldest first."""
+    """The blocks on starts that were not lifted, oldest first."""
     rows = tables.rows("SELECT number, data FROM blocks JOIN instructions USING (number) ORDER BY number")
     return [block for block in map(_read, rows) if isinstance(block, Block)]
 

@@ -47,9 +47,9 @@ class SchemaDialect(NamedTuple):
 
     types: Mapping[str, str]
     whole: str = ""
-    """What stands in an index that only finds equal values."""
+    """The column text for an index that only finds equal values."""
     keyed: str = ""
-    """What stands behind the columns of a table whose key is of several of them."""
+    """The text after the columns of a table whose key has several of them."""
     tables: tuple[Table, ...] = ()
     """Tables that only this database has."""
 
@@ -200,7 +200,7 @@ def schema_version() -> int:
 
 
 def statements(dialect: SchemaDialect, version: int = 0) -> Iterator[str]:
-    """What makes the tables, or brings those of a store up to date that has this version."""
+    """The statements that make the tables, or upgrade those of a store of this version."""
     if not version:
         for table in (*TABLES, *dialect.tables):
             yield _create(table, dialect)

@@ -33,7 +33,7 @@ def run_digest(run_id: str, session_id: str, row: Row, epoch: int, attempts: int
 
 
 def owner_row(dialect: Dialect) -> str:
-    """What the digest of an owner is over."""
+    """The fields of an owner that its digest covers."""
     return f"epoch, owner_id, host, machine, pid, started, {dialect.until_value}"
 
 
@@ -46,12 +46,12 @@ def summed(before: bytes, *, added: Iterable[Row] = (), removed: Iterable[Row] =
 
 
 def part_row(claim: Row, part: int, used: float) -> Row:
-    """What a part of a budget's window has, as its seal is over it."""
+    """The fields of a budget window's part that its seal covers."""
     return ("part", *claim, int(part), float(used))
 
 
 def share_row(claim: Row, run_id: str, epoch: int, used: float, held: float) -> Row:
-    """What a run has of a budget."""
+    """A run's row in a budget."""
     return ("share", *claim, run_id, int(epoch), float(used), float(held))
 
 

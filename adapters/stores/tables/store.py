@@ -39,7 +39,8 @@ from .writer import Writer
 
 
 class TableStore(ABC):
-    """What every store in a database does. One of its own adds how it is opened, watched, made smaller and closed.
+    """The common part of every store in a database. Each database adds how it is opened, watched, made smaller and
+    closed.
 
     Args:
         writer: the thread that writes.
@@ -173,7 +174,7 @@ class TableStore(ABC):
         return await self._writer.do(lambda recorder, _: recording.keep(recorder, instruction))
 
     async def blocks(self) -> list[Block]:
-        """What blocks starts and was not lifted, oldest first."""
+        """The blocks on starts that were not lifted, oldest first."""
         return await self._readers.query(recording.blocks)
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
@@ -213,7 +214,7 @@ class TableStore(ABC):
 
     @abstractmethod
     async def _watching(self) -> AbstractContextManager[None]:
-        """What has to be entered so that what other processes store is noticed."""
+        """The context in which other processes' writes are noticed."""
 
     async def aclose(self) -> None:
         """Finish what was begun, then refuse everything; whoever waits is released."""

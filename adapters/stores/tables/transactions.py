@@ -1,4 +1,4 @@
-"""What one append stores: rows made in the event loop of whoever appends, before the thread that writes has them."""
+"""The rows of one append, made in the caller's event loop before the writing thread gets them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Part:
 
 
 class Batch:
-    """What one append stores: `events` with their seqs, and the parts they make.
+    """One append: `events` with their seqs, and the parts they make.
 
     Args:
         events: what is to be stored.
@@ -145,8 +145,8 @@ class Batch:
 
 
 class Gathered:
-    """What one transaction inserts: parts, each with the key of its session and the digests of its records, and what
-    they change in the rows of runs.
+    """The inserts of one transaction: parts, each with the key of its session and the digests of its records, and the
+    changes in the rows of runs.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ PAGE_ROWS = 512
 
 
 class Dialect(NamedTuple):
-    """What a database says in its own way; the texts are SQL."""
+    """A database's own SQL; the texts are SQL."""
 
     until: str
     """Of an owner's row: what `is_over` takes."""

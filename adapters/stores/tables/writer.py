@@ -51,7 +51,7 @@ class Writer(ABC, Generic[RecorderT]):
     conflict: ClassVar[type[Exception]]
     """Raised for an event that is stored already."""
     broken: ClassVar[tuple[type[Exception], ...]]
-    """What ends a transaction; anything else that a job raises is its own."""
+    """Errors that end a transaction; any other error of a job is the job's own."""
 
     def __init__(self, recorder: RecorderT, name: str, notifier: Notifier) -> None:
         self._recorder = recorder
@@ -152,7 +152,7 @@ class Writer(ABC, Generic[RecorderT]):
 
     @abstractmethod
     def _store_error(self, error: Exception) -> StoreError:
-        """What went wrong with the store."""
+        """The store's error, as a StoreError."""
 
     @abstractmethod
     def _leave(self) -> None:
