@@ -19,7 +19,7 @@ from ..control.kill_switch import KillSwitch
 from ..control.ownership import CommandReader, Ownership
 from ..errors import StoreError, UsageError
 from ..launch.history import as_sub_run, check_continuation, inherited
-from ..launch.launch import Order, check_context, claim_created, claimed, run_info
+from ..launch.launch import Order, check_context, claim_created, claimed, let_go, run_info
 from ..launch.options import CheckedOptions, RunOptions, StartOptions, checked_options
 from ..launch.plan import Plans
 from ..log import audible, logger
@@ -65,6 +65,17 @@ class Admission:
             self._free.release()
             raise UsageError(f"session `{session_id}` already has a run that is not over")
         self._sessions.add(session_id)
+
+    @contextmanager
+    def unless_taken(self, session_id: str) -> Iterator[bool]:
+        """Whether no run of the session starts or goes on; while inside, none does."""
+        free = session_id not in self._sessions
+        self._sessions.add(session_id)
+        try:
+            yield free
+        finally:
+            if free:
+                self._sessions.remove(session_id)
 
     def give_back(self, session_id: str) -> None:
         """Give back the room of a session's run that is over or did not start."""
@@ -126,6 +137,12 @@ class Starting:
         """Make a created run the supervisor's before it is started."""
         owner = await self.ownership.owner()
         return await claim_created(self.store, info, epoch=owner.epoch, remains=remains)
+
+    async def let_go(self, info: RunInfo) -> None:
+        """A created run that was not started is nobody's again, unless it is started here by another call."""
+        with self.admission.unless_taken(info.session_id) as free:
+            if free and self.ownership.epoch:
+                await let_go(self.store, info.run_id, epoch=self.ownership.epoch)
 
     async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:
         """One unit: what fails before the run's task has begun undoes all of it."""
@@ -284,14 +301,19 @@ class Supervisor:
     async def execute(self, adapter: Adapter, run_id: str, **options: Unpack[RunOptions]) -> RunHandle:
         """Start a run that was created before (see `create_run`).
 
-        Raises UsageError if it does not exist or was started before; otherwise raises as `start` does.
+        Raises UsageError if it does not exist or was started before; otherwise raises as `start` does. A run that
+        could not be started is as it was before, and nobody has claimed it.
         """
         self._check_open()
-        check_adapter(adapter)
-        given = checked_options("execute", options, RunOptions)
         info = await self._created(run_id)
-        check_context(info, given.context)
-        return await self._start(adapter, info, given, created=True)
+        try:
+            check_adapter(adapter)
+            given = checked_options("execute", options, RunOptions)
+            check_context(info, given.context)
+            return await self._start(adapter, info, given, created=True)
+        except BaseException:
+            await self._starting.let_go(info)
+            raise
 
     async def claim(self, run_id: str, *, remains: Remains | None = None) -> RunInfo:
         """Claim a created run for this supervisor, so that no other starts it; `execute` does this itself.

@@ -68,6 +68,11 @@ class Ownership:
                 self._registered(self._owner)
         return self._owner
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the owner this is; 0 while there is none."""
+        return 0 if self._owner is None else self._owner.epoch
+
     async def keep(self) -> None:
         """Renew the lease, and end what other owners have lost, until cancelled."""
         pause = RENEW_S

@@ -242,7 +242,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIterator[Claimed]:
-    """The run of an order, claimed; `created` says that it is stored already. Left with an error, it is withdrawn.
+    """The run of an order, claimed; `created` says that it is stored already. Left with an error, one that is not is
+    withdrawn.
 
     Raises UsageError when another owner has it, or its session, StartsBlockedError when starts are blocked.
     """
@@ -348,14 +349,25 @@ async def _create(services: Services, order: Order) -> RunInfo:
 
 
 async def _give_up(store: Store, info: RunInfo, epoch: int) -> None:
-    """A run of this owner that will not start is withdrawn, so that nobody waits for it. A store that fails is asked
-    again a few times.
-    """
+    """A run of this owner that will not start is withdrawn, so that nobody waits for it."""
+
+    async def give_up() -> None:
+        run = await store.run(info.run_id)
+        if run is not None and run.is_claimed_by(epoch):
+            await withdraw(store, run, epoch=epoch, reason="its start was given up")
+
+    await _persistently(give_up)
+
+
+async def let_go(store: Store, run_id: str, *, epoch: int) -> None:
+    """A created run that this owner has not started is nobody's again: another may start it, or end it."""
+    await _persistently(partial(store.release_run, run_id, epoch=epoch))
+
+
+async def _persistently(do: Callable[[], Awaitable[None]]) -> None:
+    """Do it, though the caller is cancelled; a store that fails is asked again a few times."""
     with anyio.move_on_after(ANSWER_S, shield=True):
         for _ in range(_TRIES):
             with suppress(Exception):
-                run = await store.run(info.run_id)
-                if run is not None and run.status == "created" and run.owner and run.owner.epoch == epoch:
-                    await withdraw(store, run, epoch=epoch, reason="its start was given up")
-                return
+                return await do()
             await anyio.sleep(LOOK_AGAIN_S)

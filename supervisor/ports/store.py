@@ -101,6 +101,12 @@ class RunRegistry(Protocol):
         """
         ...
 
+    async def release_run(self, run_id: str, *, epoch: int) -> None:
+        """Undo the claim of a run that the owner of that epoch does not start after all: it is created, nobody has
+        claimed it, and this owner is not counted in its `attempts`. Of any other run it changes nothing.
+        """
+        ...
+
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
         """Let an owner in; returns it with its epoch, and the latest instruction as `after`.
 

@@ -146,6 +146,10 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return round((self.ended_at - self.started_at).total_seconds() * 1000)
 
+    def is_claimed_by(self, epoch: int) -> bool:
+        """Whether the owner of that epoch has claimed it and not started it."""
+        return self.status == "created" and self.owner is not None and self.owner.epoch == epoch
+
     def attempts_with(self, epoch: int, *, lost: bool) -> int:
         """Its `attempts` once the owner of that epoch claims it, to start it or, where it was `lost`, to end it."""
         return self.attempts + (not lost and (self.owner is None or self.owner.epoch != epoch))

@@ -70,12 +70,9 @@ async def end_lost(
 
     Where its spec says that another run goes on with it, that is created first, unless not `again`.
     """
-    try:
-        claimed = await store.claim_run(run.run_id, epoch=epoch, lost=True)
-    except StoreError as error:
-        if error.kind in ("claimed", "run_over", "session_busy"):
-            return False
-        raise
+    claimed = await _claimed(store, run, epoch, lost=True)
+    if claimed is None:
+        return False
     if again:
         await create_next(store, run)
     evidence = {}
@@ -102,20 +99,29 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by
 
     A client is turned out: its hooks find that the run is over, or another's.
     """
-    try:
-        if run.owner is not None and run.owner.is_client:
-            await store.release(run.owner.epoch)
-        claimed = await store.claim_run(run.run_id, epoch=epoch, lost=run.status != "created")
-    except StoreError as error:
-        if error.kind in ("claimed", "run_over", "session_busy", "started"):
-            return False
-        raise
-    return await _ended(store, claimed, epoch, interface.CancelAsked(now_ms=_now_ms(), reason=reason, person=by))
+    if run.owner is not None and run.owner.is_client:
+        await store.release(run.owner.epoch)
+    claimed = await _claimed(store, run, epoch, lost=run.status != "created")
+    order = interface.CancelAsked(now_ms=_now_ms(), reason=reason, person=by)
+    return claimed is not None and await _ended(store, claimed, epoch, order)
 
 
 async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
-    """End a claimed run that never started, unless another owner has it by now. Raises StoreError."""
-    await _ended(store, run, epoch, interface.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller"))
+    """End a run that never started and that is not to start, unless another owner has it. Raises StoreError."""
+    claimed = await _claimed(store, run, epoch, lost=False)
+    if claimed is not None:
+        order = interface.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller")
+        await _ended(store, claimed, epoch, order)
+
+
+async def _claimed(store: Store, run: RunInfo, epoch: int, *, lost: bool) -> RunInfo | None:
+    """The run, claimed; None where another owner has it, or its session, or it is not what it was."""
+    try:
+        return await store.claim_run(run.run_id, epoch=epoch, lost=lost)
+    except StoreError as error:
+        if error.kind in ("claimed", "run_over", "session_busy", "started"):
+            return None
+        raise
 
 
 async def fail_untried(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:

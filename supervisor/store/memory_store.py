@@ -162,6 +162,15 @@ class MemoryStore:
         self._wakeups.ring()
         return self._claims.shown(run)
 
+    async def release_run(self, run_id: str, *, epoch: int) -> None:
+        """Undo the claim of a run that does not start after all; see `Store.release_run`."""
+        self._check_open()
+        run = self._runs.get(run_id)
+        if run is not None and self._claims.shown(run).is_claimed_by(epoch):
+            self._claims.undo(run)
+            self._runs[run_id] = msgspec.structs.replace(run, attempts=max(run.attempts - 1, 0))
+            self._wakeups.ring()
+
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
         """Let an owner in; returns it with its epoch."""
         self._check_open()

@@ -378,6 +378,11 @@ class Claims:
         self._open[run.session_id] = run.run_id
         self._epochs[run.run_id] = epoch
 
+    def undo(self, run: RunInfo) -> None:
+        """Nobody has claimed the run."""
+        self._epochs.pop(run.run_id, None)
+        self._open.pop(run.session_id, None)
+
     def holds(self, run_id: str, epoch: int) -> bool:
         """Whether what a run set aside under an epoch counts: while it goes on, though its owner is gone; where it
         never started, as long as that owner is there.

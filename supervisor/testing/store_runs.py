@@ -190,6 +190,28 @@ class ClaimingChecks(StoreChecks):
             await store.append([started("next"), RunCompleted(run_id="next", session_id="s")], epoch=new)
             assert (await store.claim_run("r", epoch=new)).status == "created"
 
+    async def test_a_claim_that_is_undone_leaves_the_run_to_anybody(self) -> None:
+        """As it was before, its session free, its owner fenced; another's claim, and a run that began, stay."""
+        async with self.open_store() as store:
+            mine, other = await owner(store, "mine"), await owner(store, "other")
+            await store.create_run(RunInfo(run_id="r", session_id="s"))
+            before = await store.run("r")
+            await store.claim_run("r", epoch=mine)
+            for run_id, epoch in (("r", other), ("nobody", mine), ("r", 0)):
+                await store.release_run(run_id, epoch=epoch)
+            assert await kind_of_refusal(store.claim_run("r", epoch=other)) == "claimed"
+            for _ in range(2):
+                await store.release_run("r", epoch=mine)
+
+            assert await store.run("r") == before
+            assert await kind_of_refusal(store.append([started("r")], epoch=mine)) == "fenced"
+            await begun(store, other, "next")
+            await store.append([RunCompleted(run_id="next", session_id="s")], epoch=other)
+            assert (await store.claim_run("r", epoch=other)).attempts == 1
+            await store.append([started("r")], epoch=other)
+            await store.release_run("r", epoch=other)
+            assert await kind_of_refusal(store.claim_run("r", epoch=mine)) == "claimed"
+
     async def test_a_lease_that_is_not_renewed_runs_out(self) -> None:
         """One that is renewed does not; an owner that left cannot renew."""
         async with self.open_store() as store:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalError,
     KillSwitch,
+    StartsBlockedError,
     Store,
     StoreError,
     Supervisor,
@@ -135,8 +136,7 @@ async def test_no_cancel_given_to_a_starting_run_is_lost(kind: str, tmp_path: Pa
                         await anyio.sleep(scene.chance.random() * 0.01)
                 for tenant in TENANTS:  # each that is left was ordered to end, and is waited for
                     outcomes = await supervisor.switch.kill(by="ops", tenant=tenant, wait_s=PATIENCE_S)
-                    left = [outcome for outcome in outcomes if not outcome.ended]
-                    assert [outcome for outcome in left if outcome.status != "created"] == []
+                    assert [outcome for outcome in outcomes if not outcome.ended] == []
                 assert supervisor.statistics().running == 0
             runs = [run async for run in all_runs(store)]
             for run in runs:
@@ -146,3 +146,46 @@ async def test_no_cancel_given_to_a_starting_run_is_lost(kind: str, tmp_path: Pa
                 assert len(ends) == (run.status == "cancelled"), run
     assert scene.counts["started"] > 0
     assert scene.counts["answered"] > 0
+
+
+async def _blocked(store: Store) -> None:
+    await KillSwitch(store).block_starts(by="ops", reason="stop", everything=True)
+
+
+async def _unreadable(_: Store) -> None:
+    raise StoreError("not now")
+
+
+async def _cancelled(_: Store) -> None:
+    await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("claimed_before", [False, True])
+@pytest.mark.parametrize("fault", [_blocked, _unreadable, _cancelled, None])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
+async def test_a_created_run_that_fails_to_start_is_anybodys(
+    kind: str, fault: Callable[[Store], Awaitable[None]] | None, claimed_before: bool, tmp_path: Path
+) -> None:
+    """Whatever its start fails of: the supervisor goes on, and another starts the run, or ends it."""
+    with anyio.fail_after(PATIENCE_S * 2):
+        async with opened(kind, tmp_path) as store, Supervisor(store) as failing, Supervisor(store) as other:
+            for run_id in ("started", "killed"):
+                await create_run(store, "go", run_id=run_id)
+                before = await store.run(run_id)
+                if claimed_before:
+                    await failing.claim(run_id)
+                with pytest.MonkeyPatch.context() as patch:
+                    if fault is not None:
+                        patch.setattr(
+                            store, "last_seq", lambda _, fault=fault: fault(store)
+                        )  # asked once it is claimed
+                    with anyio.move_on_after(0.05 if fault is _cancelled else PATIENCE_S):
+                        with pytest.raises((StoreError, UsageError, StartsBlockedError)):
+                            await failing.execute(FakeAdapter(), run_id, policies=POLICIES if fault else None)
+                assert await store.run(run_id) == before
+                await KillSwitch(store).lift(by="ops", everything=True)
+            handle = await other.execute(FakeAdapter(), "started", policies=POLICIES)
+            [outcome] = await KillSwitch(store).kill(by="ops", run_id="killed", wait_s=PATIENCE_S)
+
+            assert (await handle.wait()).status == "completed"
+            assert (outcome.ended, outcome.status) == (True, "cancelled")

@@ -79,6 +79,16 @@ def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunI
     return replace(run, owner=owner, status="running" if run.status == "lost" else run.status, attempts=attempts)
 
 
+def release_run(recorder: Transaction, run_id: str, epoch: int) -> None:
+    """Undo a claim; see `Store.release_run`."""
+    if (found := queries.run_info(recorder, run_id)) is None:
+        return
+    recorder.hold([found.session_id], [run_id])
+    run = queries.run_info(recorder, run_id)
+    if run is not None and run.is_claimed_by(epoch):
+        _give(recorder, run_id, run.session_id, 0, max(run.attempts - 1, 0))
+
+
 def _found(recorder: Transaction, run_id: str) -> RunInfo:
     run = queries.run_info(recorder, run_id)
     if run is None:

@@ -110,6 +110,10 @@ class TableStore(ABC):
         """Make an owner the only writer of a run; see `Store.claim_run`."""
         return await self._writer.do(lambda recorder, _: claiming.claim(recorder, run_id, epoch, lost=lost))
 
+    async def release_run(self, run_id: str, *, epoch: int) -> None:
+        """Undo the claim of a run that does not start after all; see `Store.release_run`."""
+        await self._writer.do(lambda recorder, _: claiming.release_run(recorder, run_id, epoch))
+
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
         """Let an owner in; returns it with its epoch."""
         return await self._writer.do(lambda recorder, _: claiming.register(recorder, owner, lease_s))
