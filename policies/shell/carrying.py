@@ -105,6 +105,10 @@ _CMAKE_DATA = (
 """Settings of CMake's that no build runs as a command: a switch, a number, a plain word of a project."""
 
 
+_OF_HOST = "[^/-][^/]*:.*"
+"""An archive on another machine, to which the program connects."""
+
+
 CARRYING = {
     **dict.fromkeys(
         ("tar", "gtar", "bsdtar"),
@@ -113,6 +117,7 @@ CARRYING = {
             long="--to-command --use-compress-program --checkpoint-action --rsh-command --rmt-command"
             " --info-script --new-volume-script",
             cluster=True,
+            words=rf"(--file=)?{_OF_HOST}",
             harmless=r"-[cxtruAdvzjJafCkmpPhlOSXUWonsbgVKNGiHZ0-9]+(=?[\w./-]*)|--(create|extract|list|append|update|file|gzip"
             r"|bzip2|xz|zstd|verbose|directory|exclude|exclude-vcs|strip-components|keep-old-files|overwrite|no-same-owner"
             r"|wildcards|transform|warning|owner|group|mode|mtime|sort|numeric-owner|preserve-permissions|help|version)(=.*)?",
@@ -157,6 +162,7 @@ CARRYING = {
         ),
     ),
     "cpio": Carries(
+        words=rf"(-\w*[FIO])?{_OF_HOST}",
         harmless=options(
             "0AaBbcdfiklLmnoOprSstuVv",
             "CDEFHIRM",
@@ -394,7 +400,7 @@ CARRYING = {
     "clang-tidy": Carries(
         long="--load -load --plugins -plugins",
         harmless=r"--?(checks|fix|fix-errors|fix-notes|format-style|header-filter|line-filter|list-checks|p|quiet|system-headers"
-        r"|warnings-as-errors|use-color|version|help|dump-config|explain-config|export-fixes|extra-arg-before)(=.*)?",
+        r"|warnings-as-errors|use-color|version|help|dump-config|explain-config|export-fixes)(=.*)?",
     ),
     "cargo": Carries(
         harmless=options(
@@ -490,11 +496,48 @@ CARRYING = {
         r"|purpose|ext|nameopt|hash|subject_hash|issuer_hash|email|alias|v|help|version|digest|hmac|rand|list|commands"
         r"|status|tlsextdebug|alpn|nbio|quiet|ign_eof|no_ign_eof|cert|des3|trustout|untrusted|trusted|partial_chain)",
     ),
-    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace")),
+    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px")),
     "sphinx-build": Carries(letters="DP", long="--define --pdb"),  # a setting names programs
     "patch": Carries(letters="e", long="--ed"),
     **dict.fromkeys(("yarn", "pnpm"), Carries(long="--script-shell")),
-    "kubectl": Carries(words=r"set-credentials|users\..*", long="--exec-command"),
+    "kubectl": Carries(words=r"set-credentials|users\..*", long="--exec-command --kubeconfig"),
+    "hatch": Carries(words="run"),  # of an environment: `hatch env run`
+    "poetry": Carries(words="use"),  # a Python, which is run
+    **dict.fromkeys(("ln", "link"), Carries(words=r"(.*/)?stdin|/+(dev|proc)/.*")),  # code on the input, as a file
+    "cloc": Carries(
+        harmless=options(
+            "vqh",
+            "",
+            """
+    by-file by-file-by-lang csv json xml yaml md sum-reports diff git quiet exclude-dir exclude-ext exclude-lang
+    exclude-list-file include-ext include-lang match-d match-f not-match-d not-match-f skip-uniqueness timeout
+    processes hide-rate progress-rate report-file out version help show-lang show-ext list-file fullpath follow-links
+    """,
+        )
+    ),
+    "mocha": Carries(
+        words=r"(.*=)?(data|node|file|https?):.*",
+        harmless=options(
+            "bcCAwhV",
+            "gfRtrsuj",
+            """
+    grep fgrep reporter reporter-option reporter-options timeout require recursive exit bail watch watch-files spec ui
+    retries slow color colors check-leaks forbid-only forbid-pending parallel jobs sort extension ignore file config
+    package opts full-trace dry-run invert async-only diff inline-diffs allow-uncaught version help
+    """,
+        ),
+    ),
+    "vitest": Carries(
+        harmless=options(
+            "uwvh",
+            "rct",
+            r"""
+    run watch update config root dir testNamePattern reporter outputFile coverage(\.\w+)* ui environment globals
+    passWithNoTests silent bail retry changed project typecheck maxWorkers minWorkers exclude mode shard isolate dom
+    logHeapUsage testTimeout hookTimeout hideSkippedTests allowOnly fileParallelism version help
+    """,
+        )
+    ),
     "gh": Carries(words="--"),  # what follows is git's
     **dict.fromkeys(("docker", "podman", "nerdctl"), Carries(words=r"(-f|--file=)?(-|/+(dev|proc)/.*)")),
     "ip": Carries(

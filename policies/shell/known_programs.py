@@ -24,11 +24,11 @@ KNOWN = split("""
     file tree column col colrm rev look hexdump xxd strings bc cal ncal locate whereis pgrep pidof pkill killall ps
     top free vmstat lsof fuser getent getconf locale iconv dos2unix unix2dos uuidgen jq xmllint tput clear reset
     sw_vers w last lscpu lsblk lsusb lspci dmesg arp ifconfig netstat ss ping ping6 dig host nslookup traceroute curl
-    curlie http https tokei cloc wdiff cmark sqlformat
+    curlie http https tokei wdiff cmark sqlformat
 
     mypy ruff black isort flake8 pylint pyflakes pycodestyle pydocstyle autopep8 yapf bandit sqlfluff
     pyright basedpyright py_compile compileall json.tool unittest venv virtualenv build
-    mkdocs twine tsc eslint prettier jest vitest mocha webpack vite next stylelint gofmt
+    mkdocs twine tsc eslint prettier jest webpack vite next stylelint gofmt
     goimports golangci-lint golint staticcheck rustfmt clang-format clang-tidy shellcheck shfmt hadolint
     yamllint markdownlint phpunit rspec rubocop cpplint pydoc tabnanny tokenize ensurepip zipfile tarfile gettext
     http.server calendar site sysconfig platform json unittest.__main__ msgfmt msgmerge xgettext gcov nm

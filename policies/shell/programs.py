@@ -88,7 +88,7 @@ def git(arguments: Sequence[Word]) -> list[Nested]:
         return [] if _is_plain_setting(words) else UNKNOWN
     if verb in ("bisect", "submodule") and not (words and words[0].text in _PLACES):
         return UNKNOWN
-    if verb in _MERGING and _has_own_strategy(words, _MERGING[verb]):
+    if verb in _MERGING and _gives_other(words, _MERGING[verb], _STRATEGIES):  # it runs `git-merge-STRATEGY`
         return UNKNOWN
     if verb in _PLAIN:
         read = [word for word in words if word.text is not None] if verb in _WITH_UNSEEN else words
@@ -96,7 +96,7 @@ def git(arguments: Sequence[Word]) -> list[Nested]:
     return UNKNOWN if verb not in _CARRYING or carries(_CARRYING[verb], words) else []
 
 
-_STRATEGIES = ("octopus", "ort", "ours", "recursive", "resolve", "subtree")
+_STRATEGIES = re.compile("octopus|ort|ours|recursive|resolve|subtree")
 
 
 _NAMES_STRATEGY = r"--strategy(?:=(?P<long>.*))?"
@@ -109,13 +109,13 @@ _MERGING = {
 """The verbs that merge, and their option that names a strategy."""
 
 
-def _has_own_strategy(words: Sequence[Word], option: re.Pattern[str]) -> bool:
-    """Whether a merge may use a strategy that git does not bring: it runs the program `git-merge-STRATEGY`."""
+def _gives_other(words: Sequence[Word], option: re.Pattern[str], harmless: re.Pattern[str]) -> bool:
+    """Whether an option may be given another value than a harmless one."""
     for at, word in enumerate(words):
         if found := option.fullmatch(word.text or ""):
             given = next(filter(None, found.groups()), None)
             following = words[at + 1].text if at + 1 < len(words) else ""
-            if (following if given is None else given) not in _STRATEGIES:
+            if not harmless.fullmatch((following if given is None else given) or "?"):
                 return True
     return False
 
@@ -332,8 +332,24 @@ def _known_as(name: str) -> list[str]:
     return [name] if versioned is None else [name, versioned[1] or versioned[2]]
 
 
+_PYTHONS = re.compile(r"(c?python|pypy|graalpy)?[\d.@+<>=,~!*-]*")
+_ASK_FOR_PYTHON = {
+    **dict.fromkeys(("uv", "uvx", "virtualenv"), re.compile("--python(?:=(.*))?|-p(.*)", re.DOTALL)),
+    **dict.fromkeys(("pipenv", "pipx"), re.compile("--python(?:=(.*))?", re.DOTALL)),
+}
+"""Programs that run the Python that an option of theirs names, which may be any program."""
+
+
 def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
     """The commands that a program of this name runs; None if the program is not known."""
+    nested = _read(name, arguments, shell)
+    if name in _ASK_FOR_PYTHON and nested is not None:
+        own = arguments[: len(arguments) - len(nested[0].words)] if nested else arguments
+        return UNKNOWN if _gives_other(own, _ASK_FOR_PYTHON[name], _PYTHONS) else nested
+    return nested
+
+
+def _read(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | None:
     if name in _OPAQUE or _OPAQUE_NAMES.fullmatch(name):
         is_asked = name in _ASKED and [word.text for word in arguments] == ["--version"]
         return [] if is_asked else UNKNOWN
@@ -344,7 +360,7 @@ def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] 
     if name in _VERBS and (verb := _verb(name, arguments)) is not None:
         return verb
     if name in CARRYING:
-        return UNKNOWN if carries(CARRYING[name], arguments) else []
+        return UNKNOWN if carries(CARRYING[name], arguments) or _compiles(name, arguments) else []
     if name in AWKS:
         return UNKNOWN if awk_runs(arguments) else []
     if _GIT_PROGRAM.fullmatch(name):
@@ -368,6 +384,12 @@ def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] 
             if name in PREFIXES:
                 return behind(PREFIXES[name], arguments)
             return [] if name in KNOWN or name in _VERBS else None
+
+
+def _compiles(name: str, arguments: Sequence[Word]) -> bool:
+    """Whether a compiler gets options behind `--` that carry something."""
+    at = next((n for n, word in enumerate(arguments) if word.text == "--"), len(arguments))
+    return name == "clang-tidy" and carries(CARRYING["clang"], arguments[at + 1 :])
 
 
 def files_of(name: str, arguments: Sequence[Word]) -> list[Word]:

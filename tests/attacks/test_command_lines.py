@@ -259,6 +259,15 @@ CARRYING = [
     *("rsync --unheard x y", "sort --unheard x", "git log --unheard", "curl --unheard x", "wget --unheard x"),
     *("cargo build --unheard", "pip install --unheard x", "openssl x -unheard", "fd --unheard", "man --unheard x"),
     *("cmake --build d -- SHELL=red", "git merge --unheard", "git clone --bundle-uri=x y"),
+    *("hatch env run red", "hatch env run -- red", "poetry env use ./red", "virtualenv -p ./red v"),
+    *("uv venv --python ./red", "uv sync -p./red", "uv run --python=red x", "uvx --python red ls"),
+    "pipx install --python red x",
+    *("kubectl get pods --kubeconfig=f", "tar cf host:x f", "tar -c --file=host:x f", "cpio -oF host:x"),
+    "ln -s /dev/stdin x",
+    *("cloc --extract-with=red x", "cloc --vcs=red", "mocha -n import=data:x", "mocha -r data:x",),
+    "vitest --execArgv=x",
+    *("clang-tidy f -- -fplugin=./x.so", "clang-tidy --extra-arg-before=-fplugin=./x.so f"),
+    "pytest --tx popen//python=red",
     *("bash", "bash f", "sh -s", "bash -i", "bash -o posix -c red", "bash -O extglob -c red", "dash -x f", "ash f"),
 ]  # fmt: skip
 """Programs that are given a command or code in a way that is not read."""
@@ -311,7 +320,11 @@ READ = [
     ("cmake -B b -DCMAKE_BUILD_TYPE=Release -D CMAKE_CXX_STANDARD=17 -DWITH_X=ON", ["cmake"]),
     ("python manage.py test shell", ["python"]), ("chmod +x x && ./x 2>&1", ["chmod", "x", "./x"]),
     ("gcc -o x x.c && ./x", ["gcc", "x", "./x"]), ("sed 's/[[:space:]]*[^]]*[\\/]//' f", ["sed"]),
-    ("bash -lc 'ls -l'", ["bash", "ls"]),
+    ("bash -lc 'ls -l'", ["bash", "ls"]), ("uv run -p 3.12 pytest -p no:x", ["uv", "pytest"]),
+    ("uv venv --python python3.12", ["uv"]), ("clang-tidy f -- -Iinclude -std=c++17", ["clang-tidy"]),
+    ("tar czf a.tgz --exclude='*.o' d && ln -sf a.tgz b", ["tar", "ln"]),
+    ("npx mocha -r ts-node/register x", ["npx", "mocha"]),
+    ("vitest run --coverage.enabled -t x", ["vitest"]), ("poetry env info", ["poetry"]), ("cloc --json .", ["cloc"]),
 ]  # fmt: skip
 
 
