@@ -17,14 +17,17 @@ this:
    client is told to stop, and `AdapterEnded` follows, so that the terminal event is written;
 5. commit, and answer the client only then. What cannot be committed is refused.
 
+A shell that keeps `snapshot()` of the machine and of its judge beside the record uses `RunMachine.restore` in place
+of `resume`; the counts of `Stored` go on from those before.
+
 A call that is held stays held from one shell to the next; once `ApprovalAnswered` it is judged again, and recorded as
 started or denied. A run that was being cancelled is cancelled again, as nobody knows whether the client heard of it.
 """
 
 ROOMS = (
     "machine",
-    "ending",
     "resume",
+    "ending",
     "gate",
     "provider_events",
     "pending_approvals",

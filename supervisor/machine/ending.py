@@ -17,17 +17,27 @@ from ..errors import ProviderError
 from ..store.codec import ENDINGS
 from . import event_factory
 from .gate import GateKeeper
-from .interface import CancelAdapter, Finish, HurryRecord, Outcome, PolicyReport, RetryRecord, reported_action
+from .interface import (
+    CancelAdapter,
+    Command,
+    Finish,
+    HurryRecord,
+    Outcome,
+    PolicyReport,
+    RetryRecord,
+    reported_action,
+)
 from .provider_events import ProviderEvents
 from .reservations import Budgets
-from .run_state import Cause, RunState, because
+from .run_state import AnswerDue, ApprovalDue, CancelDue, Cause, Deferred, EndDue, RunState, because
 from .validation import sized, within_bounds
 
 if TYPE_CHECKING:
     from proctor.policies.errors import Violation
     from proctor.policies.events.run_context import Usage
+    from proctor.policies.monitor.monitor import Report
 
-    from .interface import AdapterEnded, CancelAsked, Reserved, Retried, Settled, SettledReport
+    from .interface import AdapterEnded, CancelAsked, Reserved, Retried, Settled
     from .provider_events import ProviderEnd
 
 
@@ -118,7 +128,7 @@ def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseExceptio
     return None
 
 
-def report_of(state: RunState, settled: SettledReport | None, notes: Mapping[str, Any]) -> PolicyReport:
+def report_of(state: RunState, settled: Report | None, notes: Mapping[str, Any]) -> PolicyReport:
     """The policies' report on a run; of a faulted judge, only what it found before."""
     findings = tuple(state.findings)
     action = reported_action(findings, refused=state.refusal is not None, approved=state.approved)
@@ -233,7 +243,20 @@ class Closing:
         self.gate.refuse_open(cause.reason, decision="cancel")
         state = self.state
         state.outbox.at_once(HurryRecord())
-        state.outbox.after_record(lambda: None if state.ending else CancelAdapter(reason=cause.reason))
+        state.outbox.after_record(CancelDue(cause.reason))
+
+    def command_of(self, deferred: Deferred) -> Command | None:
+        """What a command that was deferred comes to, now that it is due."""
+        match deferred:
+            case AnswerDue(key=key):
+                return self.gate.deliver(key)
+            case ApprovalDue(approval_id=approval_id):
+                return self.gate.held_calls.shown(approval_id)
+            case CancelDue(reason=reason):
+                return None if self.state.ending else CancelAdapter(reason=reason)
+            case EndDue():
+                assert self._end is not None
+                return RetryRecord(end=self._end) if self.state.outbox.broken else self._finished()
 
     def adapter_ended(self, input: AdapterEnded) -> None:
         """The agent is gone: the run ends, once the store knows what it used of shared budgets."""
@@ -278,7 +301,7 @@ class Closing:
         outbox = self.state.outbox
         outbox.put(*sized(end))
         outbox.at_once(HurryRecord())
-        outbox.after_record(lambda: RetryRecord(end=end) if outbox.broken else self._finished())
+        outbox.after_record(EndDue())
 
     def _rewrite(self, end: Event) -> None:
         self._replaced = end is not self._end

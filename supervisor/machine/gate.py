@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,10 +23,10 @@ from proctor.policies.policy import Approval
 from ..ports.adapter import GateAnswer
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from .event_factory import labelled
-from .interface import AnswerGate, Command, RunChecks
+from .interface import AnswerGate, RunChecks
 from .pending_approvals import HeldCalls, Proposal
 from .reservations import Budgets
-from .run_state import RunState
+from .run_state import AnswerDue, RunState
 from .validation import NO_CALL, flaw_in
 
 DECLINED = "A person declined this call of tool '{}'."
@@ -42,7 +41,7 @@ class GateKeeper:
     # permitted once the run is being cancelled. Of the proposals that are not answered no two have one call id.
     """
 
-    __slots__ = ("_answerable", "_budgets", "_by_key", "_on_timeout", "_undecided", "held_calls", "state")
+    __slots__ = ("_answerable", "_budgets", "_by_key", "_checked", "_on_timeout", "_undecided", "held_calls", "state")
 
     def __init__(
         self,
@@ -60,6 +59,9 @@ class GateKeeper:
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
         self._undecided: dict[str, Proposal] = {}  # by the call's id
+        self._checked: dict[int, Mapping[str, Any]] = {}  # what checks answered of calls that wait for a budget
+        if budgets is not None:
+            budgets.go_on = self._go_on
 
     def proposed(self, key: int, call: object) -> None:
         """A call wants to run."""
@@ -92,10 +94,21 @@ class GateKeeper:
         else:
             self._reserve(proposal)
 
+    @property
+    def proposals(self) -> list[Proposal]:
+        """Those whose answer is not given yet."""
+        return [*self._by_key.values()]
+
+    def put(self, proposal: Proposal) -> None:
+        """Put in a proposal of an earlier shell of this run."""
+        self._by_key[proposal.key] = proposal
+        if proposal.answer is None:
+            self._undecided[proposal.call.id] = proposal
+
     def hold_again(self, request: ApprovalRequest) -> None:
         """Hold a call that an earlier shell of this run held, under a key without a waiter."""
         proposal = Proposal(-1 - len(self._by_key), request.call)
-        self._by_key[proposal.key] = self._undecided[request.call.id] = proposal
+        self.put(proposal)
         self._await_outcome(proposal, request.violations)
         self.held_calls.hold_again(request, proposal)
 
@@ -145,11 +158,15 @@ class GateKeeper:
 
     def _reserve(self, proposal: Proposal, answers: Mapping[str, Any] | None = None) -> None:
         """Decide, once the store has answered where the call asks something of a shared budget."""
-        if self._budgets is None or not self._budgets.hold(lambda: self._go_on(proposal, answers)):
+        if self._budgets is None or not self._budgets.hold(proposal.key):
             self._decide(proposal, answers)
+        elif answers is not None:
+            self._checked[proposal.key] = answers
 
-    def _go_on(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
-        if proposal.answer is None and self.state.cause is None:
+    def _go_on(self, key: int) -> None:
+        """The budgets have answered: decide the call that waited."""
+        proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
+        if proposal is not None and proposal.answer is None and self.state.cause is None:
             self._decide(proposal, answers)
 
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
@@ -243,9 +260,10 @@ class GateKeeper:
         proposal.answer = answer
         if self._undecided.get(proposal.call.id) is proposal:
             del self._undecided[proposal.call.id]
-        self.state.outbox.after_record(partial(self._deliver, proposal.key))
+        self.state.outbox.after_record(AnswerDue(proposal.key))
 
-    def _deliver(self, key: int) -> Command | None:
+    def deliver(self, key: int) -> AnswerGate | None:
+        """The answer for this key, given once."""
         proposal = self._by_key.pop(key, None)
         if proposal is None:
             return None

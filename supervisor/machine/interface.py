@@ -12,6 +12,7 @@ from proctor.policies.errors import Action, PolicyViolationError, Violation
 from proctor.policies.events import Event, NetJoined, NetLeft, ToolCallRequested, ToolCallStarted
 from proctor.policies.events.calls import STRICTNESS, AsyncCheck, ToolCall
 from proctor.policies.events.run_context import Usage
+from proctor.policies.monitor.monitor import RuleReport
 from proctor.policies.values.foreign_code import error_text, named_error
 
 from ..ports.adapter import GateAnswer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from proctor.policies.events.calls import Decision, LimitWarning, NeedsChecks
     from proctor.policies.limits import BudgetClaim
     from proctor.policies.monitor.call_table import CallTable
+    from proctor.policies.monitor.monitor import Report
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,16 +158,6 @@ class Settled(Input, frozen=True, kw_only=True):
     error: Exception | None = None
 
 
-class SettledReport(Protocol):
-    """How each rule ended, and what was violated."""
-
-    @property
-    def rules(self) -> Mapping[str, Any]: ...
-
-    @property
-    def violations(self) -> Sequence[Violation]: ...
-
-
 class Nets(Protocol):
     """The nets of one session, which may join and leave while it goes on."""
 
@@ -208,7 +200,7 @@ class Judge(Nets, Protocol):
 
     def narrow(self, tools: Sequence[str]) -> list[str]: ...
 
-    def finish(self) -> SettledReport: ...
+    def finish(self) -> Report: ...
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,7 +218,7 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
     action: Action = "allow"
     violations: tuple[Violation, ...] = ()
     metadata: dict[str, Any] = {}
-    rules: Mapping[str, Any] = {}
+    rules: Mapping[str, RuleReport] = {}
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,7 +39,7 @@ from .interface import ArmDeadline, Command, Judge, Nets, Outcome
 from .message_bounds import BOUNDS, MessageBounds, MessageCounts
 from .provider_events import ProviderEvents
 from .reservations import Budgets
-from .resume import past_of, recall
+from .resume import past_of, read_snapshot, recall, restore, snapshot
 from .run_state import RunIdentity, RunState, lost
 
 if TYPE_CHECKING:
@@ -120,13 +120,37 @@ class RunMachine:
         past = past_of(identity, history)
         identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
         machine = cls(identity, judge, earlier_grants=past.grants, **settings)
-        judge.calls.redact = partial(machine._state.redactor.redact, session_id=identity.session_id)
+        machine._know_redacted(judge)
         for event in history:
             if event.seq > judged_to:
                 judge.observe(event)
         judge.warnings()  # those are on record
         recall(history, machine._state, machine._gate, machine._reports, machine._budgets)
         return machine
+
+    @classmethod
+    def restore(cls, data: bytes, judge: Judge, **settings: Any) -> RunMachine:
+        """The machine of which this is a snapshot, over its judge, restored to the same moment. `settings` are those
+        of the machine. What was asked of its shell is owed still, but asynchronous checks may be asked for again.
+
+        Raises EventError for other bytes.
+        """
+        kept = read_snapshot(data)
+        machine = cls(kept.identity, judge, **settings)
+        machine._know_redacted(judge)
+        restore(kept, machine._closing)
+        machine._deadline = kept.deadline
+        return machine
+
+    def snapshot(self) -> bytes:
+        """The machine written down, without its judge and its settings; calls are in it with their exact input.
+
+        Raises EventError where its record was not taken first, and for what JSON cannot hold.
+        """
+        return snapshot(self._closing, self._deadline)
+
+    def _know_redacted(self, judge: Judge) -> None:
+        judge.calls.redact = partial(self._state.redactor.redact, session_id=self._state.identity.session_id)
 
     @property
     def nets(self) -> Nets:
@@ -156,7 +180,7 @@ class RunMachine:
             self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
             self._closing.stop_once(state.cause)
-        commands = self.outbox.take()
+        commands = self.outbox.take(self._closing.command_of)
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(input) is not interface.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):

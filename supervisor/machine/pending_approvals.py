@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from ..store.invariants import objection, same_input
 from . import event_factory as approvals
 from .interface import AskApproval, DropApproval
-from .run_state import RunState
+from .run_state import ApprovalDue, RunState
 
 
 class Proposal(msgspec.Struct, eq=False):
@@ -94,6 +95,11 @@ class HeldCalls:
         elif grant.covers:
             self._covering.setdefault((grant.tool_name, grant.covers), []).append(grant)
 
+    @property
+    def grants(self) -> list[ToolApprovalGranted]:
+        """Those that hold for later calls."""
+        return [*self._earlier_grants.values(), *chain.from_iterable(self._covering.values())]
+
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
         """Whether an earlier grant answers the call: one for this tool and input, which is used up by this, or one
         that covers all that asks now.
@@ -124,7 +130,7 @@ class HeldCalls:
         request = self._request(proposal, decision)
         self._state.record(approvals.requested(request))
         self.waiting[request.approval_id] = Held(request, proposal)
-        self._state.outbox.after_record(lambda: self._ask(request.approval_id))
+        self._state.outbox.after_record(ApprovalDue(request.approval_id))
 
     def unanswerable(self, proposal: Proposal, decision: Decision) -> None:
         """Record that an approval was requested, and that nobody can give it: observers hear of both."""
@@ -132,10 +138,10 @@ class HeldCalls:
         self._state.record(approvals.requested(request))
         self._state.record(approvals.expired(request, reason="nobody can answer it here", withdrawn=True))
 
-    def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
+    def hold_again(self, request: ApprovalRequest, proposal: Proposal, *, shown: bool = True) -> None:
         """Hold a call that an earlier shell of this run held; its request is on record."""
         held = self.waiting[request.approval_id] = Held(request, proposal)
-        held.shown = True
+        held.shown = shown
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
         """The call that this answers; it is not held any more. None for an answer to another input, and for a second
@@ -190,7 +196,7 @@ class HeldCalls:
         )
         return state.redactor.redact(request, ids[2])  # the digest is that of the exact input
 
-    def _ask(self, approval_id: str) -> AskApproval | None:
+    def shown(self, approval_id: str) -> AskApproval | None:
         """Now on record, the request may be shown; not if the call does not wait any more."""
         held = self.waiting.get(approval_id)
         if held is None:

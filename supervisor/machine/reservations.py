@@ -7,7 +7,8 @@ says, as of any other fact.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from proctor.policies.events import BudgetReserved, BudgetWarned
 from proctor.policies.limits import BudgetClaim
@@ -23,8 +24,7 @@ SLICE_MS = 60_000
 """So much time is set aside at once."""
 
 
-@dataclass(slots=True, eq=False)
-class _Line:
+class BudgetLine(msgspec.Struct, eq=False):
     """One budget of the run, as far as it is used and as far as the store knows.
 
     `seen`: used so far. `requested`: the use last reported to the store. `recorded`: the use it has confirmed.
@@ -88,18 +88,20 @@ class Budgets:
         "_starting",
         "_state",
         "_waiting",
+        "go_on",
     )
 
     def __init__(self, state: RunState, claims: Sequence[BudgetClaim]) -> None:
         self._state = state
         self._gates_all = state.identity.gates_all
-        self._lines = [_Line(claim) for claim in claims]
+        self._lines = [BudgetLine(claim) for claim in claims]
         self._awaiting = False
         self._starting = True
         self._settled = False
         self._since_ms: int | None = None
-        self._drawing: list[Callable[[], None]] = []  # calls that the draw under way is for
-        self._waiting: list[Callable[[], None]] = []  # those that came since
+        self._drawing: list[int] = []  # the keys of the calls that the draw under way is for
+        self._waiting: list[int] = []  # of those that came since
+        self.go_on: Callable[[int], None]  # has the call of a key judged
 
     def recall(self, event: BudgetReserved) -> None:
         """Take up what the run's record says."""
@@ -125,13 +127,13 @@ class Budgets:
         if any(line.lacks for line in self._lines):
             self._ask()
 
-    def hold(self, go_on: Callable[[], None]) -> bool:
-        """Whether a call has to wait for the store before it is judged; `go_on` is called when it has answered."""
+    def hold(self, key: int) -> bool:
+        """Whether a call has to wait for the store before it is judged; it goes on when that has answered."""
         if self._settled or self._state.cause is not None:
             return False
         if not (self._awaiting or self._asks_first()):
             return False
-        self._waiting.append(go_on)
+        self._waiting.append(key)
         if not self._awaiting:
             self._ask()
         return True
@@ -160,9 +162,9 @@ class Budgets:
             self._waiting = came_meanwhile
             self._ask()  # for all that wait at once
             return
-        for go_on in came_meanwhile:
-            if not self.hold(go_on):
-                go_on()
+        for key in came_meanwhile:
+            if not self.hold(key):
+                self.go_on(key)
         self.look()
 
     def settle(self) -> None:
@@ -208,11 +210,11 @@ class Budgets:
             elif counts == "duration_ms" and self._since_ms is not None:
                 line.see(self._state.now_ms - self._since_ms)
 
-    def _asks_calls(self, line: _Line) -> bool:
+    def _asks_calls(self, line: BudgetLine) -> bool:
         """Whether each call asks the store: calls are counted, or there was nothing left and there may be now."""
         return line.claim.counts == "tool_calls" or line.open is False or line.held <= 0
 
-    def _answers(self, drawn: Sequence[Drawn]) -> Iterator[tuple[_Line, Drawn]]:
+    def _answers(self, drawn: Sequence[Drawn]) -> Iterator[tuple[BudgetLine, Drawn]]:
         by_claim = {(d.claim.budget, d.claim.key, d.claim.counts, d.claim.window): d for d in drawn}
         for line in self._lines:
             claim = line.claim
@@ -220,12 +222,12 @@ class Budgets:
             if answer is not None:
                 yield line, answer
 
-    def _matters(self, line: _Line, answer: Drawn, calls_wait: bool) -> bool:
+    def _matters(self, line: BudgetLine, answer: Drawn, calls_wait: bool) -> bool:
         """Whether a refusal counts now, or may be gone by the time something is used."""
         over = answer.used > line.claim.max
         return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
 
-    def _tell(self, line: _Line, answer: Drawn, *, granted: bool, calls_wait: bool = False) -> None:
+    def _tell(self, line: BudgetLine, answer: Drawn, *, granted: bool, calls_wait: bool = False) -> None:
         """Record the answer where it is news."""
         claim = line.claim
         if line.open is granted:
@@ -260,14 +262,14 @@ class Budgets:
                     )
                 )
 
-    def _let_on(self, waiting: Sequence[Callable[[], None]], answers: Sequence[tuple[_Line, Drawn]]) -> None:
+    def _let_on(self, waiting: Sequence[int], answers: Sequence[tuple[BudgetLine, Drawn]]) -> None:
         """Have the calls judged that waited: as many as there is room for, then the others, with the budget shut."""
         counted = [(line, answer) for line, answer in answers if line.claim.counts == "tool_calls"]
         room = min((int(answer.held) for _, answer in counted), default=len(waiting))
-        for go_on in waiting[:room]:
-            go_on()
+        for key in waiting[:room]:
+            self.go_on(key)
         for line, answer in counted if room < len(waiting) else ():
             if int(answer.held) == room:
                 self._tell(line, answer, granted=False, calls_wait=True)
-        for go_on in waiting[room:]:
-            go_on()
+        for key in waiting[room:]:
+            self.go_on(key)

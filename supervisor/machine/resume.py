@@ -1,12 +1,14 @@
-"""A run taken up from its record: what its machine had learnt is read off the events it stored."""
+"""A run that goes on in another machine: read off the events it stored, or restored from a snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
 import msgspec
 
-from proctor.policies.errors import Violation
+from proctor.policies.errors import EventError, Violation
 from proctor.policies.events import (
     ApprovalEvent,
     BudgetReserved,
@@ -16,20 +18,26 @@ from proctor.policies.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    TokenUsageUpdated,
     ToolApprovalGranted,
     ToolApprovalRequested,
     ToolCallRequested,
     at_ms,
 )
-from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.calls import UNREADABLE, ToolCall
+from proctor.policies.values.foreign_code import error_text
 
+from ..errors import ProviderError
+from ..ports.stored_types import ApprovalRequest
 from ..store.invariants import shown
+from .ending import Closing, described
 from .event_factory import RECORDED, Past
 from .gate import GateKeeper
-from .interface import AdapterEnded
-from .provider_events import ProviderEvents
-from .reservations import Budgets
-from .run_state import RunIdentity, RunState
+from .interface import AdapterEnded, Outcome
+from .pending_approvals import Proposal
+from .provider_events import ProviderEnd, ProviderEvents
+from .reservations import BudgetLine, Budgets
+from .run_state import Cause, Deferred, RunIdentity, RunState
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:
@@ -123,3 +131,157 @@ class _Recollection:
             return
         if event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class _State(msgspec.Struct):
+    findings: list[Violation]
+    cause: Cause | None
+    faulted: bool
+    refusal: Violation | None
+    begun: bool
+    ended: bool
+    ending: AdapterEnded | None
+    now_ms: int
+    at: datetime
+    approved: bool
+    signals: dict[str, ApprovalRequest]
+    _approvals: int
+    _seq: int
+
+
+class _Outbox(msgspec.Struct):
+    broken: bool
+    _waiting: list[tuple[int, Deferred]] | None
+    _taken: int
+    _stored: int
+
+
+class _Messages(msgspec.Struct):
+    _used: dict[str, tuple[int, int]]
+    _full: set[str]
+
+
+class _Reports(msgspec.Struct):
+    _model: str | None
+    _message: Any
+    _deltas: list[str]
+    _reported: TokenUsageUpdated | None
+    end: ProviderEnd | None
+    turn: int
+
+
+class _Budgets(msgspec.Struct):
+    _lines: list[BudgetLine]
+    _awaiting: bool
+    _starting: bool
+    _settled: bool
+    _since_ms: int | None
+    _drawing: list[int]
+    _waiting: list[int]
+
+
+class _Closing(msgspec.Struct):
+    _stopping: bool
+    _end: RunCompleted | RunFailed | RunCancelled | None
+    _outcome: Outcome | None
+    _error: Exception | None
+    _lacking: Exception | None
+    _replaced: bool
+
+
+class MachineSnapshot(msgspec.Struct, kw_only=True):
+    """Everything a machine keeps; each part has the names of what it is of. `permitted` are the keys of calls that
+    run, `held` the requests for approval with the key of their call.
+    """
+
+    identity: RunIdentity
+    state: _State
+    outbox: _Outbox
+    messages: _Messages
+    reports: _Reports
+    budgets: _Budgets | None
+    closing: _Closing
+    proposals: list[Proposal]
+    permitted: dict[str, int]
+    held: list[tuple[ApprovalRequest, int, bool]]
+    grants: list[ToolApprovalGranted]
+    deadline: int | None
+
+
+def snapshot(closing: Closing, deadline: int | None) -> bytes:
+    """The parts of a run's machine as bytes, and when it is to be ticked.
+
+    Raises EventError for what cannot be written down.
+    """
+    state, gate, budgets = closing.state, closing.gate, closing.budgets
+    if state.outbox.unwritten:
+        raise EventError("take the record of the machine first: a snapshot has no events")
+    kept = MachineSnapshot(
+        identity=state.identity,
+        state=_kept(_State, state),
+        outbox=_kept(_Outbox, state.outbox),
+        messages=_kept(_Messages, state.messages),
+        reports=_kept(_Reports, closing.reports),
+        budgets=None if budgets is None else _kept(_Budgets, budgets),
+        closing=_kept(_Closing, closing),
+        proposals=gate.proposals,
+        permitted={id: call.key for id, call in state.judge.calls.items() if call.key},
+        held=[(held.request, held.proposal.key, held.shown) for held in gate.held_calls.waiting.values()],
+        grants=gate.held_calls.grants,
+        deadline=deadline,
+    )
+    try:
+        return msgspec.json.encode(kept, enc_hook=_written)
+    except UNREADABLE as error:
+        raise EventError(f"the run has what a snapshot cannot hold: {error_text(error)[:200]}") from None
+
+
+def read_snapshot(data: bytes) -> MachineSnapshot:
+    """What `snapshot` wrote. Raises EventError for other bytes."""
+    try:
+        return msgspec.json.decode(data, type=MachineSnapshot, dec_hook=_read_error)
+    except (*UNREADABLE, msgspec.DecodeError) as error:
+        raise EventError(f"not a snapshot of a run: {error_text(error)[:200]}") from None
+
+
+def restore(kept: MachineSnapshot, closing: Closing) -> None:
+    """Put the parts of a new machine into the state of a snapshot."""
+    state, gate, budgets = closing.state, closing.gate, closing.budgets
+    for part, fields in (
+        (state, kept.state),
+        (state.outbox, kept.outbox),
+        (state.messages, kept.messages),
+        (closing.reports, kept.reports),
+        (budgets, kept.budgets),
+        (closing, kept.closing),
+    ):
+        for name in fields.__struct_fields__ if fields is not None else ():
+            setattr(part, name, getattr(fields, name))
+    proposals = {proposal.key: proposal for proposal in kept.proposals}
+    for proposal in kept.proposals:
+        gate.put(proposal)
+    for call_id, key in kept.permitted.items():
+        state.judge.calls[call_id].key = key
+    for request, key, was_shown in kept.held:
+        gate.held_calls.hold_again(request, proposals[key], shown=was_shown)
+    for grant in kept.grants:
+        gate.held_calls.take_grant(grant)
+
+
+def _kept(of: type[T], part: object) -> T:
+    return of(**{name: getattr(part, name) for name in of.__struct_fields__})
+
+
+def _written(given: object) -> Any:
+    """An error as a record holds it; of an object of others, how it shows itself."""
+    return described(given) if isinstance(given, BaseException) else error_text(given)
+
+
+def _read_error(wanted: type, given: Any) -> Any:
+    """An error of the same name, code and details; it is a `ProviderError` now."""
+    error = type(given["type"], (ProviderError,), {"code": given.get("code")})(given["message"])
+    error.details = given.get("details", {})
+    return error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,8 +41,30 @@ if TYPE_CHECKING:
     from .interface import Begin
 
 
-Late: TypeAlias = Callable[[], Command | None]
-"""Makes a command when it is due, or None when it is not wanted any more."""
+class AnswerDue(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The proposal of this key is to be answered."""
+
+    key: int
+
+
+class ApprovalDue(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """This request for approval is to be shown, if its call still waits."""
+
+    approval_id: str
+
+
+class CancelDue(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The adapter is to be cancelled, if it has not ended."""
+
+    reason: str
+
+
+class EndDue(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The run is over: its caller is to be told, or the store asked once more."""
+
+
+Deferred: TypeAlias = AnswerDue | ApprovalDue | CancelDue | EndDue
+"""What becomes a command once the record is durable."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,7 +82,7 @@ class Outbox:
     unwritten_bytes: int = 0
     _lines: list[bytes] = field(default_factory=list)
     _ready: list[Command] = field(default_factory=list)
-    _waiting: deque[tuple[int, Late]] | None = None
+    _waiting: list[tuple[int, Deferred]] | None = None
     _taken: int = 0
     _stored: int = 0
 
@@ -83,21 +104,21 @@ class Outbox:
         """Have a command carried out whatever becomes of the record."""
         self._ready.append(command)
 
-    def after_record(self, late: Late) -> None:
+    def after_record(self, deferred: Deferred) -> None:
         """Have a command carried out when all recorded so far is durable."""
         if self._waiting is None:
-            self._waiting = deque()
-        self._waiting.append((self._taken + len(self.unwritten), late))
+            self._waiting = []
+        self._waiting.append((self._taken + len(self.unwritten), deferred))
 
     def stored(self, count: int) -> None:
         """The first `count` of the events recorded are durable."""
         self._stored = max(self._stored, count)
 
-    def take(self) -> Sequence[Command]:
-        """The commands that may be carried out now."""
+    def take(self, command_of: Callable[[Deferred], Command | None]) -> Sequence[Command]:
+        """The commands that may be carried out now; `command_of` makes one of what was deferred, if it is wanted."""
         waiting = self._waiting
         while waiting and (self.broken or waiting[0][0] <= self._stored):
-            command = waiting.popleft()[1]()
+            command = command_of(waiting.pop(0)[1])
             if command is not None:
                 self._ready.append(command)
         if not self._ready:

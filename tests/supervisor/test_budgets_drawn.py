@@ -34,17 +34,22 @@ class Run:
     ) -> None:
         policy = Policy(name="org", on_violation="deny", budgets=budgets, limits=limits or Limits())
         who = RunIdentity(run_id=run_id, session_id="s", provider="x", gates_all=True)
-        self.monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.compiled = compile_policy(merge_policies([policy]))
+        self.monitor = self.compiled.monitor(RunContext())
         self.machine = RunMachine.resume(who, self.monitor, record, budgets=self.monitor.budgets)
         self.record = [*record]
         self.stored = 0
         self.commands: list[Command] = []
         self.keys = 0
+        self.judge_is_broken = False
         if not record:
             self.tell(interface.Begin(now_ms=1, prompt="go"))
 
     def tell(self, input: interface.Input) -> None:
-        self.commands += self.machine.handle(input)
+        judge = self.compiled.restore(self.monitor.snapshot())
+        restored = RunMachine.restore(self.machine.snapshot(), judge, budgets=judge.budgets)
+        self.commands += (commands := self.machine.handle(input))
+        assert self.judge_is_broken or [*map(repr, restored.handle(input))] == [*map(repr, commands)]
         while self.machine.unwritten:
             taken = self.machine.take_record()
             self.record += taken
@@ -347,6 +352,7 @@ def test_a_draw_that_is_answered_after_the_end_changes_nothing() -> None:
     def broken(now_ms: int) -> Any:
         raise ValueError("boom")
 
+    run.judge_is_broken = True
     run.monitor.tick = broken  # type: ignore[method-assign]
     run.tell(interface.Ticked(now_ms=4))
     done = len(run.commands)

@@ -1,9 +1,11 @@
-"""Any interleaving of inputs keeps the promises the machine makes by construction."""
+"""Any interleaving of inputs keeps the promises of the machine, and a restored machine goes on as the one before."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -31,6 +33,7 @@ from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.errors import ProviderError, StoreError
 from proctor.supervisor.machine import interface
+from proctor.supervisor.machine.ending import described
 from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish, RetryRecord
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
@@ -42,7 +45,12 @@ WARN_AT = 400
 INPUTS = st.sampled_from([{}, {"n": 1}])
 
 
-def judge(on_timeout: Any) -> Any:
+def plain(commands: Sequence[Command]) -> Any:
+    """With errors as a record holds them: a snapshot keeps no more of them."""
+    return [(type(command), msgspec.to_builtins(command, enc_hook=described)) for command in commands]
+
+
+def compiled(on_timeout: Any) -> Any:
     policy = Policy(
         name="p",
         tool_rules=tuple(
@@ -57,7 +65,7 @@ def judge(on_timeout: Any) -> Any:
         limits=Limits(max_duration_ms=50_000, max_total_tokens=Limit(max=1_000, warn_at=WARN_AT / 1_000)),
         approval=Approval(timeout_s=5, on_timeout=on_timeout),
     )
-    return compile_policy(merge_policies([policy])).monitor(RunContext())
+    return compile_policy(merge_policies([policy]))
 
 
 class Interleavings(RuleBasedStateMachine):
@@ -65,7 +73,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @initialize(gates_all=st.booleans(), on_timeout=st.sampled_from(["deny", "cancel"]))
     def begin(self, gates_all: bool, on_timeout: str) -> None:
-        self.judge = judge(on_timeout)
+        self.compiled = compiled(on_timeout)
+        self.judge = self.compiled.monitor(RunContext())
         self.observed: list[Event] = []
         observe = self.judge.observe
 
@@ -77,7 +86,7 @@ class Interleavings(RuleBasedStateMachine):
         self.machine = RunMachine(
             RunIdentity(run_id="r", session_id="s", provider="x", gates_all=gates_all),
             self.judge,
-            approval=Approval(timeout_s=5, on_timeout=on_timeout),  # type: ignore[arg-type]
+            approval=self.compiled.approval,
         )
         self.now = 1_000
         self.key = 0
@@ -98,8 +107,15 @@ class Interleavings(RuleBasedStateMachine):
 
     def feed(self, input: interface.Input) -> None:
         before = self.machine.cancelling
+        restored = RunMachine.restore(
+            self.machine.snapshot(), self.compiled.restore(self.judge.snapshot()), approval=self.compiled.approval
+        )
         commands = self.machine.handle(input)
-        for event in self.machine.take_record():
+        recorded = self.machine.take_record()
+        assert plain(restored.handle(input)) == plain(commands)
+        assert restored.take_record() == recorded
+        assert restored.snapshot() == self.machine.snapshot()
+        for event in recorded:
             self.recorded += 1
             self.appended.append((self.recorded, event))
         if self.machine.cancelling and self.ordered is None:

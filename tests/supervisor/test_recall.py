@@ -1,4 +1,4 @@
-"""A machine that is made anew from the record for each thing that happens decides as one that lived on."""
+"""A machine made anew for each thing that happens, from the record or a snapshot, decides as one that lived on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from proctor.policies.errors import EventError
 from proctor.policies.events import (
     TERMINAL,
     Event,
@@ -65,10 +66,10 @@ def resumed(record: list[Event], run_id: str = "r") -> RunMachine:
 class Shell:
     """Feeds one input after another, stores what is recorded at once, and ends the client that is cancelled."""
 
-    def __init__(self, machine: RunMachine, record: list[Event]) -> None:
+    def __init__(self, machine: RunMachine, record: list[Event], stored: int = 0) -> None:
         self.machine = machine
         self.record = record
-        self.stored = 0
+        self.stored = stored
 
     def happens(self, input: interface.Input) -> list[Command]:
         done: list[Command] = []
@@ -127,7 +128,21 @@ def input_of(what: Any, now_ms: int, key: int, machine: RunMachine) -> interface
     return interface.ApprovalAnswered(now_ms=now_ms, approval_id=approval_id, answer=what)
 
 
-def played(steps: Any, next_machine: Callable[[Shell], RunMachine]) -> tuple[list[Event], list[Any]]:
+def same(shell: Shell) -> Shell:
+    return shell
+
+
+def from_record(shell: Shell) -> Shell:
+    return Shell(resumed(shell.record), shell.record)
+
+
+def from_snapshot(shell: Shell) -> Shell:
+    judge = COMPILED.restore(shell.machine._state.judge.snapshot())  # type: ignore[attr-defined]
+    machine = RunMachine.restore(shell.machine.snapshot(), judge, approval=COMPILED.approval)
+    return Shell(machine, shell.record, shell.stored)
+
+
+def played(steps: Any, next_shell: Callable[[Shell], Shell]) -> tuple[list[Event], list[Any]]:
     """The record of a run that does these steps and then completes, and what its client was told."""
     record: list[Event] = []
     shell = Shell(resumed(record), record)
@@ -135,16 +150,12 @@ def played(steps: Any, next_machine: Callable[[Shell], RunMachine]) -> tuple[lis
     now_ms = 1
     for key, (ms, what) in enumerate(steps, start=1):
         now_ms += ms
-        shell = _same_or_new(shell, next_machine(shell), record)
+        shell = next_shell(shell)
         shown += shown_by(shell.happens(input_of(what, now_ms, key, shell.machine)))
-    shell = _same_or_new(shell, next_machine(shell), record)
+    shell = next_shell(shell)
     shell.happens(interface.Reported(now_ms=now_ms, event=RunCompleted(output="x")))
     shown += shown_by(shell.happens(interface.AdapterEnded(now_ms=now_ms)))
     return record, shown
-
-
-def _same_or_new(shell: Shell, machine: RunMachine, record: list[Event]) -> Shell:
-    return shell if machine is shell.machine else Shell(machine, record)
 
 
 STARTED_WHILE_IT_WAITS = [
@@ -159,11 +170,11 @@ STARTED_WHILE_IT_WAITS = [
 @example(STARTED_WHILE_IT_WAITS)
 def test_it_records_and_answers_as_one_that_lived_on(steps: Any) -> None:
     """Whatever happens, and at whatever point it was made anew."""
-    lived = played(steps, lambda shell: shell.machine)
-    anew = played(steps, lambda shell: resumed(shell.record))
+    lived = played(steps, same)
 
-    assert anew == lived
-    assert [type(event) in TERMINAL for event in anew[0]].count(True) == 1
+    assert played(steps, from_record) == lived
+    assert played(steps, from_snapshot) == lived
+    assert [type(event) in TERMINAL for event in lived[0]].count(True) == 1
 
 
 def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
@@ -359,3 +370,16 @@ def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
 
     assert following.machine.requests == []
     assert [event.tool_call_id for event in record if isinstance(event, ToolCallStarted)] == ["c", "d"]
+
+
+def test_a_snapshot_is_refused_where_it_would_lose_events_or_cannot_be_read() -> None:
+    """Fail loud: nothing is left out, and nothing else is taken for one."""
+    machine = resumed([])
+    machine.handle(interface.Begin(now_ms=1, prompt="go"))
+    with pytest.raises(EventError, match="take the record of the machine first"):
+        machine.snapshot()
+    machine.take_record()
+    written = machine.snapshot()
+    for data in (b"", b"{}", b"[1]", b"\xff", written[:-1], written.replace(b'"now_ms":1', b'"now_ms":"x"')):
+        with pytest.raises(EventError, match="not a snapshot of a run"):
+            RunMachine.restore(data, COMPILED.monitor(RunContext()))
