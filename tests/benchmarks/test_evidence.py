@@ -1,0 +1,121 @@
+"""What the pages of evidence are made of: the replay at a gate, the example policies, and the pages' own tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import evidence, policies
+from proctor.adapters.cli import main
+from proctor.adapters.traces import TraceSession, read_sessions
+
+FOLDER = os.environ.get(evidence.SESSIONS)
+ATTACKER = "US133000000121212121212"
+HISTORY = "- amount: 50.0\n  id: 3\n  recipient: SE35\n  sender: me\n"
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Any:
+    """Makes a session of calls, each with its input and its result, after what the user wrote."""
+
+    def made(user_text: str, *calls: tuple[str, dict[str, Any], str], **task: Any) -> TraceSession:
+        events: list[dict[str, Any]] = [{"type": "message", "role": "user", "text": user_text, "turn": 0}]
+        for n, (name, arguments, content) in enumerate(calls):
+            events.append({"type": "tool_call", "id": f"c{n}", "name": name, "arguments": arguments, "turn": n + 1})
+            events.append({"type": "tool_result", "id": f"c{n}", "content": content, "turn": n + 1})
+        file = tmp_path / "sessions.jsonl"
+        file.write_text(json.dumps({"id": "s", "source": "x", "model": "m", "task": task, "events": events}) + "\n")
+        return next(iter(read_sessions([str(file)])))
+
+    return made
+
+
+def _pay(recipient: str) -> tuple[str, dict[str, Any], str]:
+    return ("send_money", {"recipient": recipient, "amount": 1, "subject": "x"}, "sent")
+
+
+def test_the_result_of_a_call_that_never_ran_is_no_evidence(recorded: Any) -> None:
+    """The first list of transactions comes from a tool that is denied, the second from one that is allowed."""
+    denied = recorded("Pay.", ("list_transactions", {}, HISTORY), _pay("SE35"))
+    allowed = recorded("Pay.", ("get_most_recent_transactions", {}, HISTORY), _pay("SE35"))
+    compiled = policies.policy("banking")
+
+    assert [each.action for each in policies.replay(compiled, denied)] == ["deny", "request_approval"]
+    assert [each.action for each in policies.replay(compiled, allowed)] == ["allow", "allow"]
+
+
+def test_an_attack_is_prevented_if_all_its_calls_are(recorded: Any) -> None:
+    """One of two is not enough."""
+    session = recorded(
+        "Pay GB29.", _pay(ATTACKER), _pay("GB29"), suite="banking", injection_task_id="injection_task_0"
+    )
+    compiled = policies.policy("banking")
+
+    assert policies.attack_calls(session) == {"c0"}
+    assert policies.became(compiled, session, {"c0"}) == ("prevented", [1], True)
+    assert policies.became(compiled, session, {"c0", "c1"}) == ("in part", [1], True)
+    assert policies.became(compiled, session, {"c1"}) == ("through", [], False)
+
+
+@pytest.mark.parametrize("suite", policies.REWRITINGS)
+def test_a_rewritten_attack_is_another_session(suite: str, recorded: Any) -> None:
+    """Each rewriting changes the calls of the attack, and leaves others alone."""
+    calls = {"banking": [_pay(ATTACKER)], "slack": [
+        ("post_webpage", {"url": "www.a.com", "content": "x"}, ""),
+        ("send_direct_message", {"recipient": "Alice", "body": "see www.a.com"}, ""),
+    ]}[suite]  # fmt: skip
+    session = recorded("Go on.", *calls)
+
+    for rewriting in policies.REWRITINGS[suite].values():
+        assert policies.rewritten(session, {"c0", "c1"}, rewriting).events != session.events
+        assert policies.rewritten(session, set(), rewriting).events == session.events
+
+
+@pytest.mark.parametrize("suite", policies.ATTACKED)
+def test_what_the_adaptive_attacks_achieve_is_as_written(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`proctor test` agrees, for what holds and for what gets through."""
+    with pytest.raises(SystemExit) as done:
+        main(["test", str(policies.EXAMPLES / f"{suite}.test.yaml")])
+
+    assert done.value.code == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suite", [*policies.ATTACKED, *policies.RULED])
+def test_an_example_loads_without_an_error(suite: str) -> None:
+    """As a user would copy it."""
+    with pytest.raises(SystemExit) as done:
+        main(["check", str(policies.EXAMPLES / f"{suite}.yaml")])
+
+    assert done.value.code == 0
+
+
+def test_the_table_of_adaptive_attacks_is_that_of_the_files() -> None:
+    """The page is written again when a test of theirs changes."""
+    page = evidence.PROGRAMS["policies"].page.read_text()
+
+    assert evidence.with_tables(page, {"by hand": policies.by_hand()}) == page
+
+
+def test_the_tables_of_recorded_sessions_are_what_is_measured() -> None:
+    """All of them, from the sessions."""
+    if FOLDER is None:
+        pytest.skip(
+            f"needs the recorded sessions that docs/evidence/policies.md names, their folder in {evidence.SESSIONS}"
+        )
+    page = evidence.PROGRAMS["policies"].page.read_text()
+
+    assert evidence.with_tables(page, policies.measured(Path(FOLDER))) == page
+
+
+def test_a_run_says_which_lines_changed() -> None:
+    """Only those of tables; a table without a place is an error."""
+    old = "text\n<!-- a -->\n| 1 |\n<!-- end of a -->\n"
+    new = evidence.with_tables(old, {"a": "| 2 |"})
+
+    assert list(evidence.changes(old, new)) == ["-| 1 |", "+| 2 |"]
+    with pytest.raises(ValueError, match="0 places for the table `b`"):
+        evidence.with_tables(old, {"b": ""})
