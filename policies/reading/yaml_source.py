@@ -90,6 +90,7 @@ _TAG = "tag:yaml.org,2002:"
 
 
 _GLOB = "put a name that begins with `*` in quotes"
+_COMMENT = "a comment begins with `#`"
 
 
 _FAST: Any = getattr(yaml, "CSafeLoader", None)
@@ -126,8 +127,14 @@ def read_yaml(text: str, report: ProblemReport) -> list[Node]:
         message = " ".join(part for part in (error.context, error.problem) if part)
         if "character '\\t'" in message:
             raise Unreadable("not YAML: a tab stands where only spaces may", _span(mark), "write spaces") from None
-        glob = _GLOB if error.context == "while scanning an alias" else ""
-        raise Unreadable(f"not YAML: {message}", _span(mark), glob) from None
+        hint = (
+            _GLOB
+            if error.context == "while scanning an alias"
+            else _COMMENT
+            if re.search(r"(?m)(^|\s)//", text)
+            else ""
+        )
+        raise Unreadable(f"not YAML: {message}", _span(mark), hint) from None
     except ValueError as error:
         raise Unreadable(f"not YAML: {error}") from None
 

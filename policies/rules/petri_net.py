@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
+
 from ..errors import wrong_type
 from ..language.facts import CallNames
 from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
@@ -406,6 +408,8 @@ class NetMachine(Machine):
                 otherwise="the validator refused",
                 details={"net": self.net.name},
             )
+            if found is not None and isinstance(answer, str):  # why, for the model as well, unless the net says it
+                return msgspec.structs.replace(found, tell_model=self.net.tell_model or answer)
             if found is not None:
                 return found
         return None

@@ -29,7 +29,10 @@ from .reservations import Budgets
 from .run_state import AnswerDue, RunState
 from .validation import NO_CALL, flaw_in
 
+SUPERVISOR = "supervisor"
+"""Who denies a call that no approver could be asked about."""
 DECLINED = "A person declined this call of tool '{}'."
+UNASKED = "Nobody could be asked to approve this call of tool '{}'."
 EXPIRED = "Nobody approved this call of tool '{}' in time."
 UNKNOWN = "This call of tool '{}' was approved, but its exact input was lost in a restart. Ask again."
 
@@ -124,7 +127,8 @@ class GateKeeper:
         if held is None:
             return
         if not answer.granted:
-            self._refuse(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, DECLINED))
+            declined = UNASKED if answer.by == SUPERVISOR else DECLINED
+            self._refuse(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, declined))
         elif held.made_exact(tool_input):
             self._reserve(held.proposal)
         else:

@@ -13,6 +13,7 @@ from proctor.policies.events.calls import ToolCall, tell_model_default
 
 from ..log import RunLog
 from ..machine import interface
+from ..machine.gate import SUPERVISOR
 from ..machine.interface import AskApproval, DropApproval, Reserve, RunChecks, Settle
 from ..machine.validation import NO_CALL
 from ..ports.adapter import GateAnswer
@@ -77,7 +78,7 @@ class Approvals:
             return None
         except Exception as error:  # whoever cannot be asked has not said yes
             self._failed("approver.failed", error)
-            return ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
+            return ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the approver failed")
         return answer
 
     def drop(self, approval_id: str) -> None:

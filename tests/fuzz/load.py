@@ -1,4 +1,4 @@
-"""Many sessions in one process, with all that goes on beside runs: a share is 2,000 sessions.
+"""Many sessions in one process, with all that goes on beside runs, on either database: a share is 2,000 sessions.
 
 Starts, orders to end, answers, cancels by handle, followers, and people with the page open, whose requests and
 streams come and go. At the end every run is over exactly once, and neither memory, descriptors, threads, tasks nor
@@ -14,7 +14,6 @@ import tempfile
 import threading
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -23,7 +22,7 @@ import psutil
 
 from proctor.adapters.kit.http_server import listening, url_of
 from proctor.adapters.operations.identities import AccessTokens, read_tokens
-from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.web.server import serve
 from proctor.policies import RunContext, parse_policies
@@ -32,6 +31,7 @@ from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, S
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from tests.postgres_server import OwnServer
 
 from .ledger import Share
 
@@ -54,13 +54,26 @@ rules: [{type: blocklist, tools: [write], action: request_approval}]
 """
 
 
-def load(seed: int, number: int) -> Share:
-    """One share, on the event loops in turn."""
-    crowd = Crowd(random.Random(f"{seed}/{number}"))
+def on_sqlite(seed: int, number: int) -> Share:
+    """One share on a file, on the event loops in turn."""
     with tempfile.TemporaryDirectory(prefix="load-") as folder:
-        path = Path(folder) / "runs.db"
-        anyio.run(crowd.run, path, backend=("asyncio", "trio")[number % 2])
-        found = [*crowd.found, *anyio.run(_unlike_one_end, path), *map(str, audited(path).findings)]
+        return _share(f"{folder}/runs.db", seed, number)
+
+
+def on_postgres(seed: int, number: int) -> Share:
+    """One share on a server of its own, on the event loops in turn."""
+    server = OwnServer()
+    try:
+        server.start()
+        return _share(server.url(), seed, number)
+    finally:
+        server.close()
+
+
+def _share(place: str, seed: int, number: int) -> Share:
+    crowd = Crowd(random.Random(f"{seed}/{number}"))
+    anyio.run(crowd.run, place, backend=("asyncio", "trio")[number % 2])
+    found = [*crowd.found, *anyio.run(_unlike_one_end, place), *map(str, audited(place).findings)]
     return Share(dict(crowd.counts), [f"share {number}: {each}" for each in found])
 
 
@@ -80,12 +93,12 @@ class Crowd:
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
 
-    async def run(self, path: Path) -> None:
+    async def run(self, place: str) -> None:
         """Start all sessions, and compare what the process holds before and after."""
         before = _held()
-        async with SQLiteStore(path) as store:
+        async with open_store(place) as store:
             with anyio.fail_after(PATIENCE_S):
-                async with _Page(path) as page, Supervisor(store, max_running=AT_ONCE) as supervisor:
+                async with _Page(place) as page, Supervisor(store, max_running=AT_ONCE) as supervisor:
                     await self._all(supervisor, store, page)
         gc.collect()
         after = _held()
@@ -185,19 +198,19 @@ class Crowd:
 class _Page:
     """`proctor serve` in a thread of its own, on the same store."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, place: str) -> None:
+        self._place = place
         self._end = threading.Event()
         self._listener = listening("127.0.0.1:0", why="")
         self.url = url_of(self._listener).rstrip("/")
-        file = path.with_name("tokens.yaml")
-        file.write_text(TOKENS)
-        file.chmod(0o600)
-        self._tokens: AccessTokens = read_tokens(str(file))
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write(TOKENS)
+            file.flush()
+            self._tokens: AccessTokens = read_tokens(file.name)
         self._thread = threading.Thread(target=anyio.run, args=(self._serve,))
 
     async def _serve(self) -> None:
-        async with SQLiteStore(self._path) as store, anyio.create_task_group() as tasks:
+        async with open_store(self._place) as store, anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: serve(store, self._listener, self._tokens))
             await anyio.to_thread.run_sync(self._end.wait)
             tasks.cancel_scope.cancel()
@@ -223,8 +236,8 @@ def _held() -> dict[str, int]:
     }
 
 
-async def _unlike_one_end(path: Path) -> list[str]:
-    async with SQLiteStore(path) as store:
+async def _unlike_one_end(place: str) -> list[str]:
+    async with open_store(place) as store:
         return [wrong async for run in all_runs(store) async for wrong in _of_run(store, run)]
 
 

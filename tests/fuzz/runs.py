@@ -7,14 +7,13 @@ from typing import Final
 
 import msgspec
 
-from . import chaos
+from . import chaos, load
 from .cancels import cancels
 from .command_lines import command_lines
 from .hook_wire import hook_wire
 from .ids import client_ids, ids
 from .kills import kills
 from .ledger import Share
-from .load import load
 from .power import power
 from .proxy_wire import proxy_wire
 from .races import races
@@ -39,7 +38,8 @@ RUNS: Final = {
     "ids": Run("call ids that come again, on every adapter that lives in this process", ids),
     "ids-of-clients": Run("the same on Claude Code, Codex, Amp and an ACP agent", client_ids),
     "kills": Run("processes that own runs of one store, killed at random moments and replaced", kills),
-    "load": Run("2,000 sessions in one process, with orders, answers, followers and the page", load),
+    "load-postgres": Run("the same as load-sqlite, on a PostgreSQL server", load.on_postgres),
+    "load-sqlite": Run("2,000 sessions in one process, with orders, answers, followers and the page", load.on_sqlite),
     "power": Run("the log of a store cut off at any byte, as a loss of power may leave it", power),
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),
     "races": Run("four processes that execute one created run, or the runs of one session", races),

@@ -128,7 +128,7 @@ def test_what_trouble_breaks_would_be_found() -> None:
 def test_many_sessions_leave_nothing_behind(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of them, with all that goes on beside; the long run starts 2,000."""
     monkeypatch.setattr(load, "SESSIONS", 60)
-    share = load.load(1, number)
+    share = load.on_sqlite(1, number)
 
     assert share.found == []
     assert share.counts["sessions"] == 60

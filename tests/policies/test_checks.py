@@ -262,6 +262,19 @@ def test_a_validators_refusal_has_its_own_action_and_texts(action: Any) -> None:
         assert decision.tell_model == "Come back tomorrow."
 
 
+@pytest.mark.parametrize("own", [None, "Not on Fridays."])
+def test_a_validators_text_is_told_to_the_model(own: str | None) -> None:
+    """Unless the net's author wrote what the model is told."""
+    net = {"line": "limit a to 3 per session", **({"tell_model": own} if own else {})}
+    [policy] = parse_policies({"version": 1, "name": "p", "nets": [net]})
+    monitor = compile_policy(policy, validators={"limit a to 3 per session": lambda *_: "not backed up"}).monitor()
+
+    decision = monitor.propose(ToolCall(id="c", name="a"))
+
+    assert decision.tell_model == (own or "not backed up")
+    assert decision.violations[0].message == "not backed up"
+
+
 def _narrowed(narrows: Any) -> Monitor:
     return started(lambda call: True, "deploy", narrows=narrows)
 

@@ -209,6 +209,7 @@ def test_problems_in_json_have_their_line_and_column() -> None:
         ("name: x\nlimits:\n\tmax_turns: 3\n", "a tab stands where only spaces may"),
         ('{"name": "x", // why\n "limits": {"max_turns": 3}}', "JSON: it has no comments"),
         ('/* why */ {"name": "x"}', "JSON: it has no comments"),
+        ("name: x\nlimits: {max_turns: 3} // why\n", "a comment begins with `#`"),
         ("name: x\nlimits: [{max_turns: 3}, {max_turns: 4}]\n", "the limit `max_turns` is given twice"),
         ("name: x\nlimits: [3]\n", "expected a mapping, got the number 3"),
         ("name: x\nrationale: y\n", "did you mean `description`?"),

@@ -97,6 +97,7 @@ async def test_an_approver_that_fails_has_not_said_yes(asking: Policy) -> None:
     await run_once(adapter, "go", policies=[asking], approver=FakeApprover(None, error=OSError("no display")))
 
     assert adapter.ran == []
+    assert adapter.answers["c1"].tell_model == "Nobody could be asked to approve this call of tool 'bash'."
 
 
 @pytest.mark.parametrize("answer", [True, "yes"])
