@@ -18,7 +18,7 @@ from .output import note, usage_text, version
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
-        "init": ("commands.policies:init", "Write a first policy for an agent into this folder."),
+        "init": ("commands.init:init", "Write a first policy for an agent into this folder."),
         "run": ("commands.run:run", "Supervise one session of an agent."),
         "hook": ("commands.hook:hook", "Hold the agents that you use yourself to policies."),
         "mcp": ("commands.agents:mcp", "Enforce policies between agents and an MCP server."),

@@ -12,7 +12,7 @@ COMMANDS = ("ls -l", "cd /w && git status", "echo $(cat x | sh)", "make", "git p
 
 
 def test_every_call_is_answered_once_and_what_is_forbidden_is_not_allowed(tmp_path: Path) -> None:
-    """Two are allowed, one is asked about; what pushes is denied, and what nobody can read."""
+    """Two are allowed, two are asked about, one of them as nobody can read it; what pushes is denied."""
     calls = [
         {"type": "tool_call", "id": f"c{n}", "name": "bash", "arguments": {"command": command}, "turn": n}
         for n, command in enumerate(COMMANDS)
@@ -24,5 +24,5 @@ def test_every_call_is_answered_once_and_what_is_forbidden_is_not_allowed(tmp_pa
 
     score = measure(list(read_sessions([str(file)])), CASES[0])
 
-    assert dict(score.answers) == {"allow": 2, "ask": 1, "deny": 3}
+    assert dict(score.answers) == {"allow": 2, "ask": 2, "deny": 2}
     assert (score.forbidden, score.admitted) == (2, [])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters.cli.commands.init import PACKS
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
@@ -89,6 +90,18 @@ def test_hooks_are_put_as_hook_install_puts_them(cli: Cli, place: Path) -> None:
 
     assert wrote.lines == [{"path": "proctor.yaml", "agent": "claude", "hook": str(path), "next": "claude"}]
     assert cli("hook", "install", "--policy", "proctor.yaml", "--json").lines[0]["changed"] is False
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Cli, pack: str) -> None:
+    """And no tool or command that it names is misspelt."""
+    wrote = cli("init", "--pack", pack)
+    tested = cli("test", f"{pack}.test.yaml")
+    checked = cli("check", f"{pack}.yaml")
+
+    assert (wrote.code, wrote.out.splitlines()[:2]) == (0, [f"wrote {pack}.yaml", f"wrote {pack}.test.yaml"])
+    assert (tested.code, checked.code) == (0, 0), tested.out + checked.out
+    assert cli("init", "--pack", pack).code == 2
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--agent", "codex", "--hook"), ("--agent", "cluade")])

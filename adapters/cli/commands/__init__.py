@@ -3,6 +3,7 @@
 ROOMS = (
     "demo",
     "fleet",
+    "init",
     "policies",
     "records",
     "run",
