@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         UnknownSessionError,
         UsageError,
     )
-    from .launch.options import RunOptions, StartOptions
+    from .launch.options import RecordOptions, RunOptions, StartOptions
     from .machine.interface import PolicyReport, RunResult
     from .ports.adapter import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung
     from .ports.store import Store
@@ -80,6 +80,7 @@ __all__ = [
     "ProviderUnavailableError",
     "PruneReport",
     "Publisher",
+    "RecordOptions",
     "Redaction",
     "RunFilter",
     "RunHandle",
@@ -126,7 +127,7 @@ __getattr__, __dir__ = lazily(
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
             ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
         """,
-        "launch.options": "RunOptions StartOptions",
+        "launch.options": "RecordOptions RunOptions StartOptions",
         "machine.interface": "PolicyReport RunResult",
         "ports.adapter": """
             Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store

@@ -35,6 +35,12 @@ def check_text(**given: object) -> None:
             raise UsageError(f"`{name}` is {_named(value)}, not text")
 
 
+def check_count(name: str, given: object) -> None:
+    """Raises UsageError for anything that is not a whole number from 1."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise UsageError(f"{name} is {given!r}; it must be a whole number from 1")
+
+
 def check_named(**given: object) -> None:
     """Raises UsageError for anything that is not text, and for an empty name; None stands for a name not given."""
     for name, value in given.items():

@@ -20,8 +20,7 @@ from ..arguments import check_store, check_text
 from ..errors import UsageError
 from ..launch.history import as_sub_run, parents_store
 from ..launch.launch import new_id, run_info
-from ..launch.options import RunOptions, StartOptions, check_options
-from ..machine.message_bounds import BOUNDS
+from ..launch.options import ExecuteOptions, OnceOptions, check_options, parted
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
 from ..redaction import Redactor
 from ..store.memory_store import MemoryStore
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 LOOK_AGAIN_S = 0.5
 
 
-_SERVICES = ("store", "approver", "publishers", "redaction", "max_messages", "max_message_bytes")
+_SERVICES = ("store", "approver", "publishers", "redaction")
 """Parameters of a run that belong to its supervisor."""
 
 
@@ -55,9 +54,7 @@ async def run_once(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
-    max_messages: int = BOUNDS.messages,
-    max_message_bytes: int = BOUNDS.bytes,
-    **options: Unpack[StartOptions],
+    **options: Unpack[OnceOptions],
 ) -> RunResult:
     """Run a prompt under policies and return the result.
 
@@ -71,10 +68,8 @@ async def run_once(
         approver: answers held calls in this process.
         publishers: receive every stored event.
         redaction: what is removed from the record as a secret; by default the usual patterns.
-        max_messages: how many of its messages are recorded, as for a Supervisor.
-        max_message_bytes: about how many bytes of them.
-        options: its policies and more of `RunOptions`; and `session_id`, `run_id` and `metadata` of a run that
-            nobody created before.
+        options: its policies and more of `RunOptions`; `session_id`, `run_id` and `metadata` of a run that nobody
+            created before; and how much of it is recorded, as `RecordOptions` says.
 
     Raises:
         PolicyViolationError: preflight refused, or a policy cancelled the run.
@@ -82,7 +77,8 @@ async def run_once(
         StoreError: it cannot be recorded.
         ProviderError: the agent's client failed; the provider's own errors come out unchanged.
     """
-    check_options("run_once", options, StartOptions, *_SERVICES)
+    check_options("run_once", options, OnceOptions, *_SERVICES)
+    of_run, bounds = parted(options)
     store = parents_store() if store is None else store
     answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
@@ -92,11 +88,10 @@ async def run_once(
         publishers=publishers,
         answerable=answerable,
         redaction=redaction,
-        max_messages=max_messages,
-        max_message_bytes=max_message_bytes,
+        **bounds,
     )
     async with supervisor:
-        handle = await supervisor.start(adapter, prompt, **options)
+        handle = await supervisor.start(adapter, prompt, **of_run)
         await handle.wait_finished()
     return await handle.wait()
 
@@ -138,9 +133,7 @@ async def execute_run(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
-    max_messages: int = BOUNDS.messages,
-    max_message_bytes: int = BOUNDS.bytes,
-    **options: Unpack[RunOptions],
+    **options: Unpack[ExecuteOptions],
 ) -> RunResult:
     """Run what `create_run` recorded and return the result.
 
@@ -151,24 +144,18 @@ async def execute_run(
         approver: answers held calls in this process.
         publishers: receive every stored event.
         redaction: what is removed from the record as a secret; by default the usual patterns.
-        max_messages: how many of its messages are recorded, as for a Supervisor.
-        max_message_bytes: about how many bytes of them.
-        options: its policies and more of `RunOptions`.
+        options: its policies and more of `RunOptions`; and how much of it is recorded, as `RecordOptions` says.
 
     Raises:
         UsageError: there is no such run, it was started before, or an argument makes no sense.
         PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
     """
-    check_options("execute_run", options, RunOptions, *_SERVICES[1:])
+    check_options("execute_run", options, ExecuteOptions, *_SERVICES[1:])
+    of_run, bounds = parted(options)
     async with Supervisor(
-        store,
-        approver=approver,
-        publishers=publishers,
-        redaction=redaction,
-        max_messages=max_messages,
-        max_message_bytes=max_message_bytes,
+        store, approver=approver, publishers=publishers, redaction=redaction, **bounds
     ) as supervisor:
-        handle = await supervisor.execute(adapter, run_id, **options)
+        handle = await supervisor.execute(adapter, run_id, **of_run)
         await handle.wait_finished()
     return await handle.wait()
 
@@ -263,10 +250,8 @@ def run_once_sync(
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
     redaction: Redaction | None = None,
-    max_messages: int = BOUNDS.messages,
-    max_message_bytes: int = BOUNDS.bytes,
     timeout_s: float | None = None,
-    **options: Unpack[StartOptions],
+    **options: Unpack[OnceOptions],
 ) -> RunResult:
     """Do what `run_once` does, and block until it is done. If an event loop already runs in this thread, it is
     blocked too.
@@ -280,8 +265,6 @@ def run_once_sync(
         approver: answers held calls in this process.
         publishers: receive every stored event.
         redaction: what is removed from the record as a secret; by default the usual patterns.
-        max_messages: how many of its messages are recorded, as for a Supervisor.
-        max_message_bytes: about how many bytes of them.
         timeout_s: the most seconds it may take; by default unbounded.
         options: as for `run_once`.
 
@@ -290,7 +273,7 @@ def run_once_sync(
         TimeoutError: it took longer than `timeout_s`.
         PolicyViolationError, PolicyError, UsageError, StoreError, ProviderError: as `run_once`.
     """
-    check_options("run_once_sync", options, StartOptions, *_SERVICES, "timeout_s")
+    check_options("run_once_sync", options, OnceOptions, *_SERVICES, "timeout_s")
 
     async def within() -> RunResult:
         with anyio.fail_after(timeout_s):
@@ -301,8 +284,6 @@ def run_once_sync(
                 approver=approver,
                 publishers=publishers,
                 redaction=redaction,
-                max_messages=max_messages,
-                max_message_bytes=max_message_bytes,
                 **options,
             )
 

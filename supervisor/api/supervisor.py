@@ -13,17 +13,24 @@ import msgspec
 
 from proctor.policies.errors import PolicyViolationError
 
-from ..arguments import check_adapter, check_named, check_observers, check_store, check_text
+from ..arguments import check_adapter, check_count, check_named, check_observers, check_store, check_text
 from ..control import approval_inbox as inbox
 from ..control.kill_switch import KillSwitch
 from ..control.ownership import CommandReader, Ownership
 from ..errors import StoreError, UsageError
 from ..launch.history import as_sub_run, check_continuation, inherited
 from ..launch.launch import Order, check_context, claim_created, claimed, let_go, run_info
-from ..launch.options import CheckedOptions, RunOptions, StartOptions, checked_options
+from ..launch.options import (
+    CheckedOptions,
+    RecordOptions,
+    RunOptions,
+    StartOptions,
+    check_options,
+    checked_options,
+    record_bounds,
+)
 from ..launch.plan import Plans
 from ..log import audible, logger
-from ..machine.message_bounds import BOUNDS, MessageBounds
 from ..ports.store import Store
 from ..ports.stored_types import ApprovalAnswer
 from ..redaction import Redactor
@@ -166,6 +173,9 @@ class Starting:
         self.admission.give_back(running.session_id)
 
 
+_OPTIONS = ("max_running", "approver", "publishers", "answerable", "redaction")
+
+
 class Supervisor:
     """Owns runs. Leaving it normally waits for them; leaving it with an error or a cancel ends them first.
 
@@ -178,9 +188,7 @@ class Supervisor:
             process through the store. If nobody can, a call that needs approval is refused at once.
         redaction: which secrets are removed from the record, the logs and what approvers see; by default what
             PROCTOR_REDACTION says.
-        max_messages: how many messages of one run are recorded, those of users counted by themselves; what comes
-            after them is in the record as one `error_occurred`, and the run goes on.
-        max_message_bytes: about how many bytes of them.
+        bounds: how much of one run is recorded, as `RecordOptions` says.
     """
 
     def __init__(
@@ -192,17 +200,14 @@ class Supervisor:
         publishers: Sequence[Publisher] = (),
         answerable: bool = True,
         redaction: Redaction | None = None,
-        max_messages: int = BOUNDS.messages,
-        max_message_bytes: int = BOUNDS.bytes,
+        **bounds: Unpack[RecordOptions],
     ) -> None:
+        check_options("Supervisor", bounds, RecordOptions, *_OPTIONS)
         check_store(store)
         check_observers(approver, publishers)
         if approver is not None and not answerable:
             raise UsageError("an `approver` was given with `answerable=False`; leave one of them out")
-        bounds = {"max_running": max_running, "max_messages": max_messages, "max_message_bytes": max_message_bytes}
-        for name, most in bounds.items():
-            if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-                raise UsageError(f"{name} is {most!r}; it must be a whole number from 1")
+        check_count("max_running", max_running)
         self._store = store
         self._approver = approver
         self._redactor = Redactor(redaction)
@@ -221,7 +226,7 @@ class Supervisor:
             check_open=self._check_open,
         )
         self._answerable = answerable
-        self._messages = MessageBounds(messages=max_messages, bytes=max_message_bytes)
+        self._bounds = record_bounds(bounds)
         self._plans = Plans(answerable=answerable)
         self._subscriptions = Subscriptions(store)
         self._tasks: TaskGroup | None = None
@@ -242,7 +247,7 @@ class Supervisor:
             approver=self._approver,
             answerable=self._answerable,
             redactor=self._redactor,
-            messages=self._messages,
+            bounds=self._bounds,
             log=self._log,
         )
         self._watchdog = Watchdog(self._log, lambda: [running.run_id for running in self._runs])

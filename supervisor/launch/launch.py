@@ -132,7 +132,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         clocked=plan.compiled.limits.has_clocks,
         budgets=judge.budgets,
         redactor=services.redactor,
-        messages=services.messages,
+        bounds=services.bounds,
     )
     begin = Begin(
         now_ms=services.clock.now_ms(),
@@ -351,12 +351,12 @@ async def _create(services: Services, order: Order) -> RunInfo:
 async def _give_up(store: Store, info: RunInfo, epoch: int) -> None:
     """A run of this owner that will not start is withdrawn, so that nobody waits for it."""
 
-    async def give_up() -> None:
+    async def withdrawn() -> None:
         run = await store.run(info.run_id)
         if run is not None and run.is_claimed_by(epoch):
             await withdraw(store, run, epoch=epoch, reason="its start was given up")
 
-    await _persistently(give_up)
+    await _persistently(withdrawn)
 
 
 async def let_go(store: Store, run_id: str, *, epoch: int) -> None:

@@ -12,8 +12,9 @@ from proctor.policies.events.run_context import RunContext
 from proctor.policies.policy import Policy
 from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 
-from ..arguments import check_order
+from ..arguments import check_count, check_order
 from ..errors import UsageError
+from ..machine.validation import RecordBounds
 
 Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
@@ -53,6 +54,45 @@ class StartOptions(RunOptions, total=False):
     session_id: str | None
     run_id: str | None
     metadata: Mapping[str, Any] | None
+
+
+class RecordOptions(TypedDict, total=False):
+    """How much of one run is recorded.
+
+    Attributes:
+        max_messages: How many messages, those of users counted by themselves; what comes after them is in the record
+            as one `error_occurred`, and the run goes on. By default 50,000.
+        max_message_bytes: About how many bytes of them; by default 32 MiB.
+        max_events: How many other events; one more is an `error_occurred` with the code `record_full`, and ends the
+            run as failed. By default 100,000.
+        max_event_bytes: About how many bytes of them; by default 256 MiB.
+    """
+
+    max_messages: int
+    max_message_bytes: int
+    max_events: int
+    max_event_bytes: int
+
+
+class OnceOptions(StartOptions, RecordOptions, total=False):
+    """What one run takes that is started by itself."""
+
+
+class ExecuteOptions(RunOptions, RecordOptions, total=False):
+    """What one run takes that was created before and is started by itself."""
+
+
+def record_bounds(given: Mapping[str, Any]) -> RecordBounds:
+    """The bounds that options give. Raises UsageError."""
+    for name, most in given.items():
+        check_count(name, most)
+    return RecordBounds(**given)
+
+
+def parted(options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The options of a run, and those of what is recorded of it."""
+    bounds = {name: value for name, value in options.items() if name in RecordOptions.__annotations__}
+    return {name: value for name, value in options.items() if name not in bounds}, bounds
 
 
 NO_POLICY = Policy(name="no policy")

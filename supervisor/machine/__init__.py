@@ -34,7 +34,6 @@ ROOMS = (
     "reservations",
     "run_state",
     "event_factory",
-    "message_bounds",
     "interface",
     "validation",
 )

@@ -36,11 +36,11 @@ from . import ending, interface
 from .ending import Closing
 from .gate import GateKeeper
 from .interface import ArmDeadline, Command, Judge, Nets, Outcome
-from .message_bounds import BOUNDS, MessageBounds, MessageCounts
 from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .resume import past_of, read_snapshot, recall, restore, snapshot
 from .run_state import RunIdentity, RunState, lost
+from .validation import BOUNDS, RecordBounds, RecordCounts
 
 if TYPE_CHECKING:
     from proctor.policies.monitor.call_table import CallTable
@@ -61,7 +61,7 @@ class RunMachine:
         clocked: whether a limit is about time.
         budgets: what the run draws on of shared budgets.
         redactor: takes the secrets out of what is recorded and shown.
-        messages: how many messages of the run are recorded.
+        bounds: how much of the run is recorded.
     """
 
     __slots__ = (
@@ -91,9 +91,9 @@ class RunMachine:
         clocked: bool = True,
         budgets: Sequence[BudgetClaim] = (),
         redactor: Redactor = UNREDACTED,
-        messages: MessageBounds = BOUNDS,
+        bounds: RecordBounds = BOUNDS,
     ) -> None:
-        self._state = RunState(identity, judge, redactor, MessageCounts(messages))
+        self._state = RunState(identity, judge, redactor, RecordCounts(bounds))
         self.outbox = self._state.outbox
         self.signal: BaseException | None = None  # raised by a handler of the program's signals while it judged
         self._budgets = shared = Budgets(self._state, budgets) if budgets else None

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies.events import (
+    TERMINAL,
     Event,
     MessageReceived,
     MessageStreamed,
@@ -41,7 +42,9 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderEvents:
-    """Takes a provider's events. After its end was reported nothing more is taken."""
+    """Takes a provider's events. After its end was reported nothing more is taken, and only its end once the record
+    of the run is full.
+    """
 
     __slots__ = ("_deltas", "_message", "_model", "_reported", "_state", "end", "turn")
 
@@ -56,7 +59,7 @@ class ProviderEvents:
 
     def take(self, event: object) -> None:
         """Record what a provider reported, as far as it is believed."""
-        if self.end is not None:
+        if self.end is not None or (self._state.counts.full and not isinstance(event, TERMINAL)):
             return
         if not isinstance(event, Event):
             self._state.blame_adapter(f"reported a `{type(event).__name__}`, which is not an event")

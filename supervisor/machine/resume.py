@@ -78,7 +78,7 @@ class _Recollection:
         """One more event of the run."""
         if event.at is not None:
             self._state.tell_time(at_ms(event.at))
-        self._state.messages.recall(event)
+        self._state.counts.recall(event)
         match event:
             case PolicyViolated():
                 self._violated(event)

@@ -31,8 +31,7 @@ from ..redaction import Redactor
 from . import event_factory
 from .event_factory import labelled, reach, violated, warned
 from .interface import AdapterEnded, Command, Judge
-from .message_bounds import BOUNDS, MessageCounts
-from .validation import sized
+from .validation import BOUNDS, RecordCounts, sized
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -186,7 +185,7 @@ class RunState:
     identity: RunIdentity
     judge: Judge
     redactor: Redactor
-    messages: MessageCounts = field(default_factory=lambda: MessageCounts(BOUNDS))
+    counts: RecordCounts = field(default_factory=lambda: RecordCounts(BOUNDS))
     outbox: Outbox = field(init=False)
     findings: list[Violation] = field(default_factory=list)
     cause: Cause | None = None
@@ -236,9 +235,12 @@ class RunState:
         return replace(counted, turn=counted.turn + before) if before and counted.turn else counted
 
     def record(self, event: Event) -> None:
-        """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds."""
+        """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds. Other
+        events beyond theirs end the run.
+        """
+        counted = not isinstance(event, MessageEvent | MessageStreamed)
         if isinstance(event, MessageEvent | MessageStreamed):
-            recorded = self.messages.recorded_for(event)
+            recorded = self.counts.recorded_for(event)
             if recorded is None:
                 return
             event = recorded
@@ -250,6 +252,9 @@ class RunState:
                 self.follow(found, stamped)
         elif isinstance(stamped, ToolEvent | ToolOutcome):
             self.judge.calls.apply(stamped)
+        if counted and (full := self.counts.overflow(size)) is not None and self.ending is None:
+            self.record(full)
+            self.order_cancel(Cause(kind="fault", reason=full.message, error=EventError(full.message)))
 
     def follow(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
         """Record violations of what already happened and enforce them as far as that goes.

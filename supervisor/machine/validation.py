@@ -12,11 +12,14 @@ import msgspec
 
 from proctor.policies.events import (
     EVENT_TYPES,
+    USER_MESSAGES_FULL,
     ApprovalEvent,
     BudgetReserved,
     BudgetWarned,
     ErrorOccurred,
     Event,
+    MessageEvent,
+    MessageStreamed,
     NetJoined,
     NetLeft,
     PolicyViolated,
@@ -230,6 +233,81 @@ def _encoded_size(value: Any) -> int:
         return len(_encode(value))
     except (TypeError, ValueError, RecursionError, OverflowError):
         return 0  # the store says what is wrong with it
+
+
+MESSAGES_FULL = "messages_full"
+
+
+RECORD_FULL = "record_full"
+
+
+class RecordBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a run is recorded; its attributes are described by `RecordOptions`."""
+
+    max_messages: int = 50_000
+    max_message_bytes: int = 32 * 1024 * 1024
+    max_events: int = 100_000
+    max_event_bytes: int = 256 * 1024 * 1024
+
+
+BOUNDS = RecordBounds()
+
+
+class RecordCounts:
+    """A run's recorded messages, counted by the code of the event that reports the bound, and its other events, of
+    which it is `full` at most once.
+    """
+
+    __slots__ = ("_bounds", "_bytes", "_events", "_full", "_used", "full")
+
+    def __init__(self, bounds: RecordBounds) -> None:
+        self._bounds = bounds
+        self._used: dict[str, tuple[int, int]] = {}
+        self._full: set[str] = set()
+        self._events = self._bytes = 0
+        self.full = False
+
+    def recorded_for(self, event: MessageEvent | MessageStreamed) -> Event | None:
+        """The records for a message: the message, once the event that says the bound is reached, or nothing."""
+        code = USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
+        if code in self._full:
+            return None
+        messages, size = self._count(code, event)
+        if messages <= self._bounds.max_messages and size <= self._bounds.max_message_bytes:
+            return event
+        self._full.add(code)
+        whose = "users" if code == USER_MESSAGES_FULL else "the agent"
+        bounds = f"{self._bounds.max_messages:,} messages and {self._bounds.max_message_bytes:,} bytes of them"
+        return ErrorOccurred(
+            code=code, message=f"no more messages of {whose} are recorded in this run: it may record {bounds}"
+        )
+
+    def overflow(self, size: int) -> ErrorOccurred | None:
+        """Count an event of so many bytes that is not a message; gives, once, the error that these are too many."""
+        self._events += 1
+        self._bytes += size
+        bounds = self._bounds
+        if self.full or (self._events <= bounds.max_events and self._bytes <= bounds.max_event_bytes):
+            return None
+        self.full = True
+        most = f"{bounds.max_events:,} events besides messages and {bounds.max_event_bytes:,} bytes of them"
+        return ErrorOccurred(
+            code=RECORD_FULL, message=f"the run ends, and no more of it is recorded: it may record {most}"
+        )
+
+    def recall(self, event: Event) -> None:
+        """Count what the run's record holds."""
+        if isinstance(event, MessageEvent | MessageStreamed):
+            self._count(USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL, event)
+            return
+        if isinstance(event, ErrorOccurred) and event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
+            self._full.add(event.code)
+        self.overflow(weight(event))
+
+    def _count(self, code: str, event: Event) -> tuple[int, int]:
+        messages, size = self._used.get(code, (0, 0))
+        self._used[code] = used = messages + 1, size + min(weight(event), MOST_BYTES)
+        return used
 
 
 _OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft)

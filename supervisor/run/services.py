@@ -16,7 +16,7 @@ from anyio.lowlevel import current_token
 
 from proctor.policies.events import Event
 
-from ..machine.message_bounds import BOUNDS, MessageBounds
+from ..machine.validation import BOUNDS, RecordBounds
 from ..ports.adapter import Approver
 from ..ports.store import Store
 from ..redaction import Redactor
@@ -181,5 +181,5 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None
     answerable: bool = True
     redactor: Redactor
-    messages: MessageBounds = BOUNDS
+    bounds: RecordBounds = BOUNDS
     log: Any

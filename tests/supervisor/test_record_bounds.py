@@ -1,12 +1,17 @@
-"""A flood of messages is not recorded beyond a bound; the run goes on, and no rule grants what it cannot read."""
+"""A flood is not recorded beyond a bound: of messages, the run goes on, and no rule grants what it cannot read; of
+anything else, it ends.
+"""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from postgres_server import needs_postgres, new_schema
 
-from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import parse_policies
 from proctor.policies.events import (
     ErrorOccurred,
@@ -16,11 +21,29 @@ from proctor.policies.events import (
     MessageSent,
     MessageStreamed,
     RunCompleted,
+    RunFailed,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
     ToolCallStarted,
+    TurnCompleted,
+    TurnStarted,
+    Unrecognized,
 )
 from proctor.policies.policy import Policy
-from proctor.supervisor import MemoryStore, Store, Supervisor, UsageError, create_run, execute_run, run_once
-from proctor.supervisor.machine.message_bounds import MessageBounds, MessageCounts
+from proctor.supervisor import (
+    EventError,
+    MemoryStore,
+    Store,
+    Supervisor,
+    UsageError,
+    create_run,
+    execute_run,
+    run_once,
+)
+from proctor.supervisor.machine.validation import RecordBounds, RecordCounts, weight
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import Ask, Step
 
@@ -86,7 +109,83 @@ async def test_a_flood_of_the_agent_leaves_what_users_write() -> None:
     assert not [event for event in events if isinstance(event, ToolCallStarted)]
 
 
-@pytest.mark.parametrize("name", ["max_messages", "max_message_bytes"])
+MB = 1024 * 1024
+USED = TokenUsageUpdated(input_tokens=1)
+FLOODS: dict[str, list[Step]] = {
+    "usage": [USED] * 600,
+    "outputs": [ToolCallCompleted(tool_call_id="c", tool_output="y" * MB)] * 20,
+    "errors": [ToolCallFailed(tool_call_id="c", error="e" * MB)] * 20,
+    "calls": [ToolCallRequested(tool_call_id=f"c{n}", tool_name="x") for n in range(600)],
+    "unknown": [Unrecognized(raw={"type": "news", "text": "z" * 1000})] * 600,
+    "turns": [TurnStarted(turn=1), TurnCompleted(turn=1)] * 300,
+    "own errors": [ErrorOccurred(code="c", message="m")] * 600,
+    "sessions": [SessionStarted(provider_session_id="p")] * 600,
+}
+
+
+@asynccontextmanager
+async def opened(kind: str, folder: Path) -> AsyncIterator[Store]:
+    """A new store of that kind."""
+    if kind == "memory":
+        yield MemoryStore()
+    elif kind == "sqlite":
+        async with SQLiteStore(folder / "s.db") as store:
+            yield store
+    else:
+        with new_schema() as (url, schema):
+            async with PostgresStore(url, schema=schema) as store:
+                yield store
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", pytest.param("postgres", marks=needs_postgres)])
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_a_flood_of_anything_else_ends_the_run(
+    kind: str, flood: str, tmp_path: Path, permissive: Policy
+) -> None:
+    """Little is stored, one event says why, the run fails of it, and what comes after it is not taken."""
+    agent = FakeAdapter([*FLOODS[flood], RunCompleted(output="done")])
+    async with (
+        opened(kind, tmp_path) as store,
+        Supervisor(store, max_events=100, max_event_bytes=8 * MB) as supervisor,
+    ):
+        handle = await supervisor.start(agent, "go", policies=[permissive], session_id="s")
+        with pytest.raises(EventError, match="it may record 100 events besides messages and 8,388,608 bytes of them"):
+            await handle.wait()
+        events = [event async for event in store.read("s")]
+        size = (await store.size()).bytes
+
+    assert len(events) < 120
+    assert kind == "postgres" or size < 16 * MB
+    assert [event.code for event in events if isinstance(event, ErrorOccurred) and event.code != "c"] == [
+        "record_full"
+    ]
+    assert isinstance(events[-1], RunFailed)
+
+
+async def test_a_flood_that_is_within_the_bounds_is_recorded_whole(permissive: Policy) -> None:
+    """As many as there may be, and messages do not count among them."""
+    store = MemoryStore()
+    steps: list[Step] = [*[USED] * 50, *[MessageReceived(content="x")] * 50, RunCompleted(output="done")]
+    result = await run_once(FakeAdapter(steps), "go", store=store, policy=permissive, max_events=52)
+
+    assert result.usage.input_tokens == 50
+    with pytest.raises(EventError, match="it may record 51 events"):
+        await run_once(FakeAdapter(steps), "go", store=store, policy=permissive, max_events=51)
+
+
+async def test_one_output_of_50_mb_is_cut(tmp_path: Path, permissive: Policy) -> None:
+    """In the store, and in what the result holds; it says how much of it is missing."""
+    async with SQLiteStore(tmp_path / "s.db") as store:
+        output = ToolCallCompleted(tool_call_id="c", tool_output="y" * 50_000_000)
+        result = await run_once(FakeAdapter([output, RunCompleted()]), "go", store=store, policy=permissive)
+        size = (await store.size()).bytes
+    [kept] = [event for event in result.events if isinstance(event, ToolCallCompleted)]
+
+    assert len(str(kept.tool_output)) + kept.omitted_chars == 50_000_000
+    assert max(size, len(str(kept.tool_output))) < 6 * MB
+
+
+@pytest.mark.parametrize("name", ["max_messages", "max_message_bytes", "max_events", "max_event_bytes"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "9"])
 def test_a_bound_is_a_whole_number(name: str, value: object) -> None:
     """Anything else is one clear error."""
@@ -112,10 +211,10 @@ async def test_one_run_takes_the_bounds_too(way: str, permissive: Policy) -> Non
 def test_a_run_taken_up_from_its_record_counts_on(stored: int) -> None:
     """Wherever it was left: what it records in all is what one that lived on does, and the word is said once."""
     messages = [MessageReceived(content="x")] * 6
-    bounds = MessageBounds(messages=3)
-    lived = MessageCounts(bounds)
+    bounds = RecordBounds(max_messages=3)
+    lived = RecordCounts(bounds)
     record = [event for event in map(lived.recorded_for, messages) if event is not None]
-    before, again = MessageCounts(bounds), MessageCounts(bounds)
+    before, again = RecordCounts(bounds), RecordCounts(bounds)
     first = [event for event in map(before.recorded_for, messages[:stored]) if event is not None]
     for event in first:
         again.recall(event)
@@ -123,3 +222,16 @@ def test_a_run_taken_up_from_its_record_counts_on(stored: int) -> None:
 
     assert [type(event) for event in first + rest] == [type(event) for event in record]
     assert [isinstance(event, ErrorOccurred) for event in record] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("stored", range(6))
+def test_a_run_taken_up_from_its_record_counts_its_other_events_on(stored: int) -> None:
+    """It is full at the same event."""
+    full = []
+    for bounds in (RecordBounds(max_events=3), RecordBounds(max_event_bytes=3 * weight(USED))):
+        counts = RecordCounts(bounds)
+        for _ in range(stored):
+            counts.recall(USED)
+        full.append([counts.overflow(weight(USED)) is not None for _ in range(stored, 6)])
+
+    assert full[0] == full[1] == [n == 3 for n in range(stored, 6)]
