@@ -159,9 +159,12 @@ class _Outbox(msgspec.Struct):
     _stored: int
 
 
-class _Messages(msgspec.Struct):
+class _Counts(msgspec.Struct):
     _used: dict[str, tuple[int, int]]
     _full: set[str]
+    _events: int
+    _bytes: int
+    full: bool
 
 
 class _Reports(msgspec.Struct):
@@ -200,7 +203,7 @@ class MachineSnapshot(msgspec.Struct, kw_only=True):
     identity: RunIdentity
     state: _State
     outbox: _Outbox
-    messages: _Messages
+    counts: _Counts
     reports: _Reports
     budgets: _Budgets | None
     closing: _Closing
@@ -223,7 +226,7 @@ def snapshot(closing: Closing, deadline: int | None) -> bytes:
         identity=state.identity,
         state=_kept(_State, state),
         outbox=_kept(_Outbox, state.outbox),
-        messages=_kept(_Messages, state.messages),
+        counts=_kept(_Counts, state.counts),
         reports=_kept(_Reports, closing.reports),
         budgets=None if budgets is None else _kept(_Budgets, budgets),
         closing=_kept(_Closing, closing),
@@ -253,7 +256,7 @@ def restore(kept: MachineSnapshot, closing: Closing) -> None:
     for part, fields in (
         (state, kept.state),
         (state.outbox, kept.outbox),
-        (state.messages, kept.messages),
+        (state.counts, kept.counts),
         (closing.reports, kept.reports),
         (budgets, kept.budgets),
         (closing, kept.closing),
