@@ -1,10 +1,12 @@
 """What one hook of an interactive client costs in processor time, early and late in a long session.
 
-Counted are the program that the client starts and, as its share, the process that judges.
+Counted are the program that the client starts and, as its share, the process that judges. A hook that the client
+sends itself (`--http`) has no program.
 """
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import resource
@@ -17,7 +19,9 @@ from pathlib import Path
 
 import psutil
 
+from proctor.adapters.hooks.daemon import PROBE
 from proctor.adapters.hooks.daemon_client import DAEMON
+from proctor.adapters.hooks.over_http import PATH, endpoint_in
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import command
 from proctor.policies import RunContext
@@ -25,6 +29,7 @@ from proctor.policies import RunContext
 from .rows import Row, Size
 
 MOST_MS = 60.0
+MOST_SENT_MS = 5.0
 FLAT = 1.2
 POLICY = """
 name: bench
@@ -46,18 +51,21 @@ def run(size: Size) -> list[Row]:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         (folder / "policy.yaml").write_text(POLICY)
-        store = folder / "store.db"
-        words = shlex.split(command([folder / "policy.yaml"], store, store_id(store), RunContext()))
-        with _ended(store):
+        with _line(folder, "store.db") as words:
             calls = _Calls(words, folder / "log.jsonl")
             calls.go(10)
             early = calls.go(size.of(100, 3))
             calls.go(size.of(1000, 5))
             late = calls.go(size.of(100, 3))
+        with _line(folder, "other.db") as words:  # one client either starts programs or sends
+            sending = _Sent(words, folder / "log.jsonl")
+            sending.go(10)
+            sent = sending.go(size.of(100, 3))
     return [
         Row("one hook after 10 calls", early, "ms", MOST_MS),
         Row(f"one hook after {size.of(1000, 5) + size.of(110, 13)} calls", late, "ms", MOST_MS),
         Row("late / early", late / early, "x", FLAT),
+        Row("one hook that the client sends (`--http`)", sent, "ms", MOST_SENT_MS),
     ]
 
 
@@ -92,6 +100,23 @@ class _Calls:
             raise RuntimeError(f"the hook said {ended.stdout!r}")
 
 
+class _Sent(_Calls):
+    """The same over one connection."""
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        super().__init__(words, log)
+        self._endpoint = endpoint_in(words[4])
+        subprocess.run(words, input=PROBE, capture_output=True, check=True)  # it learns that hooks are sent
+        self._connection = http.client.HTTPConnection("127.0.0.1", self._endpoint.port)
+
+    def _hook(self, data: dict[str, object]) -> None:
+        headers = {"Authorization": self._endpoint.authorization}
+        self._connection.request("POST", PATH, json.dumps(data), headers)
+        answer = self._connection.getresponse()
+        if (body := answer.read()) or answer.status != 200:
+            raise RuntimeError(f"the hook said {answer.status}: {body!r}")
+
+
 def _children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
@@ -107,9 +132,11 @@ def _judging(place: str) -> float:
 
 
 @contextmanager
-def _ended(store: Path) -> Iterator[None]:
+def _line(folder: Path, name: str) -> Iterator[list[str]]:
+    """The words of a hook's line by a store of this name; in the end, the process that judges is ended."""
+    store = folder / name
     try:
-        yield
+        yield shlex.split(command([folder / "policy.yaml"], store, store_id(store), RunContext()))
     finally:
         for process in psutil.process_iter(["cmdline"]):
             if DAEMON in (words := process.info["cmdline"] or ()) and os.fspath(store) in words:

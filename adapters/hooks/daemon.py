@@ -19,6 +19,7 @@ from .clients import CLIENTS
 from .daemon_client import SOCKET
 from .hook_judge import HookJudge
 from .origin import Origin, is_socket, origin_of
+from .over_http import LOCK, HookServer, read_endpoint
 
 IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""
@@ -26,9 +27,9 @@ LOOK_S = 2.0
 """How often it looks whether it is still needed, and whether the clients it judges are there."""
 _LOCAL_PEERPID = (0, 2)
 READ_S = 20.0
+"""Seconds a hook has to send its input."""
 PROBE = b'{"proctor": "probe"}'
 """Input of no client, by which `proctor hook status` sees whether hooks are judged."""
-"""Seconds a hook has to send its input."""
 
 
 def serve(folder: Path, judge: HookJudge) -> None:
@@ -38,15 +39,17 @@ def serve(folder: Path, judge: HookJudge) -> None:
     """
     os.chdir(folder)
     os.umask(0o077)
-    with Path("lock").open("wb") as lock:
+    with Path(LOCK).open("wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
         listener = _listening()
+        daemon = _Daemon(listener, judge)
         try:
-            _Daemon(listener, judge).run()
+            daemon.run()
         finally:
+            daemon.close()
             judge.close()
             with contextlib.suppress(OSError):
                 os.unlink(SOCKET)  # before the lock goes: another may put its own there then
@@ -71,6 +74,12 @@ class _Daemon:
         self._asked_at = self._looked_at = time.monotonic()
         self._place = os.stat(SOCKET).st_ino
         self._code = _code()
+        self._http: HookServer | None = None
+
+    def close(self) -> None:
+        """Take no more hooks."""
+        if self._http is not None:
+            self._http.close()
 
     def run(self) -> None:
         """Take connections, each in a thread of its own: one that sends nothing keeps nobody waiting."""
@@ -113,14 +122,32 @@ class _Daemon:
                 except (EventError, OSError) as error:
                     connection.sendall(_refused(error, data))
                     return
-            with self._judging:
-                self._asked_at = time.monotonic()
-                answer = self._answer(data, origin, agent)
-            connection.sendall(answer)
+            connection.sendall(self._judged(data, origin, agent))
+
+    def _judged(self, data: bytes, origin: Origin, agent: str = "claude") -> bytes:
+        """`=` and what the client is told, or `!` and why nothing could be judged; one hook after another."""
+        with self._judging:
+            self._asked_at = time.monotonic()
+            return self._answer(data, origin, agent)
+
+    def _listen(self) -> None:
+        """Take hooks over HTTP, too, once that is asked for. Raises OSError where the port is not to be had."""
+        endpoint = read_endpoint(".")
+        if self._http is not None and self._http.endpoint == endpoint:
+            return
+        self.close()
+        self._http = None
+        if endpoint is not None:
+            try:
+                self._http = HookServer(endpoint, self._judged, lambda: self._judge.clients)
+            except OSError as error:
+                raise OSError(
+                    f"port {endpoint.port}, by which hooks come, is taken; install the hooks again"
+                ) from error
 
     def _answer(self, data: bytes, origin: Origin, agent: str) -> bytes:
-        """`=` and what the client is told, or `!` and why nothing could be judged."""
         try:
+            self._listen()
             if data == PROBE:
                 return b"=" + json.dumps(self._judge.checked(agent)).encode()
             output = CLIENTS[agent].output(*self._judge.answered(data, origin=origin, agent=agent))

@@ -182,29 +182,39 @@ def refuse(data: bytes, why: str, agent: str = "claude") -> int:
     """
     import json
 
+    output = refusal(data, why, agent)
+    if output is None:
+        print(REFUSED, file=sys.stderr)
+        return 2
+    if output:
+        print(json.dumps(output), flush=True)
+    return 0
+
+
+def refusal(data: bytes, why: str, agent: str) -> dict[str, object] | None:
+    """What a client is told of a hook that nobody judged; None where only a failure of the hook will do."""
+    import json
+
     try:
         given = json.loads(data)
         hook = given["event" if agent == "opencode" else "hook_event_name"]
     except Exception:
         hook = None
-    output: dict[str, object] = {"systemMessage": f"proctor: {why}"}
     decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
-    if agent not in ("claude", "codex") and isinstance(hook, str):
+    if not isinstance(hook, str):  # whatever the client sent, it is no hook
+        return None
+    if agent not in ("claude", "codex"):
         if hook.startswith(JUST_TOLD) and hook != "beforeSubmitPrompt":
-            return 0
+            return {}
         if agent != "copilot":
-            print(REFUSED, file=sys.stderr)
-            return 2
-        output = dict(decision) if hook == "PreToolUse" else {}
-    elif hook == "PreToolUse":
+            return None
+        return {**decision} if hook == "PreToolUse" else {}
+    if hook in ("UserPromptSubmit", "ConfigChange"):
+        return {"decision": "block", "reason": f"proctor: {why}"}
+    output: dict[str, object] = {"systemMessage": f"proctor: {why}"}
+    if hook == "PreToolUse":
         output["hookSpecificOutput"] = {"hookEventName": hook, **decision}
-    elif hook in ("UserPromptSubmit", "ConfigChange"):
-        output = {"decision": "block", "reason": f"proctor: {why}"}
-    elif not isinstance(hook, str):  # whatever the client sent, it is no hook: the exit code has to do
-        print(REFUSED, file=sys.stderr)
-        return 2
-    print(json.dumps(output), flush=True)
-    return 0
+    return output
 
 
 if __name__ == "__main__":

@@ -17,12 +17,11 @@ from proctor.supervisor.ports.stored_types import Owner
 
 from .clients import CLIENTS
 from .hook import Hook
-from .judge import Unmatched
+from .judge import RuleFiles, Unmatched
 from .messages import HookAnswer, HookClient, HookInput
 from .opening import Opening
 from .origin import Origin, check_origin
 from .record import LEASE_S, HookRecord, HookStore
-from .rules import RuleFiles
 from .session import HookedSession
 
 _PROBED = "probe"
@@ -86,6 +85,7 @@ class HookJudge:
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
         self._clients: dict[str, _Watched] = {}
+        self._seen: dict[int, Owner] = {}
         paths = (*line.policies, str(line.store))
         self._opening = line.unmatched and Opening(line.unmatched, paths)
 
@@ -107,6 +107,7 @@ class HookJudge:
         with self._store.record(given.session_id, origin.client if origin is not None else owner) as whole:
             if origin is not None:
                 check_origin(origin, whole, over=given.kind == "session_end")
+                self._seen[origin.client.pid] = origin.client
             record = whole.of(self._line.name)
             session = self._session(client, given.session_id, record, kept and kept[0], given.cwd)
             session.go_on(record, at)
@@ -122,9 +123,15 @@ class HookJudge:
             return {"policy": rules.policy.name, "unmatched": self._line.unmatched}
 
     @property
+    def clients(self) -> list[int]:
+        """The processes of the clients whose hooks came lately."""
+        return list(self._seen)
+
+    @property
     def watches(self) -> bool:
-        """Whether a client that is there has a run that goes on."""
-        return bool(self._clients)
+        """Whether a client is there."""
+        self._seen = {pid: client for pid, client in self._seen.items() if not is_gone(client)}
+        return bool(self._clients or self._seen)
 
     def look(self) -> None:
         """End the runs of clients that have died, and renew the leases of the others. Raises StoreError."""

@@ -105,6 +105,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         managed: the file that no person and no repository can change; empty where there is none.
         home_variable: the variable of the environment that moves the person's folder.
         entry: a hook as the file has it, of an event and a command line.
+        http_entry: the same of an event, a URL and an `Authorization`; None where the client sends no hooks itself.
         beside: what else the file gets, from the environment of whoever installs.
         text: the whole file, of the events and the command line, where it is no JSON with `hooks`.
     """
@@ -114,6 +115,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     managed: str = ""
     home_variable: str = ""
     entry: Callable[[str, str], dict[str, Any]] = lambda event, line: {}
+    http_entry: Callable[[str, str, str], dict[str, Any]] | None = None
     beside: Callable[[Mapping[str, str]], dict[str, Any]] = lambda environment: {}
     text: Callable[[str], str] | None = None
 

@@ -7,11 +7,13 @@ its input, and the kernel says which process made a socket: no other process can
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import socket
 import stat
 import struct
+from collections.abc import Iterable
 
 import msgspec
 import psutil
@@ -84,6 +86,39 @@ def origin_of(hook: int, given: socket.socket | None) -> Origin:
     if given is not None and maker_of(given) != owner.pid:
         raise EventError("the hook's input does not come from the process that started it, so it is refused")
     return Origin(client=owner, by_socket=given is not None)
+
+
+def origin_of_connection(connection: socket.socket, likely: Iterable[int]) -> Origin:
+    """Where a hook comes from that was sent over a loopback connection: the process that holds the other end.
+
+    `likely` are processes to look at first. Raises EventError where it is not known.
+    """
+    ends = connection.getpeername(), connection.getsockname()
+    for pid in likely:
+        with contextlib.suppress(psutil.Error):
+            found = psutil.Process(pid).net_connections("tcp4")
+            if any((one.laddr, one.raddr) == ends for one in found):
+                return _sender(pid)
+    try:
+        holders = {one.pid for one in psutil.net_connections("tcp4") if (one.laddr, one.raddr) == ends}
+    except (psutil.Error, OSError):
+        holders = set()
+    holders.discard(None)
+    if len(holders) != 1:
+        raise EventError("which process sent this hook is not known, so it is refused")
+    return _sender(holders.pop() or 0)
+
+
+def _sender(pid: int) -> Origin:
+    """A process that sends hooks itself. It is as sure as a socket that it has made."""
+    try:
+        owner = as_owner(pid, CLIENT)
+        mine = psutil.Process(pid).uids().effective == os.geteuid()
+    except (psutil.Error, OSError, ValueError):
+        raise EventError(_UNKNOWN) from None
+    if not owner.started or not mine:
+        raise EventError(_UNKNOWN)
+    return Origin(client=owner, by_socket=hasattr(socket, "SO_PEERCRED"))
 
 
 def maker_of(given: socket.socket) -> int:

@@ -24,10 +24,9 @@ from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.environment import home_of
-from .judge import AskingJudge, Unmatched
+from .judge import AskingJudge, Rules, Unmatched
 from .messages import HookClient
 from .record import HookRecord
-from .rules import Rules
 
 Outcome: TypeAlias = tuple[list[Event], list[interface.Command]]
 """The events the machine recorded, and the effects it wants."""

@@ -19,15 +19,17 @@ from proctor.supervisor.errors import UsageError
 from ..kit.environment import home_of
 from ..kit.values import whole_file
 from .clients.claude import CLAUDE, GUARDS, NEVER_SET
+from .daemon_client import UnansweredError
 from .judge import Unmatched
 from .messages import HookClient
+from .over_http import PATH, Endpoint, endpoint_in, without_proxy
 
 Scope: TypeAlias = Literal["project", "user", "managed"]
 """The owner of the settings: a folder, a person, or neither (nobody can change them)."""
 DAEMON_CLIENT = Path(__file__).with_name("daemon_client.py")
 _REFUSING = ("call", "prompt", "settings")
-_OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
-"""Text that every line of ours contains; the later ones are older forms."""
+_OURS = ("/hooks/daemon_client.py ", "/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ", PATH)
+"""Text that every line or URL of ours contains; the second and the third are older forms."""
 _BEFORE = ".before-proctor"
 """The end of the name under which a file is kept as it was before it got hooks."""
 
@@ -74,17 +76,37 @@ def hooks(
     home: str | None = None,
     unmatched: Unmatched | None = None,
     client: HookClient = CLAUDE,
+    *,
+    http: bool = False,
 ) -> dict[str, Any]:
     """The `hooks` of a settings file, by the client's names of events; `store_id` is what the store is known by (see
     `record.store_id`), the rest as for `command`.
 
-    Clients go on after any exit code but 2, so a hook that cannot even be started is made to exit so.
+    Clients go on after any exit code but 2, so a hook that cannot even be started is made to exit so. With `http` the
+    client sends its hooks itself, but for prompts: the program of those starts the process that judges.
+
+    Raises UsageError for `http` where the client sends no hooks, or where there is no port.
     """
     line = command(policies, store, store_id, context, home, unmatched, client.name)
-    return {
-        event: [client.settings.entry(event, f"{line} || exit 2" if kind in _REFUSING else line)]
-        for event, kind in client.events.items()
-    }
+    sent, endpoint = client.settings.http_entry, None
+    if http and sent is None:
+        raise UsageError(f"{client.title} sends no hooks over HTTP; leave out `--http`")
+    if http:
+        endpoint = _endpoint(shlex.split(line)[4])
+
+    def entry(event: str, kind: str) -> dict[str, Any]:
+        if endpoint is not None and sent is not None and kind != "prompt":
+            return sent(event, endpoint.url, endpoint.authorization)
+        return client.settings.entry(event, f"{line} || exit 2" if kind in _REFUSING else line)
+
+    return {event: [entry(event, kind)] for event, kind in client.events.items()}
+
+
+def _endpoint(folder: str) -> Endpoint:
+    try:
+        return endpoint_in(folder)
+    except (OSError, UnansweredError) as error:
+        raise UsageError(f"hooks cannot be sent over HTTP: {error}") from error
 
 
 def managed(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, Any]:
@@ -93,12 +115,20 @@ def managed(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, An
     """
     if client is not CLAUDE:
         return unmanaged(wanted, client)
-    return {**GUARDS, "allowManagedHooksOnly": True, "env": dict.fromkeys(NEVER_SET, ""), "hooks": wanted}
+    environment = {**dict.fromkeys(NEVER_SET, ""), **_beside_http(wanted)}
+    return {**GUARDS, "allowManagedHooksOnly": True, "env": environment, "hooks": wanted}
 
 
 def unmanaged(wanted: dict[str, Any], client: HookClient = CLAUDE) -> dict[str, Any]:
     """Settings with these hooks, as `installed` writes them into a file that has none."""
-    return {**client.settings.beside(os.environ), "hooks": wanted}
+    beside = client.settings.beside(os.environ)
+    if more := _beside_http(wanted):
+        beside["env"] = {**beside["env"], **more}
+    return {**beside, "hooks": wanted}
+
+
+def _beside_http(wanted: dict[str, Any]) -> dict[str, str]:
+    return without_proxy(os.environ) if any(PATH in line for line in _commands(wanted)) else {}
 
 
 def settings_path(*, user: bool = False, folder: Path, client: HookClient = CLAUDE, managed: bool = False) -> Path:
@@ -150,7 +180,7 @@ def installed(path: Path, wanted: dict[str, Any], client: HookClient = CLAUDE, *
         then["hooksConfig"] = {**_table(now, "hooksConfig", path, client), **put["hooksConfig"]}
     if then == now:
         return False
-    _write(path, _encoded(then))
+    _write(path, _encoded(then), private=PATH in "".join(_commands(wanted)))
     return True
 
 
@@ -199,15 +229,25 @@ def lines_in(path: Path, client: HookClient) -> list[str]:
         found = [text for text in before.decode("utf-8", "replace").split("\n") if is_ours(text)]
         return [json.loads(text.partition("=")[2]) for text in found[:1]]
     entries = _parsed(path, before).get("hooks", {})
-    ours = [line.removesuffix(" || exit 2") for line in _commands(entries) if is_ours(line)]
+    ours = [line.removesuffix(" || exit 2") for line in _commands(entries) if is_ours(line) and PATH not in line]
+    return list(dict.fromkeys(ours))
+
+
+def endpoints_in(path: Path, client: HookClient) -> list[tuple[str, str]]:
+    """Where our hooks of a settings file are sent, and their `Authorization`, each once."""
+    if client.settings.http_entry is None:
+        return []
+    entries = _parsed(path, _bytes(path)).get("hooks", {})
+    found = (hook for group in entries.values() for entry in group for hook in entry.get("hooks", []))
+    ours = [(hook["url"], hook["headers"]["Authorization"]) for hook in found if PATH in hook.get("url", "")]
     return list(dict.fromkeys(ours))
 
 
 def _commands(value: Any) -> Iterator[str]:
-    """Every command line in a settings' `hooks`."""
+    """Every command line and URL in a settings' `hooks`."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            if name in ("command", "bash") and isinstance(inner, str):
+            if name in ("command", "bash", "url") and isinstance(inner, str):
                 yield inner
             else:
                 yield from _commands(inner)
@@ -224,11 +264,16 @@ def _without_guards(
     for name, value in client.settings.beside({}).items():
         if isinstance(value, dict):
             before, mine = _table(had, name, path, client), _table(settings, name, path, client)
-            then[name] = {key: one for key, one in mine.items() if key in before or value.get(key) != one}
+            kept = {key: one for key, one in mine.items() if key in before or value.get(key) != one}
+            then[name] = {key: one for key, one in kept.items() if key in before or not _is_for_http(key, one)}
         elif name not in had and settings.get(name) == value:
             then.pop(name, None)
     then.pop("allowManagedHooksOnly", None) if "allowManagedHooksOnly" not in had else None
     return {name: value for name, value in then.items() if value or name in had or name not in _MAY_BE_EMPTY}
+
+
+def _is_for_http(name: str, value: Any) -> bool:
+    return name in without_proxy({}) and str(value).startswith("127.0.0.1")
 
 
 _MAY_BE_EMPTY = ("hooks", "env", "hooksConfig")
@@ -289,10 +334,14 @@ def _keep_before(path: Path, data: bytes | None) -> None:
         _unlink(beside)
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Replace the file as a whole: a client that reads it meanwhile sees the one or the other."""
+def _write(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Replace the file as a whole: a client that reads it meanwhile sees the one or the other. A private one holds a
+    token, which other users must not read.
+    """
     try:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        if private and path.exists():
+            path.chmod(0o600)
         with whole_file(path, mode=0o600) as file:
             file.write(data)
     except OSError as error:

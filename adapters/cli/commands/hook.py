@@ -79,6 +79,9 @@ unmatched_option = click.option(
     default="ask",
     help="What no rule objects to and no allow list admits: left to the agent, allowed, or denied. [default: ask]",
 )
+http_option = click.option(
+    "--http", is_flag=True, help="Claude Code sends its hooks itself, without a process for each."
+)
 agent_option = click.option(
     "--agent", type=click.Choice(AGENTS), default="claude", help="Whose hooks. [default: claude]"
 )
@@ -103,6 +106,7 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @agent_option
 @scope_options
 @unmatched_option
+@http_option
 @json_option
 def install(
     policies: tuple[str, ...],
@@ -111,13 +115,14 @@ def install(
     agent: str,
     scope: Scope,
     unmatched: Unmatched,
+    http: bool,
     as_json: bool,
 ) -> None:
     """Write the hooks into the agent's settings; everything else in them stays.
 
     What an allow list of the policies admits then runs without a question of the agent, where the agent hears that.
     """
-    path, changed = put_hooks(policies, store, context, agent=agent, scope=scope, unmatched=unmatched)
+    path, changed = put_hooks(policies, store, context, agent=agent, scope=scope, unmatched=unmatched, http=http)
     notes = _trusted(agent, path)
     if as_json:
         say_json({"path": str(path), "changed": changed, "notes": notes})
@@ -134,6 +139,7 @@ def install(
 @agent_option
 @click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
 @unmatched_option
+@http_option
 @output_option
 @json_option
 def settings(
@@ -143,6 +149,7 @@ def settings(
     agent: str,
     as_managed: bool,
     unmatched: Unmatched,
+    http: bool,
     as_json: bool,
 ) -> None:
     """Print the file that `install` writes where there is none; with --json on one line."""
@@ -152,7 +159,7 @@ def settings(
     from ...kit.printable import printable_json
 
     client = _client(agent)
-    text = document(_wanted(policies, store, context, unmatched, client), client, managed_ones=as_managed)
+    text = document(_wanted(policies, store, context, unmatched, client, http=http), client, managed_ones=as_managed)
     if client.settings.text is not None:
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
     else:
@@ -206,7 +213,7 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
 def _statuses(agent: str) -> Iterator[dict[str, Any]]:
     from proctor.supervisor.errors import UsageError
 
-    from ...hooks.settings import lines_in
+    from ...hooks.settings import endpoints_in, lines_in
 
     client = _client(agent)
     scopes: tuple[Scope, ...] = ("project", "user", "managed") if client.settings.managed else ("project", "user")
@@ -223,7 +230,7 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
             continue
         if not lines:
             continue
-        answers = [_probed(line) for line in lines]
+        answers = [_probed(line) for line in lines] + [_sent(*to) for to in endpoints_in(path, client)]
         active = all(good for good, _ in answers)
         notes = [note for _, note in answers]
         heard, why = _heard(client, path)
@@ -251,6 +258,20 @@ def _probed(line: str) -> tuple[bool, str]:
         return True, f"judged by policy `{found['policy']}`, unmatched: {found['unmatched'] or 'only refuses'}"
     why = found.get("systemMessage") or ended.stderr.decode(errors="replace").strip() or "it ended"
     return False, f"the hook refuses everything: {why}"
+
+
+def _sent(url: str, authorization: str) -> tuple[bool, str]:
+    """Whether hooks that the agent sends there are judged, once the process that judges was started; or why not."""
+    import urllib.request
+
+    from ...hooks.daemon import PROBE
+
+    request = urllib.request.Request(url, PROBE, {"Authorization": authorization})
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=_PROBE_S) as answer:
+            return b'"policy"' in answer.read(), f"hooks are sent to {url}"
+    except OSError as error:
+        return False, f"nobody judges hooks that are sent to {url}: {error}"
 
 
 def _heard(client: HookClient, path: Path) -> tuple[bool, list[str]]:
@@ -332,12 +353,13 @@ def put_hooks(
     agent: str = "claude",
     scope: Scope = "project",
     unmatched: Unmatched = "ask",
+    http: bool = False,
 ) -> tuple[Path, bool]:
     """Write the hooks into the agent's settings: where these are, and whether that changed them."""
     from ...hooks.settings import installed, lines_in
 
     client, path = _client(agent), _path(agent, scope)
-    wanted = _wanted(policies, store, context, unmatched, client)
+    wanted = _wanted(policies, store, context, unmatched, client, http=http)
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex_trust import keep_before
 
@@ -369,6 +391,8 @@ def _wanted(
     context: tuple[str, ...],
     unmatched: Unmatched,
     client: HookClient,
+    *,
+    http: bool = False,
 ) -> dict[str, Any]:
     """The hooks, once the policies are known to be good and the store to be one."""
     from proctor.policies import Capabilities, merge_policies, preflight
@@ -386,7 +410,7 @@ def _wanted(
     path = _hook_store(store)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     files, run_context = [Path(file) for file in policies], read_context(context)
-    return hooks(files, path, store_id(path), run_context, unmatched=unmatched, client=client)
+    return hooks(files, path, store_id(path), run_context, unmatched=unmatched, client=client, http=http)
 
 
 def _hook_store(store: str | None) -> Path:

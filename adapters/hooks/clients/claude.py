@@ -100,6 +100,13 @@ def entry(event: str, line: str) -> dict[str, Any]:
     return {"hooks": [{"type": "command", "command": line, "timeout": TIMEOUT_S, **closed}]}
 
 
+def http_entry(event: str, url: str, authorization: str) -> dict[str, Any]:
+    """A hook that the client sends itself; one that nobody takes refuses."""
+    sent = {"type": "http", "url": url, "headers": {"Authorization": authorization}}
+    closed = {"onFailure": "block"} if EVENTS[event] in ("call", "settings") else {}
+    return {"hooks": [{**sent, "timeout": TIMEOUT_S, **closed}]}
+
+
 def guards(environment: Mapping[str, str]) -> dict[str, Any]:
     """Settings that keep the hooks on, and foreign code out of them.
 
@@ -122,6 +129,7 @@ CLAUDE: Final = HookClient(
         managed="/etc/claude-code/managed-settings.json",
         home_variable="CLAUDE_CONFIG_DIR",
         entry=entry,
+        http_entry=http_entry,
         beside=guards,
     ),
     asks=True,
