@@ -143,7 +143,7 @@ class ClaudeProcesses:
     async def until_written(self, words: str) -> None:
         """Wait until the client has written so much of its conversation that this is in it."""
         with anyio.fail_after(PATIENCE_S):
-            while not any(words.encode() in file.read_bytes() for file in self._conversations()):  # noqa: ASYNC110
+            while not any(words.encode() in file.read_bytes() for file in self._conversations()):
                 await anyio.sleep(POLL_S)
 
     def forget(self) -> None:

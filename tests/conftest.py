@@ -33,8 +33,8 @@ settings.load_profile("proctor")
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """For `-n logical`: two for each processor, as half of the time tests wait for agents, servers and processes."""
-    return 2 * (os.cpu_count() or 1)
+    """For `-n logical`: three for each processor, as half of the time tests wait for agents and other processes."""
+    return 3 * (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ def stop_between_writes(process: subprocess.Popen[Any], path: Path) -> None:
     while True:
         process.send_signal(signal.SIGSTOP)
         while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
-            pass
+            time.sleep(0.001)
         if _can_be_written(path):
             return
         process.send_signal(signal.SIGCONT)

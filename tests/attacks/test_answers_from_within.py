@@ -54,7 +54,7 @@ async def test_what_a_run_starts_answers_nothing_and_ends_nothing(tmp_path: Path
     await run.run(["bash", "-c", way.format(script)], cwd=tmp_path)
     with anyio.fail_after(PATIENCE_S):
         while not answer.exists():
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.01)
     await run.end()
     async with SQLiteStore(path) as store:
         states = [approval.state for approval in await store.approvals()]
@@ -108,7 +108,7 @@ async def until(output: Path) -> str:
     """What a command has answered."""
     with anyio.fail_after(PATIENCE_S):
         while not os.path.exists(output):  # noqa: ASYNC240 - nobody else waits
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.01)
     return await anyio.Path(output).read_text()
 
 
@@ -202,7 +202,7 @@ async def main():
         await anyio.run_process(["bash", "-c", line], check=False, stdin=None, stdout=None, stderr=None)
         with anyio.fail_after(PATIENCE_S):
             while not await anyio.Path(output).exists():
-                await anyio.lowlevel.checkpoint()
+                await anyio.sleep(0.01)
         await handle.cancel()
 
 anyio.run(main)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,7 @@ def test_who_answers_or_ends_a_run_unread_has_done_it(
     with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL) as run:
         while not (waiting := cli("approvals", "--json").lines):
             assert run.poll() is None
+            time.sleep(0.05)
         [approval] = waiting
         about = ("--all",) if command == "kill" else (approval["approval_id"],)
         code, errors = closed(command, *about, *form)

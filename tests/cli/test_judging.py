@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -197,6 +198,7 @@ def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
     with subprocess.Popen([*words, "x"], stdout=subprocess.DEVNULL) as run:
         while not cli("runs", "--status", "running", "--json").out:
             assert run.poll() is None
+            time.sleep(0.05)
         cli("kill", "--all", "--by", "ana", "--reason", "too late in the night")
 
     ended = "too late in the night (by ana)"

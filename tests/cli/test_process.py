@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +369,7 @@ def test_a_signal_while_preflight_checks_a_big_policy_ends_the_program_in_order(
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not place.joinpath("s.db").exists():
         assert process.poll() is None
+        time.sleep(0.002)
     process.send_signal(sent)
     out, err = process.communicate(timeout=PATIENCE_S)
 

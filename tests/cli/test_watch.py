@@ -39,6 +39,7 @@ def waiting(cli: Cli, place: Path) -> Iterator[str]:
     with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL) as run:
         while not (lines := cli("approvals", "--json").lines):
             assert run.poll() is None
+            time.sleep(0.05)
         yield lines[0]["approval_id"]
         cli("kill", "--all")
 

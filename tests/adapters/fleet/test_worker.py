@@ -214,7 +214,7 @@ async def test_a_run_that_its_worker_holds_while_starts_are_blocked_starts_when_
         with anyio.fail_after(PATIENCE_S):
             while not await store.blocks():
                 await store.wait(0, 1.0)
-                await anyio.lowlevel.checkpoint()
+                await anyio.sleep(0.01)
         await KillSwitch(store).lift(by="ana", everything=True)
         assert (await over(store, run.run_id)).status == "completed"
         worker.drain()

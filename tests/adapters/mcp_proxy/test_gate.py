@@ -46,7 +46,7 @@ async def test_a_call_is_recorded_before_it_runs(bench: Any) -> None:
     async with bench.proxied(DENY_WRITE) as proxied, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(proxied.call, "hang", path=str(target)))
         while not target.exists():
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.01)
         [started] = await proxied.events("tool_call_started")
         tasks.cancel_scope.cancel()
 
@@ -119,7 +119,7 @@ async def test_a_call_the_client_takes_back_while_it_is_held_does_not_run(bench:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(partial(proxied.call, "write", path=str(target)))
             while not await pending(proxied.store):
-                await anyio.lowlevel.checkpoint()
+                await anyio.sleep(0.01)
             tasks.cancel_scope.cancel()
         await proxied.call("add", a=1, b=1)
         denied = [event.decision for event in await proxied.events("tool_call_denied")]
@@ -140,7 +140,7 @@ async def test_a_policy_that_cancels_ends_the_run_and_every_call_has_an_answer(b
     async with bench.proxied(policy) as proxied, anyio.create_task_group() as tasks:
         tasks.start_soon(hang, proxied)
         while not target.exists() or not target.read_text():
-            await anyio.lowlevel.checkpoint()
+            await anyio.sleep(0.01)
         answers.append(await proxied.outcome("write", path=str(never)))
 
     assert [is_error for is_error, _ in answers] == [True, True]

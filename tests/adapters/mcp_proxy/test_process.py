@@ -118,7 +118,7 @@ async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, anyio_back
             assert process.stdin is not None
             await process.stdin.send(line.encode())
             while not (pid_file.exists() and pid_file.read_text()):
-                await anyio.lowlevel.checkpoint()
+                await anyio.sleep(0.01)
             process.send_signal(signal.SIGTERM)
             await process.wait()
 

@@ -7,6 +7,7 @@ import os
 import queue
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,6 +99,7 @@ def serving(folder: Path, receiver: Receiver) -> Iterator[Site]:
             url = process.stdout.readline().strip().rstrip("/")
             while not [file for file in folder.glob("runs.db.notify-*") if file.suffix != ".lock"]:
                 assert process.poll() is None  # where it begins is written now
+                time.sleep(0.01)
             yield Site(url, folder / "runs.db")
         finally:
             process.terminate()
