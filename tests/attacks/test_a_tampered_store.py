@@ -294,6 +294,7 @@ BESIDE = (
     "UPDATE approvals SET answered_at = '2020-01-01T00:00:00+00:00'",
     "UPDATE approvals SET recorded = 0",
     "UPDATE approvals SET held = 1 - held",
+    "UPDATE approvals SET held = held + 1, recorded = recorded + 1",
     "UPDATE approvals SET ran = 1",
     "UPDATE approvals SET run_id = 'other'",
     "UPDATE approvals SET seq = seq - 1",

@@ -288,7 +288,7 @@ class Lists:
             verifier.find("integrity", "list_changed", message, **place)
             return
         given = (event.session_id, event.seq, event.run_id, event.held, event.ran)
-        listed = (approval.session_id, approval.seq, approval.run_id, bool(approval.held), bool(approval.ran))
+        listed = (approval.session_id, approval.seq, approval.run_id, approval.held, approval.ran)
         if listed != given:
             verifier.find("integrity", "list_changed", f"{name} is listed for another request than its own", **place)
         if approval.state != stored.state:
@@ -310,7 +310,7 @@ def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
         return False
     if approval.state == "withdrawn" and at is None:
         return answer == stored.answer
-    return (answer, at, bool(approval.recorded)) == (stored.answer, stored.answered_at, stored.recorded)
+    return (answer, at, approval.recorded) == (stored.answer, stored.answered_at, stored.recorded)
 
 
 def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
