@@ -215,7 +215,7 @@ VARIABLE = "PROCTOR_REDACTION"
 class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The secrets to remove from the record, the logs and the output.
 
-    Args:
+    Attributes:
         off: nothing is.
         patterns: regular expressions (RE2) of further secrets, by what a placeholder calls them. Where one has a
             group, the group is the secret.
