@@ -27,10 +27,9 @@ from .rules.precondition import Precondition
 from .rules.prior_calls import Requirement, Same
 from .rules.provenance import Provenance, Source
 from .rules.python_check import Check, CheckContext, PastCall, PastMessage
-from .rules.refusal import Refuse
 from .rules.repetition import CircuitBreaker, Loop, MaxParallel
 from .rules.response import After, Eventually, Require
-from .rules.rule import Rule
+from .rules.rule import Refuse, Rule
 from .rules.sequence import ForbiddenSequence, ForbidsAfter, NeverAfter, Sequence
 from .stack.locks import Loosened, loosened
 from .stack.merge import merge_policies

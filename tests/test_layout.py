@@ -257,7 +257,7 @@ def called_directly(source: str) -> set[str]:
 def test_foreign_code_is_called_only_through_the_wrapper() -> None:
     """`isolated` for what returns at once, `contained` and `Apart` for what is awaited."""
     inside = (
-        "supervisor/run/adapter_calls.py",
+        "supervisor/run/provider_session.py",
         "supervisor/run/callbacks.py",
         "supervisor/run/tasks.py",
         "supervisor/testing/",

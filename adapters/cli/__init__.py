@@ -24,11 +24,9 @@ ROOMS = (
     "commands",
     "board_view",
     "live",
-    "keys",
     "persons",
     "exits",
     "output",
-    "console",
     "options",
 )
 """Top first: each imports only those below it."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from proctor.supervisor.lazy_imports import lazily
 
 if TYPE_CHECKING:
-    from .call_book import CallBook, ClientCall, Turns
+    from .call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
     from .client_process import ClientProcess, RpcClient, start_client
     from .client_session import ClientSession, RpcSession
     from .gate import EventStream, GateLink, run_logger, trace_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .subprocesses import CommandResult, Subprocesses
     from .tasks import helpers
     from .transcript import conversation, retold, text_of
-    from .usage_meter import check_growth, dollars, tokens
     from .values import named_object, plain
 
 __all__ = [
@@ -79,7 +78,7 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "call_book": "CallBook ClientCall Turns",
+        "call_book": "CallBook ClientCall Turns check_growth dollars tokens",
         "client_session": "ClientSession RpcSession",
         "client_process": "ClientProcess RpcClient start_client",
         "gate": "EventStream GateLink run_logger trace_of",
@@ -91,7 +90,6 @@ __getattr__, __dir__ = lazily(
         "subprocesses": "CommandResult Subprocesses",
         "tasks": "helpers",
         "transcript": "conversation retold text_of",
-        "usage_meter": "check_growth dollars tokens",
         "values": "named_object plain",
     },
 )
@@ -105,12 +103,10 @@ ROOMS = (
     "http_server",
     "launch_options",
     "message_calls",
-    "patches",
     "printable",
     "provider",
     "trace_lines",
     "transcript",
-    "usage_meter",
     "function_tools",
     "gate",
     "jsonrpc",

@@ -7,7 +7,6 @@ ROOMS = (
     "adapter",
     "downstream",
     "relay",
-    "upstream",
     "messages",
     "tools",
 )

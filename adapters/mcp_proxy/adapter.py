@@ -23,11 +23,10 @@ from ..kit.gate import EventStream
 from ..kit.launch_options import USAGE, policy_parts, uncounted
 from ..kit.process_tree import ProcessTree, process_rungs
 from ..kit.tasks import helpers
-from .downstream import Downstream
+from .downstream import Downstream, Upstream, offered_tools
 from .messages import named_keys
 from .relay import Relay, SharedByConnections
 from .tools import Naming, Visibility, trusts, with_annotations
-from .upstream import Upstream, offered_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection

@@ -22,8 +22,6 @@ ROOMS = (
     "learning",
     "like",
     "inputs",
-    "commands",
-    "orders",
     "entries",
     "observed",
 )

@@ -11,8 +11,7 @@ from proctor.policies.language.facts import ToolTable
 from proctor.policies.values.paths import place_of
 from proctor.supervisor.machine.pending_approvals import is_like
 
-from .commands import names_in
-from .inputs import folder_of
+from .inputs import folder_of, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.policies import merge_policies, parse_policies
 
-from .commands import names_in
 from .entries import Entry, flow
+from .inputs import names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,7 +5,6 @@ ROOMS = (
     "notify",
     "webhook",
     "api_control",
-    "connections",
     "api_runs",
     "endpoints",
     "auth",

@@ -11,7 +11,6 @@ ROOMS = (
     "call_table",
     "memory",
     "program",
-    "budget_checker",
     "limit_checker",
     "usage",
 )

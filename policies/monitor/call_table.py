@@ -20,8 +20,7 @@ from ..language.facts import NamingKind
 from ..language.selectors import VirtualName
 from ..rules.machine import JudgeCall
 from ..values.json_values import is_number, parsed_output, text_of
-from .budget_checker import BudgetState
-from .limit_checker import LimitState
+from .limit_checker import BudgetState, LimitState
 from .memory import EMPTY, SessionFacts, UserText
 from .program import CallPlan, CompiledRule
 from .usage import TokenMeter

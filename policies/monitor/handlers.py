@@ -16,8 +16,8 @@ from ..rules.net_shorthand import NetLine
 from ..rules.petri_net import Net
 from ..stack.clauses import net_name
 from ..values.json_values import is_number
-from .budget_checker import finding_of
 from .call_table import HELD, LAPSED, REQUESTED, UNDECIDED, Grant
+from .limit_checker import finding_of
 from .memory import EMPTY, message_text
 from .state import MonitorState
 

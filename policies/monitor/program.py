@@ -30,8 +30,7 @@ from ..stack.merge import checked_stack, effective_action, effective_budgets, ef
 from ..values.globs import matcher
 from ..values.paths import compile_path
 from ..values.regexes import Regex
-from .budget_checker import BudgetChecker
-from .limit_checker import LimitChecker
+from .limit_checker import BudgetChecker, LimitChecker
 from .usage import PriceBook
 
 if TYPE_CHECKING:

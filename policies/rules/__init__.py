@@ -53,7 +53,6 @@ ROOMS = (
     "petri_net",
     "prior_calls",
     "precedence",
-    "refusal",
     "rule",
     "machine",
 )

@@ -14,8 +14,7 @@ from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
 from ..values.foreign_code import isolated
 from ..values.model_base import Name, Natural, Positive, Record, circle
 from .machine import EVERY_SLOT, Finding, JudgedCall, Machine, RuleState, ToolReturn
-from .refusal import CheckAnswer, refusal
-from .rule import LARGEST, Cap, Roles, Statement, owes_nothing
+from .rule import LARGEST, Cap, CheckAnswer, Roles, Statement, owes_nothing, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator

@@ -14,8 +14,7 @@ from ..events.run_context import RunContext, Usage
 from ..language.selectors import Selector
 from ..values.foreign_code import isolated
 from .machine import BOUND, Finding, Machine, RuleState, counted, slots_of
-from .refusal import CheckAnswer, refusal
-from .rule import Rule, drawn_in_words, names, owes_nothing, restricts_tool, undecided
+from .rule import CheckAnswer, Rule, drawn_in_words, names, owes_nothing, refusal, restricts_tool, undecided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,16 +6,14 @@ variables, and of the programs that run others.
 
 ROOMS = (
     "parser",
-    "program_options",
     "lexer",
     "made_files",
     "programs",
+    "program_options",
     "interpreters",
-    "known_programs",
     "wrappers",
     "carrying",
     "written_files",
-    "stream_editors",
     "builtins",
     "words",
 )

@@ -1,4 +1,4 @@
-"""Options of programs, as their manuals spell them: which mean the same, and which take a value."""
+"""Options of programs, as their manuals spell them; programs that run nothing which their words name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+from .words import split
 
 _TABLE: Mapping[str, str] = {
     "cat": "-A --show-all, -b --number-nonblank, -e, -E --show-ends, -n --number, -s --squeeze-blank, -t, -T, -u, -v",
@@ -220,3 +222,31 @@ def _letters(letters: str, rest: list[str], options: Options, found: set[tuple[s
             found.add((option, letters[n:].removeprefix("=") or (rest.pop(0) if rest else None)))
             return
         found.add((option, None))
+
+
+KNOWN = split("""
+    : [ bg break caller cd chdir continue declare dirs disown echo exit export
+    false fg getopts hash jobs kill local logout mapfile popd printf pushd pwd read readarray readonly
+    return set shift shopt suspend test times true type typeset ulimit umask unalias unset wait whence where
+    which
+
+    b2sum base32 base64 basename basenc cat chgrp chmod chown cksum comm cp csplit cut date dd df dir dircolors
+    dirname du expand expr factor fmt fold groups head hostid hostname id join link ln logname ls md5sum mkdir mkfifo
+    mknod mktemp mv nl nproc numfmt od paste pathchk pinky pr printenv ptx readlink realpath rm rmdir seq sha1sum
+    sha224sum sha256sum sha384sum sha512sum shasum shred shuf sleep stat stty sum sync tac tail tee touch tr truncate
+    tsort tty uname unexpand uniq unlink uptime users vdir wc who whoami yes
+
+    grep egrep fgrep zgrep zcat bzcat xzcat zstdcat gzip gunzip bzip2 bunzip2 xz unxz zstd unzstd unzip lz4 cmp diff
+    file tree column col colrm rev look hexdump xxd strings bc cal ncal locate whereis pgrep pidof pkill killall ps
+    top free vmstat lsof fuser getent getconf locale iconv dos2unix unix2dos uuidgen jq xmllint tput clear reset
+    sw_vers w last lscpu lsblk lsusb lspci dmesg arp ifconfig netstat ss ping ping6 dig host nslookup traceroute curl
+    curlie http https tokei wdiff cmark sqlformat
+
+    mypy ruff black isort flake8 pylint pyflakes pycodestyle pydocstyle autopep8 yapf bandit sqlfluff
+    pyright basedpyright py_compile compileall json.tool unittest venv virtualenv build
+    mkdocs twine tsc eslint prettier jest webpack vite next stylelint gofmt
+    goimports golangci-lint golint staticcheck rustfmt clang-format clang-tidy shellcheck shfmt hadolint
+    yamllint markdownlint phpunit rspec rubocop cpplint pydoc tabnanny tokenize ensurepip zipfile tarfile gettext
+    http.server calendar site sysconfig platform json unittest.__main__ msgfmt msgmerge xgettext gcov nm
+    objdump readelf size
+""")

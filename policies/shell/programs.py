@@ -17,9 +17,8 @@ import msgspec
 from . import wrappers
 from .builtins import evaluates, steers_programs
 from .carrying import CARRYING, GIT_OPTIONS, Carries, carries
-from .interpreters import ON_INPUT, interpreted, interpreter_of
-from .known_programs import KNOWN
-from .stream_editors import AWKS, awk_files, awk_runs, sed_files
+from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
+from .program_options import KNOWN
 from .words import HARMLESS_TARGETS, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
 from .written_files import GIT_WRITING, WRITING, written_files

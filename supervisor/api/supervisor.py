@@ -34,7 +34,7 @@ from ..log import audible, logger
 from ..ports.store import Store
 from ..ports.stored_types import ApprovalAnswer
 from ..redaction import Redactor
-from ..run.adapter_calls import capabilities_of, name_of, remains_of
+from ..run.provider_session import capabilities_of, name_of, remains_of
 from ..run.services import Clock, RightOfWay, Services, Timers
 from ..run.tasks import spawn
 from ..watch.feed import Publishers

@@ -23,9 +23,8 @@ from ..ports.adapter import Adapter, GateAnswer, Launch
 from ..ports.processes import process_mark
 from ..ports.stored_types import NOT_OVER, RunFilter, RunInfo
 from ..run.actor import RunActor
-from ..run.adapter_calls import capabilities_of, name_of, remains_of
 from ..run.journal import ANSWER_S
-from ..run.provider_session import Parent
+from ..run.provider_session import Parent, capabilities_of, name_of, remains_of
 from ..run.recovery import LEASE_S, end_lost_runs, withdraw
 from .history import continued, read_history, read_transcript
 from .options import Continuation
@@ -262,7 +261,7 @@ async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIt
         yield Claimed(info=info, actor=actor, begin=begin)
     except BaseException:
         if not created:
-            await _give_up(store, info, order.epoch)
+            await _release_claim(store, info, order.epoch)
         raise
 
 
@@ -335,20 +334,20 @@ async def _create(services: Services, order: Order) -> RunInfo:
             stored = await store.create_run(info, epoch=order.epoch)
         except StoreError as error:
             if error.kind not in _REFUSED:
-                await _give_up(store, info, order.epoch)  # a store that failed may have stored it
+                await _release_claim(store, info, order.epoch)  # a store that failed may have stored it
             raise
     if stored is None:
-        await _give_up(store, order.info, order.epoch)  # it may have been stored all the same
+        await _release_claim(store, order.info, order.epoch)  # it may have been stored all the same
         raise StoreError(f"the store has not answered for {ANSWER_S:g} seconds")
     try:
         await anyio.lowlevel.checkpoint_if_cancelled()
     except BaseException:
-        await _give_up(store, stored, order.epoch)
+        await _release_claim(store, stored, order.epoch)
         raise
     return stored
 
 
-async def _give_up(store: Store, info: RunInfo, epoch: int) -> None:
+async def _release_claim(store: Store, info: RunInfo, epoch: int) -> None:
     """A run of this owner that will not start is withdrawn, so that nobody waits for it."""
 
     async def withdrawn() -> None:

@@ -13,7 +13,7 @@ from anyio import to_thread
 from proctor.policies.policy import Policy, members_of
 
 from ..ports.adapter import Adapter, LaunchOptions
-from ..run.adapter_calls import capabilities_of, launch_options
+from ..run.provider_session import capabilities_of, launch_options
 from .options import NetHooks
 
 if TYPE_CHECKING:

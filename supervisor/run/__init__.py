@@ -6,7 +6,6 @@ ROOMS = (
     "callbacks",
     "journal",
     "provider_session",
-    "adapter_calls",
     "services",
     "tasks",
 )

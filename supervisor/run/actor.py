@@ -34,10 +34,9 @@ from ..machine.interface import (
 from ..machine.machine import RunMachine
 from ..ports.adapter import Adapter, GateAnswer, Launch
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
-from .adapter_calls import capabilities_of
 from .callbacks import GateWaiters, Questions
 from .journal import ANSWER_S, KeptEvents, RunRecorder
-from .provider_session import READ, Next, Parent, ProviderReader
+from .provider_session import READ, Next, Parent, ProviderReader, capabilities_of
 from .services import Services
 from .tasks import Apart, Errands, Latch, pass_on
 

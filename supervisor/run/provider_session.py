@@ -1,9 +1,9 @@
-"""One provider's life: started, read to its end, and ended down the ladder when that is ordered."""
+"""One provider: what it says of itself, started, read to its end, and ended down the ladder when that is ordered."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,14 +14,14 @@ import anyio
 import msgspec
 
 from proctor.policies.events import ErrorOccurred, Event
-from proctor.policies.events.run_context import RunContext
-from proctor.policies.values.foreign_code import as_error, error_text, named_error
+from proctor.policies.events.run_context import Capabilities, RunContext
+from proctor.policies.policy import Policy
+from proctor.policies.values.foreign_code import as_error, error_text, isolated, named_error
 
-from ..errors import ProviderError, UnknownSessionError
+from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described, plain
-from ..ports.adapter import Adapter, Provider
+from ..ports.adapter import Adapter, LaunchOptions, Provider, Remains, Rung
 from ..ports.store import Store
-from .adapter_calls import ladder_of
 from .tasks import Apart, Latch
 
 if TYPE_CHECKING:
@@ -228,3 +228,40 @@ def begins_anew(error: UnknownSessionError) -> ErrorOccurred:
     """The event that says why a run meant to go on in the client's own session goes on by replay."""
     message = f"{error.reason}: it begins anew, told the conversation so far"
     return ErrorOccurred(code=error.code, message=message, provider_error=described(error).get("details"))
+
+
+def capabilities_of(adapter: Adapter) -> Capabilities:
+    """The capabilities of an adapter. Raises what it raises, as an Exception, and UsageError for anything else."""
+    given: object = isolated(getattr, adapter, "capabilities")
+    if not isinstance(given, Capabilities):
+        raise UsageError(f"the adapter's `capabilities` are a `{type(given).__name__}`, not `Capabilities`")
+    return given
+
+
+def name_of(adapter: Adapter) -> str:
+    """The name of an adapter. Raises what it raises, as an Exception, and UsageError if it is not text."""
+    given: object = isolated(getattr, adapter, "name", None)
+    if not isinstance(given, str):
+        raise UsageError(f"the adapter's `name` is a `{type(given).__name__}`, not text")
+    return given
+
+
+def remains_of(adapter: Adapter) -> Remains | None:
+    """End the remains of an adapter's runs, if it can. Raises what it raises, as an Exception."""
+    found: Remains | None = isolated(getattr, adapter, "end_remains", None)
+    return found
+
+
+def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:
+    """A policy as an adapter's launch options. Raises what it raises, as an Exception, and UsageError for anything
+    else.
+    """
+    given: object = isolated(adapter.compile, policy)
+    if not isinstance(given, LaunchOptions):
+        raise UsageError(f"the adapter's `compile` gave a `{type(given).__name__}`, not `LaunchOptions`")
+    return given
+
+
+def ladder_of(provider: Provider) -> Sequence[Rung]:
+    """The steps that end a provider. Raises what it raises, as an Exception."""
+    return isolated(lambda: tuple(provider.ladder()))

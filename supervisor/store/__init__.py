@@ -5,7 +5,6 @@ ROOMS = (
     "memory_store",
     "memory_ledger",
     "memory_tables",
-    "admission",
     "codec",
     "invariants",
     "run_index",

@@ -16,8 +16,8 @@ from proctor.policies.events import TERMINAL
 from ..errors import StoreError
 from ..ports.stored_types import ANY_RUN, Place, StoreSize
 from . import invariants
-from .admission import stored_before, unit_start
 from .codec import from_record
+from .invariants import stored_before, unit_start
 from .memory_ledger import Ledger
 from .memory_tables import Claims, Desk, Records, places
 from .run_index import meets, owners

@@ -16,9 +16,18 @@ from proctor.policies.events import TERMINAL, ApprovalEvent, RecordPruned, Sessi
 from ..ports.processes import is_gone
 from ..ports.stored_types import GOING_ON, AnswerGiven, Block, Lift, LogEntry, RunInfo, SessionInfo, StoredApproval
 from . import invariants
-from .admission import AFTER_THE_END, CALLS, CallsInFlight
 from .codec import NEWS, SIZE, from_record, head_below, lines_of, links, root, status_after, to_record
-from .invariants import asks, check_answerable, closed, no_approval, outlives, shown
+from .invariants import (
+    AFTER_THE_END,
+    CALLS,
+    CallsInFlight,
+    asks,
+    check_answerable,
+    closed,
+    no_approval,
+    outlives,
+    shown,
+)
 from .run_index import COUNTED, RunTally
 
 if TYPE_CHECKING:

@@ -22,8 +22,6 @@ ROOMS = (
     "suites",
     "adapter_gate",
     "adapter_lifecycle",
-    "adapter_policies",
-    "store_admission",
     "store_events",
     "store_lifetime",
     "adapter_fixture",

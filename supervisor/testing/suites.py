@@ -31,13 +31,11 @@ adapter's with an empty workspace, on asyncio and on trio.
 from __future__ import annotations
 
 from .adapter_fixture import Agent
-from .adapter_gate import GatingChecks, RefusingChecks, ShowingChecks
+from .adapter_gate import CompilingChecks, GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks
 from .adapter_lifecycle import CancellingChecks, CrashingChecks
-from .adapter_policies import CompilingChecks, SupervisingChecks
-from .store_admission import AdmittingChecks
 from .store_approvals import AnsweringChecks, BudgetingChecks
 from .store_events import AppendingChecks, FidelityChecks, LogChecks
-from .store_lifetime import LifetimeChecks, PruningChecks
+from .store_lifetime import AdmittingChecks, LifetimeChecks, PruningChecks
 from .store_runs import ClaimingChecks, FindingChecks, ListingChecks
 
 __all__ = ["AdapterConformance", "Agent", "StoreConformance"]

@@ -16,8 +16,7 @@ import msgspec
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.audit import AuditReport, audited
-from proctor.adapters.stores.audit.heads import Heads
+from proctor.adapters.stores.audit.audit import AuditReport, Heads, audited
 from proctor.policies import Limits, Policy, RunContext, encode_event, parse_policies
 from proctor.policies.events import TokenUsageUpdated
 from proctor.supervisor import Redaction, create_run, export_lines, import_lines, prune, run_once
@@ -737,7 +736,7 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from proctor.adapters.stores.audit.heads import check_signature, signed
+    from proctor.adapters.stores.audit.audit import check_signature, signed
     from proctor.supervisor import UsageError
 
     def keys(name: str) -> tuple[Path, Path]:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from web_server import ANA, EVE, PROCTOR, TOKENS, Site, ran
 
-from proctor.adapters.web.connections import REQUEST_S
+from proctor.adapters.web.server import REQUEST_S
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 FILES = 256

@@ -23,7 +23,7 @@ from proctor.policies.events.calls import Decision, NeedsChecks
 from proctor.policies.rules import Check
 from proctor.policies.rules.machine import BOUND
 from proctor.policies.rules.python_check import CheckContext, PastCall, PastMessage
-from proctor.policies.rules.refusal import Refuse
+from proctor.policies.rules.rule import Refuse
 
 ALICE = RunContext(tenant="acme", user="alice")
 

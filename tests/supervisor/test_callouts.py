@@ -14,7 +14,7 @@ from proctor.policies.events.run_context import Tool
 from proctor.policies.rules import Check
 from proctor.policies.rules.petri_net import NetState, Transition
 from proctor.policies.rules.python_check import CheckContext
-from proctor.policies.rules.refusal import Refuse
+from proctor.policies.rules.rule import Refuse
 from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.store.memory_store import MemoryStore

@@ -22,9 +22,8 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
-from ...kit.call_book import Turns
-from ...kit.patches import certain_changes_of
-from ...kit.usage_meter import check_growth, dollars, tokens
+from ...kit.call_book import Turns, check_growth, dollars, tokens
+from ...kit.client_tools import certain_changes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -27,7 +27,6 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "AmpAdapter"})
 
 ROOMS = (
     "adapter",
-    "gate_socket",
     "session",
     "delegate",
     "translation",

@@ -21,8 +21,7 @@ from ...kit.environment import home_of, shell_of
 from ...kit.launch_options import denied, options_for
 from ...kit.process_tree import end_remains
 from ...kit.tasks import helpers
-from .gate_socket import open_gate_socket
-from .session import AmpSession
+from .session import AmpSession, open_gate_socket
 from .translation import their_names
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from proctor.policies.policy import Policy
     from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
-    from .gate_socket import GateSocket
+    from .session import GateSocket
 
 
 COMPILES: Final = ("deny",)

@@ -21,8 +21,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.values.globs import matcher
 
-from ...kit.call_book import CallBook, ClientCall, Turns
-from ...kit.usage_meter import tokens
+from ...kit.call_book import CallBook, ClientCall, Turns, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

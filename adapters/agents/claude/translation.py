@@ -27,9 +27,9 @@ from proctor.policies.events import (
 from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, install_of
 
+from ...kit.call_book import check_growth, dollars, tokens
 from ...kit.client_tools import CLAUDE_TOOLS, meant
 from ...kit.processes.guarded import GUARDS
-from ...kit.usage_meter import check_growth, dollars, tokens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
-from ...kit.patches import changes_of
+from ...kit.client_tools import changes_of
 from ...kit.trace_lines import TraceLog, parsed, text_of, tool_input
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
-from ...kit.call_book import CallBook, ClientCall, Turns
-from ...kit.usage_meter import check_growth, tokens
+from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, tokens
 from .items import (
     ASKED,
     RESOURCE_SERVER,

@@ -27,7 +27,6 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "OpenAIAgentsAdapter"})
 
 ROOMS = (
     "adapter",
-    "session",
     "hooks",
     "gated_agents",
 )

@@ -26,7 +26,6 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "PydanticAIAdapter"})
 
 ROOMS = (
     "adapter",
-    "session",
     "hooks",
 )
 """Top first: each imports only those below it."""

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from ...agents.acp.probe import ProbeReport
     from ...matrix import Row
-    from ...mcp_proxy.downstream import Downstream
-    from ...mcp_proxy.upstream import Upstream
+    from ...mcp_proxy.downstream import Downstream, Upstream
 
 
 _SHORT: Final = {"after a refusal": "refusal", "cancel ends children": "children"}
@@ -218,7 +217,7 @@ def _hush(library: str) -> None:
 
 
 def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
-    from ...mcp_proxy.upstream import CommandUpstream, UrlUpstream
+    from ...mcp_proxy.downstream import CommandUpstream, UrlUpstream
 
     if url and not url.startswith(("http://", "https://")):
         raise click.UsageError(f"`--url {url}` is not an address; use http://HOST/PATH or https://HOST/PATH")

@@ -117,7 +117,7 @@ def _launch_options(name: str, merged: Policy) -> LaunchOptions | None:
     own.
     """
     from proctor.supervisor import ProviderUnavailableError, UsageError
-    from proctor.supervisor.run.adapter_calls import launch_options
+    from proctor.supervisor.run.provider_session import launch_options
 
     from ...agents.catalog import adapter_named
 

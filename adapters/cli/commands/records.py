@@ -44,7 +44,7 @@ def audit() -> None:
 def head(store: str | None, key: Path | None, output: str | None) -> int:
     """Print where each session's record ends, as one line of JSON, to be kept where nobody here can write."""
     from ...stores.audit.audit import audited
-    from ...stores.audit.heads import encode, signed
+    from ...stores.audit.verify import encode, signed
     from ..options import store_named
 
     report = audited(store_named(store))
@@ -69,7 +69,7 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
     Exit codes: 0 both hold, 1 one does not, 2 no store or no anchor there, 3 the store cannot be read.
     """
     from ...stores.audit.audit import audited
-    from ...stores.audit.heads import check_signature, read_heads
+    from ...stores.audit.verify import check_signature, read_heads
     from ..options import store_named
 
     if key is not None and anchor is None:

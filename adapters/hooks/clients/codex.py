@@ -9,8 +9,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS
-from ...kit.patches import certain_changes_of
+from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
 from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
 from .claude import TIMEOUT_S
 

@@ -10,8 +10,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ...kit.client_tools import APPLY_PATCH
-from ...kit.patches import certain_changes_of
+from ...kit.client_tools import APPLY_PATCH, certain_changes_of
 from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
 
 EVENTS: Final[Mapping[str, Kind]] = {

@@ -3,10 +3,8 @@
 ROOMS = (
     "audit",
     "database",
-    "file",
     "sources",
     "list_checks",
     "verify",
-    "heads",
 )
 """Top first: each imports only those below it."""

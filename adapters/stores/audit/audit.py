@@ -9,10 +9,9 @@ import msgspec
 
 from ..postgres import check_installed
 from ..store_names import is_url, shown
-from .heads import Heads
 from .list_checks import Lists
 from .sources import AuditSource
-from .verify import AuditFinding, Orders, Pruned, Verifier, answers_in
+from .verify import AuditFinding, Heads, Orders, Pruned, Verifier, answers_in
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +47,7 @@ def audited(named: str | os.PathLike[str], anchor: Heads | None = None) -> Audit
 
         with reading_database(os.fspath(named)) as source:
             return _audit(source, shown(named), anchor)
-    from .file import reading_file
+    from .sources import reading_file
 
     with reading_file(named) as source:
         return _audit(source, shown(named), anchor)

@@ -20,9 +20,8 @@ from proctor.supervisor.ports.stored_types import (
     RunInfo,
 )
 from proctor.supervisor.redaction import Redactor
-from proctor.supervisor.store.admission import AFTER_THE_END, CALLS, CallsInFlight
 from proctor.supervisor.store.codec import status_after
-from proctor.supervisor.store.invariants import asks
+from proctor.supervisor.store.invariants import AFTER_THE_END, CALLS, CallsInFlight, asks
 from proctor.supervisor.store.memory_tables import Desk
 from proctor.supervisor.store.run_index import COUNTED, RunTally, owners
 

@@ -22,8 +22,7 @@ from proctor.supervisor.store.run_index import ms_of, owners
 
 from ..tables import recording
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
-from ..tables.seals import run_digest
-from ..tables.transactions import Batch, Gathered, Part
+from ..tables.transactions import Batch, Gathered, Part, run_digest
 from .connection import POSTGRES, kept, one_label, with_places
 from .schema import TAKE_TURN
 

@@ -14,7 +14,7 @@ from psycopg import sql
 from proctor.supervisor.errors import StoreError, UsageError
 
 from ...kit.tasks import Notifier
-from ..tables.readers import ReaderPool
+from ..tables.queries import ReaderPool
 from ..tables.store import TableStore
 from ..tables.writer import Writer
 from . import recording

@@ -27,8 +27,7 @@ from ..tables.recording import (
     append_new,
     run_columns,
 )
-from ..tables.seals import run_digest
-from ..tables.transactions import Batch, Dialect, Gathered
+from ..tables.transactions import Batch, Dialect, Gathered, run_digest
 from .schema import pragma
 
 if TYPE_CHECKING:

@@ -6,9 +6,7 @@ ROOMS = (
     "claiming",
     "writer",
     "queries",
-    "readers",
     "recording",
-    "seals",
     "transactions",
     "schema",
 )

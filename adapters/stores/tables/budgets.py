@@ -21,8 +21,18 @@ from proctor.supervisor.ports.stored_types import GOING_ON
 from proctor.supervisor.store import invariants
 
 from .recording import Transaction
-from .seals import BUDGETS, Row, budget_row, part_row, share_row, summed
-from .transactions import Tables, find_owner, owner_columns, owner_of
+from .transactions import (
+    BUDGETS,
+    Row,
+    Tables,
+    budget_row,
+    find_owner,
+    owner_columns,
+    owner_of,
+    part_row,
+    share_row,
+    summed,
+)
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time by which windows go, in ms since the epoch."""

@@ -12,8 +12,7 @@ from proctor.supervisor.store import invariants
 from . import queries
 from .recording import Transaction
 from .schema import CLAIMED
-from .seals import RUN, owner_row, row_digest, run_digest
-from .transactions import find_owner, owner_columns, owner_of
+from .transactions import RUN, find_owner, owner_columns, owner_of, owner_row, row_digest, run_digest
 
 _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""

@@ -1,16 +1,20 @@
-"""Queries of a store, on a connection that the caller has."""
+"""Queries of a store, on a connection that the caller has, or on one that only reads."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
+import anyio.to_thread
 import msgspec
 
 from proctor.policies.events import Event, at_ms
 from proctor.policies.events.run_context import FIGURES, Usage
+from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import LogEntry, Place, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.run_index import moment
@@ -194,3 +198,68 @@ def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
         attempts=attempts,
         usage=Usage(**dict(zip(FIGURES, (*map(int, tokens), cost_usd), strict=True))),
     )
+
+
+T = TypeVar("T")
+ConnectionT = TypeVar("ConnectionT")
+_KEPT = 4
+
+
+class ReaderPool(ABC, Generic[ConnectionT]):
+    """A few idle connections; one more is opened when all are in use.
+
+    Args:
+        check: raises where no connection may be used.
+    """
+
+    abandons: ClassVar[bool] = False
+    """Whether a query that is cancelled is left to end by itself."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+        self._idle: list[ConnectionT] = []
+        self._closed = False
+
+    async def query(self, query: Callable[[Any], T]) -> T:
+        """Run a query on a connection, in a worker thread. Raises StoreError."""
+        self.check_open()
+        self._check()
+        return await anyio.to_thread.run_sync(self._query, query, abandon_on_cancel=self.abandons)
+
+    def check_open(self) -> None:
+        """Raises StoreError for a pool that is closed."""
+        if self._closed:
+            raise StoreError("the store is closed", kind="closed")
+
+    def close(self) -> None:
+        """Close the idle connections; one in use closes when its query ends."""
+        self._closed = True
+        while self._idle:
+            self._drop(self._idle.pop())
+
+    @contextmanager
+    def lent(self) -> Iterator[ConnectionT]:
+        """A connection for one query; from any thread."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._open()
+        try:
+            yield connection
+        finally:
+            if self._closed or len(self._idle) >= _KEPT:
+                self._drop(connection)
+            else:
+                self._idle.append(connection)
+
+    @abstractmethod
+    def _query(self, query: Callable[[Any], T]) -> T:
+        """Run a query on a connection that is lent. Raises StoreError."""
+
+    @abstractmethod
+    def _open(self) -> ConnectionT:
+        """One more connection."""
+
+    @abstractmethod
+    def _drop(self, connection: ConnectionT) -> None:
+        """Close a connection."""

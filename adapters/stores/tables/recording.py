@@ -32,9 +32,16 @@ from proctor.supervisor.ports.stored_types import (
     StoredApproval,
 )
 from proctor.supervisor.store import codec, invariants
-from proctor.supervisor.store.admission import CallsInFlight, stored_before
 from proctor.supervisor.store.codec import from_record, status_after
-from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
+from proctor.supervisor.store.invariants import (
+    CallsInFlight,
+    asks,
+    check_answerable,
+    no_approval,
+    shown,
+    state_after,
+    stored_before,
+)
 from proctor.supervisor.store.run_index import RunTally, ms_of
 
 from .schema import WAITING

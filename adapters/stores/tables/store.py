@@ -33,7 +33,7 @@ from proctor.supervisor.ports.stored_types import (
 from ...kit.tasks import Notifier
 from . import budgets as shared
 from . import claiming, queries, recording
-from .readers import ReaderPool
+from .queries import ReaderPool
 from .transactions import Batch
 from .writer import Writer
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.acp.translation import tool_input, tool_name
-from proctor.adapters.kit.client_tools import CLIENTS
-from proctor.adapters.kit.patches import certain_changes_of
+from proctor.adapters.kit.client_tools import CLIENTS, certain_changes_of
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 
 ADDS = "*** Begin Patch\n*** Add File: new/a.txt\n+secret\n*** End Patch"

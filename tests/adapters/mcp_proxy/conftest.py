@@ -20,7 +20,7 @@ pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 from mcp import Client
 
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter, Serving, serve
-from proctor.adapters.mcp_proxy.upstream import CommandUpstream
+from proctor.adapters.mcp_proxy.downstream import CommandUpstream
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
 from proctor.policies.events import Event

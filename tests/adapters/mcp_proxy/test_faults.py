@@ -14,9 +14,8 @@ from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
-from proctor.adapters.mcp_proxy.downstream import StdioClient
+from proctor.adapters.mcp_proxy.downstream import StdioClient, UrlUpstream
 from proctor.adapters.mcp_proxy.messages import output_of
-from proctor.adapters.mcp_proxy.upstream import UrlUpstream
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
-from proctor.adapters.mcp_proxy.upstream import CommandUpstream
+from proctor.adapters.mcp_proxy.downstream import CommandUpstream
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.ports.adapter import GateAnswer

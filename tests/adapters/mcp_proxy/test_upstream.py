@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.adapters.mcp_proxy.upstream import UrlUpstream
+from proctor.adapters.mcp_proxy.downstream import UrlUpstream
 
 
 @pytest.mark.parametrize(

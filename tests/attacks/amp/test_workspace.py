@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from proctor.adapters.agents.amp.adapter import settings_for
-from proctor.adapters.agents.amp.gate_socket import open_gate_socket
+from proctor.adapters.agents.amp.session import open_gate_socket
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

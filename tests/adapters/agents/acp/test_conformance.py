@@ -14,8 +14,7 @@ from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapter_fixture import AdapterChecks, Agent
-from proctor.supervisor.testing.adapter_gate import GatingChecks, RefusingChecks, ShowingChecks
-from proctor.supervisor.testing.adapter_policies import SupervisingChecks
+from proctor.supervisor.testing.adapter_gate import GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks
 from proctor.supervisor.testing.suites import AdapterConformance
 
 STAY = "trap '' TERM HUP; setsid sleep 73002 & (setsid sleep 73002 &); touch up; sleep 73002"
