@@ -1,33 +1,45 @@
 """Many sessions in one process, with all that goes on beside runs, on either database: a share is 2,000 sessions.
 
+python -m tests.fuzz.load --store postgres --sessions 10000 --minutes 60    # a soak: the same, spread over an hour
+
 Starts, orders to end, answers, cancels by handle, followers, and people with the page open, whose requests and
 streams come and go. At the end every run is over exactly once, and neither memory, descriptors, threads, tasks nor
-child processes have grown.
+child processes have grown. Then all is pruned, and no row of a run is left.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
 import os
 import random
+import sqlite3
+import sys
 import tempfile
 import threading
+import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import httpx
 import psutil
+import psycopg
 
 from proctor.adapters.kit.http_server import listening, url_of
 from proctor.adapters.operations.identities import AccessTokens, read_tokens
 from proctor.adapters.stores import open_store
 from proctor.adapters.stores.audit.audit import audited
+from proctor.adapters.stores.store_names import is_url
+from proctor.adapters.stores.tables.schema import TABLES
 from proctor.adapters.web.server import serve
 from proctor.policies import RunContext, parse_policies
 from proctor.policies.events import TERMINAL, MessageReceived, TokenUsageUpdated
-from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, Supervisor, UsageError, all_runs
+from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Store, Supervisor, UsageError, all_runs, prune
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
@@ -71,9 +83,13 @@ def on_postgres(seed: int, number: int) -> Share:
 
 
 def _share(place: str, seed: int, number: int) -> Share:
-    crowd = Crowd(random.Random(f"{seed}/{number}"))
+    return _with(Crowd(random.Random(f"{seed}/{number}"), SESSIONS), place, number)
+
+
+def _with(crowd: Crowd, place: str, number: int) -> Share:
     anyio.run(crowd.run, place, backend=("asyncio", "trio")[number % 2])
     found = [*crowd.found, *anyio.run(_unlike_one_end, place), *map(str, audited(place).findings)]
+    found += anyio.run(_rows_left, place)
     return Share(dict(crowd.counts), [f"share {number}: {each}" for each in found])
 
 
@@ -82,14 +98,22 @@ class Crowd:
 
     Args:
         chance: what is drawn.
+        sessions: how many there are.
+        lasting_s: over how many seconds they are spread; as fast as they go if 0.
     """
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, sessions: int, lasting_s: float = 0.0) -> None:
         self._chance = chance
+        self._sessions = sessions
+        self._apart_s = lasting_s / sessions
+        self._begun = 0.0
         self._going: set[str] = set()
         """Runs that are being started, or go on."""
         self._started = 0
-        self._sizes: list[float] = []
+        self.sizes: list[float] = []
+        """The process's memory in MiB, after each tenth of the sessions."""
+        self.held: list[dict[str, int]] = []
+        """What it held before and after."""
         self.counts: Counter[str] = Counter()
         self.found: list[str] = []
 
@@ -97,18 +121,20 @@ class Crowd:
         """Start all sessions, and compare what the process holds before and after."""
         before = _held()
         async with open_store(place) as store:
-            with anyio.fail_after(PATIENCE_S):
+            with anyio.fail_after(PATIENCE_S + self._apart_s * self._sessions):
                 async with _Page(place) as page, Supervisor(store, max_running=AT_ONCE) as supervisor:
                     await self._all(supervisor, store, page)
         gc.collect()
         after = _held()
+        self.held = [before, after]
         if left := {what: (before[what], n) for what, n in after.items() if n > before[what]}:
             self.found.append(f"what was there before and after: {left}")
-        half = len(self._sizes) // 2
-        if half and self._sizes[-1] - self._sizes[half] > GROWTH_MIB:
-            self.found.append(f"memory in MiB after each tenth: {self._sizes}")
+        half = len(self.sizes) // 2
+        if half and self.sizes[-1] - self.sizes[half] > GROWTH_MIB:
+            self.found.append(f"memory in MiB after each tenth: {self.sizes}")
 
     async def _all(self, supervisor: Supervisor, store: Store, page: _Page) -> None:
+        self._begun = anyio.current_time()
         async with anyio.create_task_group() as beside:
             for work in (self._answer, self._order):
                 beside.start_soon(self._again_and_again, work, store)
@@ -123,12 +149,13 @@ class Crowd:
 
     async def _one_after_another(self, supervisor: Supervisor) -> None:
         policies = parse_policies(POLICIES)
-        while self._started < SESSIONS:
+        while self._started < self._sessions:
             self._started += 1
             n = self._started
-            if n % max(1, SESSIONS // 10) == 0:
+            await anyio.sleep_until(self._begun + n * self._apart_s)
+            if n % max(1, self._sessions // 10) == 0:
                 gc.collect()
-                self._sizes.append(round(psutil.Process().memory_info().rss / 2**20, 1))
+                self.sizes.append(round(psutil.Process().memory_info().rss / 2**20, 1))
             self._going.add(f"r{n}")
             ids: Any = {"session_id": f"s{n}", "run_id": f"r{n}", "context": RunContext(tenant=f"t{n % 7}")}
             try:
@@ -246,3 +273,53 @@ async def _of_run(store: Store, run: Any) -> Any:
     ends = [event.type for event in events if isinstance(event, TERMINAL)]
     if run.status not in ("completed", "cancelled", "failed") or len(ends) != 1 or events[-1].type != ends[0]:
         yield f"run {run.run_id} is {run.status}, has the ends {ends}, and its last event is {events[-1].type}"
+
+
+RUNS_ROWS: Final = ("runs", "approvals", "budget_shares")
+"""Tables whose rows are a run's, and go with it; of its events one stays, which says that it was pruned."""
+
+
+async def _rows_left(place: str) -> list[str]:
+    async with open_store(place) as store:
+        await prune(store, older_than=timedelta(0))
+    rows = _rows(place)
+    left = {table: rows[table] for table in RUNS_ROWS if rows[table]}
+    if rows["events"] != rows["sessions"]:
+        left["events"] = rows["events"]
+    return [f"rows left of {rows['sessions']} pruned sessions: {left}"] if left else []
+
+
+def _rows(place: str) -> dict[str, int]:
+    """How many rows each table has."""
+    kept = psycopg.connect(place, options="-c search_path=proctor") if is_url(place) else sqlite3.connect(place)
+    with closing(kept) as connection:
+        counted = {each.name: connection.execute(f"SELECT count(*) FROM {each.name}").fetchone() for each in TABLES}
+        return {name: int(row[0]) for name, row in counted.items() if row}
+
+
+def main() -> int:
+    """A soak: the figures as JSON; 1 if anything was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.load", description=main.__doc__)
+    parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
+    parser.add_argument("--sessions", type=int, default=SESSIONS)
+    parser.add_argument("--minutes", type=float, default=0.0, help="over how many minutes they are spread")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    crowd = Crowd(random.Random(given.seed), given.sessions, given.minutes * 60)
+    with ExitStack() as parts:
+        if given.store == "postgres":
+            server = parts.enter_context(closing(OwnServer()))
+            server.start()
+            place = server.url()
+        else:
+            place = str(Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="load-")), "runs.db"))
+        begun = time.monotonic()
+        share = _with(crowd, place, 0)
+        minutes = round((time.monotonic() - begun) / 60, 1)
+    seen = {"store": given.store, "minutes": minutes, "counts": share.counts, "memory_mib": crowd.sizes}
+    print(json.dumps({**seen, "before": crowd.held[0], "after": crowd.held[1], "found": share.found}))
+    return 1 if share.found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
