@@ -30,6 +30,8 @@ class _Redacted:
         self._redactor = redactor
 
     def __getattr__(self, level: str) -> Any:
+        if self._silent(level):
+            return _untold
         redact = self._redactor.redact
 
         def tell(event: str, **fields: Any) -> None:
@@ -40,6 +42,19 @@ class _Redacted:
                 logging.getLogger("proctor").exception("%s could not be logged", event)
 
         return tell
+
+    def _silent(self, level: str) -> bool:
+        """Whether the logger `proctor` would tell nobody; what a program has configured decides by itself."""
+        if structlog.is_configured() or level.upper() not in _LEVELS:
+            return False
+        return not logging.getLogger("proctor").isEnabledFor(_LEVELS[level.upper()])
+
+
+_LEVELS = logging.getLevelNamesMapping()
+
+
+def _untold(event: str, **fields: Any) -> None:
+    """Tells nobody."""
 
 
 def audible(log: Any) -> Any:

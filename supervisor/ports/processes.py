@@ -24,7 +24,9 @@ _STATE, _STARTED = 0, 19
 
 
 _here: set[str] = set()
-"""The owners of this process that have not left."""
+"""The owners of this process that have not left; none of them is a forked child's."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_here.clear)
 
 
 _SIGN = "proctor-supervisor"
@@ -94,6 +96,8 @@ def is_gone(owner: Owner) -> bool:
     cannot be known.
     """
     if owner.pid <= 0 or not owner.started or owner.machine != machine():
+        return False
+    if owner.pid == os.getpid() and owner.owner_id in _here:
         return False
     try:
         if started_at(owner.pid) != owner.started:

@@ -138,6 +138,9 @@ class Journal:
         for `within_s` seconds has failed, until it answers: then this returns the error.
         """
         while (self._outbox.unwritten or not self.idle) and self.failure is None:
+            if within_s == math.inf:
+                await self._change()
+                continue
             with anyio.move_on_after(within_s) as waiting:
                 await self._change()
             if waiting.cancelled_caught:

@@ -187,8 +187,9 @@ class Apart(Generic[T]):
 
     async def released(self, within_s: float) -> bool:
         """Whether it ends within so many seconds, or at least once it was cancelled. False: it is left behind."""
-        with anyio.move_on_after(within_s):
-            await self.done.wait()
+        if within_s and not self.done.is_set():
+            with anyio.move_on_after(within_s):
+                await self.done.wait()
         if not self.done.is_set():
             self.cancel()
             with anyio.move_on_after(RELEASE_S):
@@ -221,6 +222,8 @@ class Errands:
 
     async def end(self) -> None:
         """Cancel those that go on, and wait until they have ended or are left behind."""
+        if self._going:
+            await checkpoint()  # most are about to end, which costs less than a cancel
         going = self._going
         for errand in going:
             errand.cancel()
