@@ -15,6 +15,7 @@ from .ids import client_ids, ids
 from .kills import kills
 from .ledger import Share
 from .power import power
+from .proofs import proofs
 from .proxy_wire import proxy_wire
 from .races import races
 from .sessions import sessions
@@ -41,6 +42,7 @@ RUNS: Final = {
     "load-postgres": Run("the same as load-sqlite, on a PostgreSQL server", load.on_postgres),
     "load-sqlite": Run("2,000 sessions in one process, with orders, answers, followers and the page", load.on_sqlite),
     "power": Run("the log of a store cut off at any byte, as a loss of power may leave it", power),
+    "proofs": Run("stacks with a question to `verify`, each answered by force on the monitor too", proofs),
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),
     "races": Run("four processes that execute one created run, or the runs of one session", races),
     "sessions": Run("supervised sessions of generated policies, on the monitor and on a second reading", sessions),

@@ -1,0 +1,338 @@
+"""Generated stacks with a question about each, over the whole language, for `proofs`.
+
+All of them name few tools and few values, so that calls meet, and half of the properties say nearly what the stack
+says, so that there is something to prove.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from copy import deepcopy
+from typing import Any, Final, NamedTuple
+
+from proctor.policies import Policy, RunContext, merge_policies, parse_policies
+from proctor.policies.analysis.questions import read_selector
+from proctor.policies.events.run_context import Tool
+from proctor.policies.policy import Deny
+
+TOOLS: Final = ("a", "b", "c")
+SHELL: Final = Tool(name="Shell", acts=("bash",), inputs={"command": ("$.cmd",)})
+TABLE: Final = (SHELL, Tool(name="a"), Tool(name="b"))
+WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
+    "n": [
+        [{"path": "$.n", "gt": 5}],
+        [{"path": "$.n", "lte": 10}],
+        [{"path": "$.n", "gte": 50}],
+        [{"path": "$.n", "equals": 5}],
+        [{"path": "$.n", "in": [5, 50]}],
+        [{"path": "$.n", "not_equals": 50}],
+        [{"path": "$.n", "type": "integer"}],
+        [{"not": [{"path": "$.n", "lt": 50}]}],
+    ],
+    "id": [
+        [{"path": "$.id", "equals": "k1"}],
+        [{"path": "$.id", "exists": True}],
+        [{"path": "$.id", "not_in": ["k1"]}],
+    ],
+    "line": [
+        [{"path": "$.line", "regex": r"\bgit\s+push\b"}],
+        [{"path": "$.line", "regex": "^git"}],
+        [{"path": "$.line", "contains": "git"}],
+        [{"path": "$.line", "runs": ["rm", "git push"]}],
+        [{"path": "$.line", "length_gte": 5}],
+    ],
+    "file": [
+        [{"path": "$.file", "within": "/srv"}],
+        [{"path": "$.file", "within": "/srv/data"}],
+        [{"not": [{"path": "$.file", "within": "/srv/data"}]}],
+    ],
+    "to": [
+        [{"path": "$.to[*]", "not_in": ["x@a.com"]}],
+        [{"path": "$.to[*]", "regex": "@a[.]com$"}],
+        [{"path": "$.to[*]", "equals": "x@a.com", "at_least": 2}],
+        [{"path": "$.to", "set_equals": ["x@a.com", "y@a.com"]}],
+        [{"path": "$.to", "length": 1}],
+    ],
+    "n and id": [
+        [{"any_of": [{"path": "$.n", "lte": 5}, {"path": "$.id", "equals": "k1"}]}],
+        [{"path": "$.n", "gt": 5}, {"path": "$.id", "exists": True}],
+    ],
+}  # fmt: skip
+VALUES: Final[dict[str, list[Any]]] = {
+    "id": ["k1", "k2", 7, "7", None, ""],
+    "n": [5, 50, 4, 7.5, "5", "zz", True, None, [5]],
+    "line": ["git push", "ls", "git status", "rm x", "echo git push", ["git", "push"], "ls && git push", ""],
+    "file": ["/srv/data/x", "/etc/p", "/srv/y", "../x", "rel", ["/srv/data/x", "/etc/q"]],
+    "to": [["x@a.com"], ["x@a.com", "y@a.com"], "x@a.com", ["x@a.com", "e@b.com"], [], "e@b.com"],
+    "cmd": ["git push", "ls", "rm -rf x"],
+}
+"""What calls carry; brute force takes the first two, walks all."""
+OUTPUTS: Final[list[Any]] = ["done", {"ok": True, "id": "k1"}, {"ok": False, "id": "k2"}, "id=k1", {"id": 7, "n": 50}]
+MESSAGES: Final = ["go k1", "stop", "use k2 and 7"]
+CONTEXTS: Final[dict[str, list[Any]]] = {"user_role": ["admin", "dev", None], "tenant": ["t", None]}
+WHENS: Final[list[list[dict[str, Any]]]] = [
+    [{"path": "$.user_role", "equals": "admin"}],
+    [{"path": "$.user_role", "not_equals": "admin"}],
+    [{"path": "$.tenant", "exists": True}],
+]
+NETS: Final[list[Any]] = [
+    "require a before b",
+    "block c",
+    "limit a to 2 per session",
+    "limit b to 1 per a",
+    "require human-approval before c",
+    {"line": "require c before a", "action": "request_approval"},
+    {
+        "name": "lock",
+        "places": ["free", "held"],
+        "initial_marking": {"free": 1},
+        "transitions": [
+            {"name": "take", "inputs": ["free"], "outputs": ["held"], "tools": ["a"], "deferred": True},
+            {"name": "give", "inputs": ["held"], "outputs": ["free"], "tools": ["b"]},
+            {"name": "ask", "type": "manual", "inputs": ["held"], "outputs": ["held"], "tools": ["c"]},
+        ],
+        "free_tools": ["Shell"],
+    },
+    {
+        "name": "bank",
+        "places": ["money"],
+        "transitions": [
+            {"name": "in", "inputs": [], "outputs": ["money"], "tools": ["a"]},
+            {"name": "out", "inputs": ["money"], "outputs": [], "tools": ["b"]},
+        ],
+    },
+    {
+        "name": "self",
+        "places": ["x", "y", "z"],
+        "initial_marking": {"x": 1},
+        "transitions": [
+            {"name": "go", "inputs": ["x"], "outputs": ["y", "y"], "tools": ["a"]},
+            {"name": "auto", "inputs": ["y", "y"], "outputs": ["z"]},
+            {"name": "end", "inputs": ["z"], "outputs": ["x"], "tools": ["b"]},
+        ],
+    },
+]  # fmt: skip
+VIRTUAL: Final[list[dict[str, Any]]] = [
+    {"tool": "a", "path": "$.line", "match": r"\bgit\b", "as": "git"},
+    {"tool": "*", "path": "$.line", "match": "^ls", "as": "b"},
+]
+ALIASES: Final = {"Both": ["a", "b"]}
+QUESTIONS: Final = ("keeps", "keeps", "no_looser_than", "no_looser_than", "same_as", "reach")
+
+
+class Pair(NamedTuple):
+    """A stack with one question, as `verify` takes them."""
+
+    stack: Policy
+    question: str
+    argument: Any
+    tools: tuple[Tool, ...] | None
+    context: RunContext | None
+    written: Any
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `verify` takes beside the stack."""
+        return {self.question: self.argument, "tools": self.tools, "context": self.context}
+
+    @property
+    def other(self) -> Policy:
+        """The policy that is compared with the stack."""
+        if self.question != "reach":
+            return self.argument
+        denied: Deny = read_selector(self.argument)
+        aliases, virtual = self.stack.aliases, self.stack.virtual_tools
+        return Policy(name="reach", tool_rules=[denied], aliases=aliases, virtual_tools=virtual)
+
+    @property
+    def says(self) -> str:
+        """All of it as text."""
+        return json.dumps(self.written)
+
+    @property
+    def fields(self) -> list[str]:
+        """The inputs that matter."""
+        return [name for name in VALUES if f"$.{name}" in self.says or (name == "cmd" and self.tools)]
+
+    def names(self) -> tuple[str, ...]:
+        """The tools that are called."""
+        return tuple(tool.name for tool in self.tools) if self.tools else TOOLS
+
+
+def pair(rng: random.Random) -> Pair:
+    """A stack of one to three policies, and a question."""
+    return _Generator(rng).pair()
+
+
+class _Generator:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.portable = self.chance(0.15)
+        self.keyed = self.chance(0.3)
+        self.fields = rng.sample(list(WHERES), rng.randint(1, 2)) if self.chance(0.6) else []
+        self.virtual = self.chance(0.1)
+        self.aliases = self.chance(0.1)
+        self.whens = self.chance(0.15)
+        self.bases = [*TOOLS, *(["Shell", "bash"] if self.portable else ())]
+
+    def chance(self, share: float) -> bool:
+        return self.rng.random() < share
+
+    def tool(self) -> str:
+        """A name or a pattern."""
+        if self.virtual and self.chance(0.4):
+            return self.rng.choice(["git", "g*"])
+        if self.aliases and self.chance(0.4):
+            return "Both"
+        return self.rng.choice([*self.bases, *self.bases, *TOOLS, "*", "[ab]", "A"])
+
+    def item(self) -> Any:
+        """One item of a selector."""
+        if self.fields and self.chance(0.35):
+            return {"tool": self.tool(), "where": self.rng.choice(WHERES[self.rng.choice(self.fields)])}
+        if self.portable and self.chance(0.3):
+            return {"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}
+        return self.tool()
+
+    def items(self) -> list[Any]:
+        """A list of them."""
+        return [self.item() for _ in range(self.rng.choice([1, 1, 2]))]
+
+    def selector(self) -> Any:
+        """As a rule names a tool."""
+        return self.items() if self.chance(0.1) else self.item()
+
+    def requirement(self, *, nested: bool = False) -> dict[str, Any]:
+        """One requirement of a precondition."""
+        rng = self.rng
+        prior: dict[str, Any] = {"prior": self.selector(), "pick": rng.choice(["latest", "any"])}
+        binding = rng.choice(
+            [{"path": "$.id"}, {"path": "$.id", "prior_output_path": "$.id"}, {"path": "$.id", "prior_path": "$.n"}]
+        )
+        output = rng.choice([{"path": "$.ok", "equals": True}, {"path": "$.id", "equals": {"arg": "$.id"}}])
+        some: list[dict[str, Any]] = [
+            {"turns_gte": rng.randint(1, 2)},
+            {"user_said": rng.choice(["go", r"\bk1\b"]), "in": rng.choice(["any", "latest"])},
+            prior,
+            {"prior": self.selector(), "must": "started"},
+            {**prior, "same": [binding]},
+            {"prior": self.selector(), "must": "started", "same": [{"path": "$.id"}]},
+            {**prior, "same": [{"path": "$.id", "prior_output_regex": r"id=(\w+)"}]},
+            {**prior, "output": [output]},
+        ]
+        if not nested and self.chance(0.15):
+            return {"any_of": [self.requirement(nested=True), self.requirement(nested=True)]}
+        return rng.choice(some)
+
+    def rule(self) -> dict[str, Any]:
+        """A rule of any family."""
+        rng, t, most = self.rng, self.selector, self.rng.randint(0, 2)
+        of = rng.choice(["started", "completed", "attempted"])
+        count = {"type": "count", "tool": t()}
+        before = {"type": "before", "then": t(), "first_must": rng.choice(["started", "completed"])}
+        users: list[Any] = ["user_message", {"tool": self.tool(), "path": "$.id"}]
+        source: dict[str, Any] = {"type": "provenance", "tool": t(), "path": "$.id"}
+        families: list[dict[str, Any]] = [
+            {"type": "allowlist", "tools": [*self.items(), self.tool()]},
+            {"type": "blocklist", "tools": self.items()},
+            {"type": "require", "tool": t()},
+            {**count, "max": most, "of": of},
+            {**count, "max": most, "of": of, "within_turns": rng.randint(1, 2)},
+            {**count, "min": 1},
+            {**count, "exact": rng.randint(0, 2), "of": of},
+            {"type": "max_calls", "tool": t(), "max": most},
+            {**before, "first": t()},
+            {**before, "first": t()},
+            {"type": "before", "first": "human-approval", "then": t()},
+            {"type": "immediately_before", "first": t(), "then": t()},
+            {"type": "after", "trigger": t(), "then": t(), "within": rng.randint(1, 2)},
+            {"type": "eventually", "tool": t(), "within": rng.randint(1, 3)},
+            {"type": "never_after", "trigger": t(), "forbidden": t()},
+            {"type": "forbids_after", "tool": t(), "tools": self.items()},
+            {"type": "sequence", "tools": [t(), t()], "strict": self.chance(0.5)},
+            {"type": "forbidden_sequence", "sequence": [t(), t()], "adjacency": rng.choice(["strict", "any"])},
+            {"type": "precondition", "tool": t(), "requires": [self.requirement()]},
+            {"type": "precondition", "tool": t(), "requires": [self.requirement(), self.requirement()]},
+            {**source, "from": rng.choice([users, users[:1], users[1:]])},
+            {**source, "from": [{"tool": self.tool(), "regex": r"id=(\w+)"}], "except": ["k2"]},
+            {**source, "from": users[:1], "extract": r"k\d"},
+            {"type": "loop", "window": 3, "threshold": rng.randint(1, 2), "tool": t()},
+            {"type": "max_parallel", "max": most, "tool": t()},
+            {"type": "circuit_breaker", rng.choice(["consecutive", "total"]): rng.randint(1, 2)},
+        ]
+        made = rng.choice(families)
+        keyless = ("require", "eventually", "allowlist", "blocklist", "circuit_breaker", "provenance", "precondition")
+        if self.keyed and made["type"] not in keyless and self.chance(0.6):
+            made["key"] = "$.id"
+        if made["type"] == "precondition" and self.keyed and self.chance(0.15):
+            made["key"] = "$.n"
+        if self.chance(0.15):
+            made["action"] = rng.choice(["warn", "request_approval", "cancel", "deny"])
+        if self.whens and self.chance(0.5):
+            made["when"] = rng.choice(WHENS)
+        return made
+
+    def policy(self, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+        """A policy with these rules, and now and then more."""
+        rng = self.rng
+        action = "deny" if self.chance(0.8) else rng.choice(["cancel", "request_approval", "warn"])
+        written: dict[str, Any] = {"name": name, "on_violation": action, "rules": rules}
+        if self.chance(0.2):
+            written["nets"] = rng.sample(NETS, 1)
+        if self.chance(0.12):
+            scope = rng.choice(["run", "session"])
+            name = rng.choice(["max_tool_calls", "max_turns", "max_total_tokens", "max_input_tokens", "max_cost_usd"])
+            written["limits"] = {name: {"max": rng.randint(1, 2), "scope": scope}}
+            if self.chance(0.4):
+                written["limits"][name]["action"] = rng.choice(["deny", "warn", "request_approval", "cancel"])
+        if self.chance(0.2):
+            written["tool_rules"] = [{rng.choice(["deny", "allow"]): [*self.items(), self.tool()]}]
+        if self.virtual:
+            written["virtual_tools"] = rng.sample(VIRTUAL, 1)
+        if self.aliases:
+            written["aliases"] = ALIASES
+        if self.chance(0.15):
+            written["locked"] = True
+        return written
+
+    def mutated(self, rule: dict[str, Any]) -> dict[str, Any]:
+        """Nearly the same rule."""
+        rule = deepcopy(rule)
+        numbers = [name for name in ("max", "exact", "min", "within", "total", "consecutive") if name in rule]
+        ways = [*numbers, "same", "action", "tool", "tool", "key"]
+        way = self.rng.choice(ways)
+        if way in numbers:
+            rule[way] += 1
+        elif way == "action":
+            rule["action"] = self.rng.choice(["deny", "cancel", "request_approval"])
+        elif way == "tool":
+            names = [n for n in ("tool", "then", "first", "trigger", "forbidden") if n in rule]
+            if names:
+                name = self.rng.choice(names)
+                where = rule[name].get("where") if isinstance(rule[name], dict) else None
+                rule[name] = {"tool": self.tool(), "where": where} if where else self.tool()
+        elif way == "key" and "key" in rule:
+            del rule["key"]
+        return rule
+
+    def pair(self) -> Pair:
+        rng = self.rng
+        theirs = self.policy("other", [self.rule() for _ in range(rng.choice([1, 1, 1, 2]))])
+        rules = [self.rule() for _ in range(rng.randint(0, 2))]
+        if self.chance(0.6):
+            rules += [self.mutated(rule) for rule in theirs["rules"]]
+        members = [self.policy("stack", rules)]
+        if self.chance(0.6):
+            members[0] |= {name: theirs[name] for name in ("nets", "limits", "tool_rules") if name in theirs}
+        if self.chance(0.25):
+            members.append(self.policy("second", [self.rule() for _ in range(rng.randint(0, 2))]))
+        if self.chance(0.1):
+            members.append(self.policy("third", [self.rule()]))
+        question = rng.choice(QUESTIONS)
+        reached = self.item()
+        stack = merge_policies([each for member in members for each in parse_policies(member)])
+        argument = reached if question == "reach" else merge_policies(parse_policies(theirs))
+        context = RunContext(user_role="admin", tenant="t") if self.whens and self.chance(0.3) else None
+        written = {"stack": members, question: reached if question == "reach" else theirs}
+        return Pair(stack, question, argument, TABLE if self.portable else None, context, written)

@@ -1,0 +1,415 @@
+"""`verify` against brute force on the public monitor: generated stacks and questions, both directions.
+
+Brute force plays every session of up to six calls with two values of each input that a rule looks at: each call
+allowed, declined or approved, completed with each output, failed, or running on; turns, messages, use of tokens and
+runs between them. After so many steps it goes on with a few sessions of each length. Walks are longer, with more
+values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from proctor.policies import (
+    CompiledPolicy,
+    Decision,
+    Monitor,
+    Proved,
+    Refuted,
+    RunContext,
+    ToolCall,
+    Unknown,
+    Violation,
+    compile_policy,
+    verify,
+)
+from proctor.policies import events as ev
+from proctor.policies.analysis.certificate import check
+
+from .ledger import Share
+from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair
+
+DEPTH: Final = 6
+MOST_MOVES: Final = 150
+"""How many steps are played of a question; then only FEW sessions of each length are gone on with."""
+FEW: Final = 3
+MOST_CALLS: Final = 5
+"""How many different calls there are."""
+PAIRS: Final = 50
+"""Pairs in a share."""
+STEPS: Final = 14
+MOST_WORK: Final = 1_000_000
+"""How long a question may take: some seconds."""
+ALLOW, WARN, ASK, DENY = range(4)
+LEVELS: Final = {"allow": ALLOW, "warn": WARN, "request_approval": ASK, "deny": DENY, "cancel": DENY}
+
+
+class Node(NamedTuple):
+    """A session so far: both monitors written down, and what goes on."""
+
+    mine: bytes
+    other: bytes
+    turn: int = 1
+    run: int = 1
+    flying: tuple[str, str] | None = None
+
+
+class DiffersError(Exception):
+    """The step that was played is a difference."""
+
+
+class Brute:
+    """Sessions on real monitors. `strict`: what the other policy only warns of counts too."""
+
+    def __init__(
+        self, asked: Pair, mine: CompiledPolicy, other: CompiledPolicy, rng: random.Random, *, strict: bool
+    ) -> None:
+        self.mine, self.theirs, self.strict = mine, other, strict
+        self.says, self.moves = asked.says, 0
+        calls = [(name, input) for name in asked.names() for input in self._inputs(asked)]
+        self.calls = rng.sample(calls, min(MOST_CALLS, len(calls)))
+        tokens = [n for n in ("input_tokens", "cost_usd") if n.split("_")[0] in self.says or "total" in self.says]
+        self.used = [{"cost_usd": 1.0}] if "cost" in self.says else [{n: 1} for n in tokens if n != "cost_usd"]
+        self.runs = any(word in self.says for word in ('"limits"', "within_turns", "turns_gte", "parallel"))
+        self.turns = self.runs
+        self.messages = MESSAGES[:2] if "user_" in self.says else []
+        self.outputs = OUTPUTS[:3] if any(w in self.says for w in ("output", '"from"')) else OUTPUTS[:1]
+        if "regex" in self.says and len(self.outputs) > 1:
+            self.outputs = [*self.outputs, OUTPUTS[3]]
+
+    @staticmethod
+    def _inputs(asked: Pair) -> list[dict[str, Any]]:
+        fields = asked.fields
+        choices = [[*VALUES[name][:2], None] if len(fields) < 2 else VALUES[name][:2] for name in fields]
+        made = [dict(zip(fields, values, strict=True)) for values in itertools.product(*choices)]
+        return [{name: value for name, value in each.items() if value is not None} for each in made][:6]
+
+    def breaks(self, found: Iterable[Violation], level: int) -> bool:
+        """Whether what the other policy finds is a difference, where the stack's answer is `level`."""
+        levels = [LEVELS[violation.action] for violation in found]
+        if self.strict:
+            return any(each in (WARN, DENY) or (each == ASK and level < ASK) for each in levels)
+        return any(each > max(level, WARN) for each in levels)
+
+    def start(self, context: RunContext) -> Node:
+        """A session begins."""
+        a, b = self.mine.monitor(context), self.theirs.monitor(context)
+        for monitor in (a, b):
+            monitor.observe(ev.RunStarted(run_id="run-1"))
+            monitor.observe(ev.TurnStarted(turn=1))
+        return Node(a.snapshot(), b.snapshot())
+
+    def shortest(self, context: RunContext, depth: int, rng: random.Random) -> tuple[int | None, int]:
+        """How many calls the shortest difference takes, None if none was found; and up to how many all were tried."""
+        layer = [self.start(context)]
+        whole = depth
+        for calls in range(depth + 1):
+            try:
+                found = self._closed(layer)
+                if any(map(self._ends, found)):
+                    return calls, whole
+            except DiffersError:
+                return calls, whole
+            if calls == depth:
+                break
+            try:
+                after: dict[Any, Node] = {}
+                for node in self._some(found, rng):
+                    for name, input in self._some(self.calls, rng):
+                        after |= {_key(each): each for each in self._call(node, name, input, f"c{calls}")}
+            except DiffersError:
+                return calls + 1, whole
+            if self.moves > MOST_MOVES:
+                whole = min(whole, calls)
+            layer = self._some(list(after.values()), rng)
+        return None, whole
+
+    def _some(self, found: list[Any], rng: random.Random) -> list[Any]:
+        """All of them, or a few once enough steps were played."""
+        return rng.sample(found, FEW) if self.moves > MOST_MOVES and len(found) > FEW else found
+
+    def _closed(self, nodes: list[Node]) -> list[Node]:
+        """With what may happen between two calls, two events at most."""
+        seen = {_key(node): node for node in nodes}
+        latest = nodes
+        for _ in range(2):
+            reached: list[Node] = []
+            for node in latest if self.moves < MOST_MOVES else latest[:FEW]:
+                for after in self._events(node):
+                    if (key := _key(after)) not in seen:
+                        seen[key] = after
+                        reached.append(after)
+            latest = reached
+        return list(seen.values())
+
+    def _both(self, node: Node) -> tuple[Monitor, Monitor]:
+        self.moves += 1
+        return self.mine.restore(node.mine), self.theirs.restore(node.other)
+
+    def _ends(self, node: Node) -> bool:
+        return self.ends(*self._both(node))
+
+    def ends(self, a: Monitor, b: Monitor) -> bool:
+        """Whether it is a difference if the session ends here."""
+        if any(LEVELS[v.action] >= ASK for v in a.finish().violations):
+            return False
+        return any(LEVELS[v.action] > (ALLOW if self.strict else WARN) for v in b.finish().violations)
+
+    def _events(self, node: Node) -> Iterator[Node]:
+        if node.flying is not None:
+            for event in self._endings(*node.flying):
+                yield from self._moved(node._replace(flying=None), event)
+        if self.turns:
+            yield from self._moved(node._replace(turn=node.turn + 1), ev.TurnStarted(turn=node.turn + 1))
+        for use in self.used:
+            yield from self._moved(node, ev.TokenUsageUpdated(run_id=f"run-{node.run}", **use))
+        for text in self.messages:
+            yield from self._moved(node, ev.MessageSent(content=text))
+        if self.runs and node.run < 3:
+            yield from self._again(node, ev.RunCompleted)
+
+    def _endings(self, id: str, name: str) -> Iterator[ev.Event]:
+        for output in self.outputs:
+            yield ev.ToolCallCompleted(tool_call_id=id, tool_name=name, tool_output=output)
+        yield ev.ToolCallFailed(tool_call_id=id, tool_name=name)
+
+    def _again(self, node: Node, ended: type[ev.Event]) -> list[Node]:
+        """The run ends so, and another begins, unless the stack does not let it."""
+        a, b = self._both(node)
+        if next_run(self, a, b, node.run, ended):
+            return [Node(a.snapshot(), b.snapshot(), 1, node.run + 1, None)]
+        return []
+
+    def _moved(self, node: Node, event: ev.Event) -> list[Node]:
+        """After an event. What the stack denies of it ends the run."""
+        a, b = self._both(node)
+        level = self.weighed(a, b, event)
+        after = node._replace(mine=a.snapshot(), other=b.snapshot())
+        return self._again(after, ev.RunCancelled) if level >= DENY else [after]
+
+    def weighed(self, a: Monitor, b: Monitor, *events: ev.Event) -> int:
+        """What the stack answers to what happens at once; raises DiffersError where the other is stricter."""
+        both = [(a.observe(event), b.observe(event)) for event in events]
+        level = max((LEVELS[v.action] for mine, _ in both for v in mine), default=ALLOW)
+        if level < DENY and self.breaks([v for _, theirs in both for v in theirs], level):
+            raise DiffersError
+        return level
+
+    def _call(self, node: Node, name: str, input: dict[str, Any], id: str) -> Iterator[Node]:
+        a, b = self._both(node)
+        call = ToolCall(id=id, name=name, input=input)
+        decision = a.propose(call)
+        level = LEVELS[decision.action]
+        if level >= ASK:
+            yield from self._refused(node, call, decision)
+        if level >= DENY or not self.ran(a, b, call, decision):
+            return
+        ran = node._replace(mine=a.snapshot(), other=b.snapshot())
+        for event in self._endings(id, name):
+            yield from self._moved(ran, event)
+        if node.flying is None:
+            yield ran._replace(flying=(id, name))
+
+    def ran(self, a: Monitor, b: Monitor, call: ToolCall, decision: Decision) -> bool:
+        """Whether a call runs that the stack let through, or that a person agrees to."""
+        level = LEVELS[decision.action]
+        if level == ASK:
+            granted = ev.ToolApprovalGranted(
+                approval_id=f"x{call.id}",
+                tool_call_id=call.id,
+                tool_name=call.name,
+                input_digest=decision.input_digest,
+            )
+            a.observe(granted)
+            b.observe(granted)
+            if LEVELS[a.propose(call).action] >= ASK:
+                return False
+        judged = b.propose(call)
+        if self.breaks(judged.violations, level):
+            raise DiffersError
+        if LEVELS[judged.action] >= ASK:
+            b.observe(ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
+        return True
+
+    def _refused(self, node: Node, call: ToolCall, decision: Decision) -> list[Node]:
+        a, b = self._both(node)
+        a.propose(call)
+        ends = refused(a, b, call, decision)
+        after = node._replace(mine=a.snapshot(), other=b.snapshot())
+        return self._again(after, ev.RunCancelled) if ends else [after]
+
+
+def refused(a: Monitor, b: Monitor, call: ToolCall, decision: Decision) -> bool:
+    """A call is refused that the stack was asked about; whether that ends the run."""
+    b.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
+    found = a.observe(denied := ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name))
+    b.observe(denied)
+    return decision.action == "cancel" or any(LEVELS[v.action] >= DENY for v in found)
+
+
+def next_run(brute: Brute, a: Monitor, b: Monitor, run: int, ended: type[ev.Event]) -> bool:
+    """A run ends, and the next begins; whether the stack lets it."""
+    for monitor in (a, b):
+        monitor.observe(ended(run_id=f"run-{run}"))
+    return brute.weighed(a, b, ev.RunStarted(run_id=f"run-{run + 1}"), ev.TurnStarted(turn=1)) < DENY
+
+
+_REPORTED: Final = ("finished", "denied", "granted", "exercised", "violated", "asked", "earlier")
+
+
+def _key(node: Node) -> tuple[Any, ...]:
+    """What later calls depend on: not what is kept of the ids of calls that are over, and of reports."""
+    written = []
+    for snapshot in node[:2]:
+        state = msgspec.json.decode(snapshot)
+        for name in _REPORTED:
+            state["session"].pop(name, None)
+        written.append(msgspec.json.encode(state))
+    return (*written, *node[2:])
+
+
+class Walk:
+    """One long session, at random."""
+
+    def __init__(self, brute: Brute, asked: Pair, context: RunContext, rng: random.Random) -> None:
+        self.brute, self.rng, self.asked = brute, rng, asked
+        start = brute.start(context)
+        self.a, self.b = brute.mine.restore(start.mine), brute.theirs.restore(start.other)
+        self.calls, self.turn, self.run = 0, 1, 1
+        self.open: list[ToolCall] = []
+        self.held: list[tuple[ToolCall, Decision]] = []
+
+    def differs(self) -> bool:
+        """Whether some step is a difference."""
+        try:
+            for _ in range(STEPS):
+                if self.brute.ends(self.a, self.b):
+                    return True
+                if self.step():
+                    return False
+        except DiffersError:
+            return True
+        return False
+
+    def step(self) -> bool:
+        """Something happens; whether the session is over."""
+        chance = self.rng.random()
+        if self.open and (chance < 0.3 or len(self.open) > 1):
+            call = self.open.pop()
+            named: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
+            if self.rng.random() < 0.3:
+                return self.happens(ev.ToolCallFailed(**named))
+            return self.happens(ev.ToolCallCompleted(**named, tool_output=self.rng.choice(OUTPUTS)))
+        if chance < 0.38:
+            self.turn += 1
+            return self.happens(ev.TurnStarted(turn=self.turn))
+        if chance < 0.45:
+            return self.happens(ev.MessageSent(content=self.rng.choice(MESSAGES)))
+        if chance < 0.48:
+            return self.again(ev.RunCompleted)
+        if self.held and chance < 0.6:
+            call, decision = self.held.pop()
+            if self.brute.ran(self.a, self.b, call, decision):
+                self.open.append(call)
+            return False
+        return self.called()
+
+    def happens(self, event: ev.Event) -> bool:
+        """An event; what the stack denies of it ends the run."""
+        return self.brute.weighed(self.a, self.b, event) >= DENY and self.again(ev.RunCancelled)
+
+    def again(self, ended: type[ev.Event]) -> bool:
+        """Another run begins."""
+        lives = next_run(self.brute, self.a, self.b, self.run, ended)
+        self.run, self.turn, self.open, self.held = self.run + 1, 1, [], []
+        return not lives
+
+    def called(self) -> bool:
+        """A call is proposed."""
+        self.calls += 1
+        input = {name: self.rng.choice(VALUES[name]) for name in self.asked.fields if self.rng.random() < 0.7}
+        call = ToolCall(id=f"c{self.calls}", name=self.rng.choice(self.asked.names()), input=input)
+        decision = self.a.propose(call)
+        if LEVELS[decision.action] < ASK:
+            self.brute.ran(self.a, self.b, call, decision)
+            self.open.append(call)
+            return False
+        if LEVELS[decision.action] == ASK and self.rng.random() < 0.8:
+            self.held.append((call, decision))
+            return False
+        return refused(self.a, self.b, call, decision) and self.again(ev.RunCancelled)
+
+
+def contexts(asked: Pair) -> list[RunContext]:
+    """Every context with the fields that a `when` asks for."""
+    if asked.context is not None:
+        return [asked.context]
+    fields = [name for name in CONTEXTS if f"$.{name}" in asked.says]
+    choices = itertools.product(*(CONTEXTS[name] for name in fields))
+    return [RunContext(**dict(zip(fields, values, strict=True))) for values in choices]
+
+
+def both_ways(asked: Pair, rng: random.Random) -> list[Brute]:
+    """The searches that answer a question by force."""
+    tools = asked.tools or ()
+    mine, other = compile_policy(asked.stack, tools=tools), compile_policy(asked.other, tools=tools)
+    strict = asked.question in ("keeps", "reach")
+    there = Brute(asked, mine, other, rng, strict=strict)
+    return [there, Brute(asked, other, mine, rng, strict=False)] if asked.question == "same_as" else [there]
+
+
+def compared(asked: Pair, rng: random.Random, *, depth: int = DEPTH, walks: int = 6) -> tuple[Any, int]:
+    """The answer to a question, once force agrees, and how many calls all sessions of were tried."""
+    answer = verify(asked.stack, **asked.arguments, steps=MOST_WORK)
+    if not isinstance(answer, Proved | Refuted):
+        return answer, 0
+    length = sum(1 for call in answer.session if call["tool"]) if isinstance(answer, Refuted) else STEPS + 1
+    depth = min(depth, length)
+    for certificate in answer.certificates:
+        assert check(certificate) == []
+    whole = depth
+    shortest: int | None = None
+    for brute, context in itertools.product(both_ways(asked, rng), contexts(asked)):
+        found, all_of = brute.shortest(context, depth, rng)
+        whole = min(whole, all_of)
+        shortest = found if shortest is None else min(shortest, STEPS if found is None else found)
+        for _ in range(walks // len(contexts(asked))):
+            walk = Walk(brute, asked, context, rng)
+            if walk.differs():
+                shortest = walk.calls if shortest is None else min(shortest, walk.calls)
+    if asked.question != "same_as" or isinstance(answer, Proved):
+        assert shortest is None or shortest >= length, (
+            f"{answer.verdict}" + f" by {length} calls" * isinstance(answer, Refuted) + f", and {shortest} are enough"
+        )
+    return answer, whole
+
+
+def proofs(seed: int, number: int) -> Share:
+    """So many pairs, each answered as force answers it; what is unknown by its cause."""
+    counts: Counter[str] = Counter()
+    found = []
+    for n in range(PAIRS):
+        rng = random.Random(f"{seed} {number} {n}")
+        asked = pair(rng)
+        counts["pairs"] += 1
+        try:
+            answer, whole = compared(asked, rng)
+        except AssertionError as error:
+            found.append(f"pair {n} of share {number}, seed {seed}: {error}: {asked.says}")
+            continue
+        counts[answer.verdict] += 1
+        counts["proved with every session of 6 calls"] += isinstance(answer, Proved) and whole == DEPTH
+        if isinstance(answer, Unknown):
+            counts[f"unknown for {_cause(answer.reason)}"] += 1
+    return Share(dict(counts), found)
+
+
+def _cause(reason: str) -> str:
+    return re.sub(r"^rule `[^`]+`( of the stack)?: |^no session was found, but ", "", reason).replace("|", "/")
