@@ -736,7 +736,7 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from proctor.adapters.stores.audit.audit import check_signature, signed
+    from proctor.adapters.stores.audit.verify import check_signature, signed
     from proctor.supervisor import UsageError
 
     def keys(name: str) -> tuple[Path, Path]:
