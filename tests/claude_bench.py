@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.kit import guardian
 from proctor.adapters.kit.process_tree import RUN_MARK
-from proctor.adapters.kit.processes import guardian
 from proctor.policies.events import Event
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch

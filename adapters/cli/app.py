@@ -35,7 +35,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Recorded sessions": {
         "eval": ("commands.sessions:evaluate", "Judge recorded sessions by a policy."),
         "diff": ("commands.sessions:diff", "What a new policy would judge differently."),
-        "suggest": ("commands.suggest:suggest", "Propose a policy from recorded sessions."),
+        "suggest": ("commands.sessions:suggest", "Propose a policy from recorded sessions."),
         "narrow": ("commands.sessions:narrow", "Which tools could be called after a trace."),
     },
     "Runs": {

@@ -33,8 +33,7 @@ def check_outside_runs(what: str) -> None:
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.ports.processes import run_of
 
-    from ..kit.process_tree import RUN_MARK
-    from ..kit.processes.guarded import has_limit
+    from ..kit.process_tree import RUN_MARK, has_limit
 
     for environment in _environments():
         if mark := environment.get(RUN_MARK):

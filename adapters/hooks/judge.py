@@ -26,8 +26,7 @@ from proctor.policies import (
 from proctor.policies.events import ToolCallStarted
 from proctor.policies.events.calls import NeedsChecks
 from proctor.policies.events.run_context import Tool
-from proctor.policies.monitor.admission import ListAdmission
-from proctor.policies.monitor.monitor import Monitor, decision_on
+from proctor.policies.monitor.monitor import ListAdmission, Monitor, decision_on
 from proctor.policies.policy import members_of
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.machine.event_factory import granted

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies import Decision, ToolCall
-from proctor.policies.monitor.admission import ListAdmission
+from proctor.policies.monitor.monitor import ListAdmission
 from proctor.policies.values.json_values import texts_in
 
 from .judge import Unmatched

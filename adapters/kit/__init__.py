@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from .gate import EventStream, GateLink, run_logger, trace_of
     from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
-    from .message_calls import MessageCall, extract_calls
     from .process_tree import ProcessTree, marked_environment, process_rungs
     from .provider import TaskProvider, at_work, provider_error
     from .subprocesses import CommandResult, Subprocesses
     from .tasks import helpers
-    from .transcript import conversation, retold, text_of
+    from .transcript import MessageCall, conversation, extract_calls, retold, text_of
     from .values import named_object, plain
 
 __all__ = [
@@ -84,12 +83,11 @@ __getattr__, __dir__ = lazily(
         "gate": "EventStream GateLink run_logger trace_of",
         "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError",
         "launch_options": "allow_lists denied options_for policy_parts run_limits uncounted",
-        "message_calls": "MessageCall extract_calls",
         "process_tree": "ProcessTree marked_environment process_rungs",
         "provider": "TaskProvider at_work provider_error",
         "subprocesses": "CommandResult Subprocesses",
         "tasks": "helpers",
-        "transcript": "conversation retold text_of",
+        "transcript": "MessageCall conversation extract_calls retold text_of",
         "values": "named_object plain",
     },
 )
@@ -102,7 +100,6 @@ ROOMS = (
     "client_tools",
     "http_server",
     "launch_options",
-    "message_calls",
     "printable",
     "provider",
     "trace_lines",
@@ -115,6 +112,6 @@ ROOMS = (
     "values",
     "process_tree",
     "environment",
-    "processes",
+    "guardian",
 )
 """Top first: each imports only those below it."""

@@ -14,8 +14,7 @@ import msgspec
 
 from proctor.supervisor.errors import ProviderError
 
-from .process_tree import ProcessTree, marked_environment
-from .processes.guarded import guarded, guardian_killed
+from .process_tree import ProcessTree, guarded, guardian_killed, marked_environment
 
 OUTPUT_LIMIT = 64 * 1024
 GRACE_S = 1.0

@@ -3,7 +3,6 @@
 ROOMS = (
     "compiled_policy",
     "monitor",
-    "admission",
     "snapshots",
     "handlers",
     "state",

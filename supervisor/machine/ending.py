@@ -18,7 +18,6 @@ from ..store.codec import ENDINGS
 from . import event_factory
 from .gate import GateKeeper
 from .interface import (
-    CancelAdapter,
     Command,
     Finish,
     HurryRecord,
@@ -29,7 +28,7 @@ from .interface import (
 )
 from .provider_events import ProviderEvents
 from .reservations import Budgets
-from .run_state import AnswerDue, ApprovalDue, CancelDue, Cause, Deferred, EndDue, RunState, because
+from .run_state import CancelDue, Cause, EndDue, RunState, because
 from .validation import sized, within_bounds
 
 if TYPE_CHECKING:
@@ -245,19 +244,6 @@ class Closing:
         state.outbox.at_once(HurryRecord())
         state.outbox.after_record(CancelDue(cause.reason))
 
-    def command_of(self, deferred: Deferred) -> Command | None:
-        """What a command that was deferred comes to, now that it is due."""
-        match deferred:
-            case AnswerDue(key=key):
-                return self.gate.deliver(key)
-            case ApprovalDue(approval_id=approval_id):
-                return self.gate.held_calls.shown(approval_id)
-            case CancelDue(reason=reason):
-                return None if self.state.ending else CancelAdapter(reason=reason)
-            case EndDue():
-                assert self._end is not None
-                return RetryRecord(end=self._end) if self.state.outbox.broken else self._finished()
-
     def adapter_ended(self, input: AdapterEnded) -> None:
         """The agent is gone: the run ends, once the store knows what it used of shared budgets."""
         if self.state.ending is None:
@@ -292,6 +278,11 @@ class Closing:
         failed = retry.refused or retry.error
         self._error = failed and (self._error or failed)
         self.state.outbox.at_once(self._finished())
+
+    def due(self) -> Command:
+        """All is recorded, or the store has failed: tell the caller, or ask the store once more."""
+        assert self._end is not None
+        return RetryRecord(end=self._end) if self.state.outbox.broken else self._finished()
 
     def _conclude(self, input: AdapterEnded) -> None:
         """Write the end of the run, and have the caller told when it is stored."""

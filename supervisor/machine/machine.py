@@ -35,11 +35,11 @@ from ..redaction import UNREDACTED, Redactor
 from . import ending, interface
 from .ending import Closing
 from .gate import GateKeeper
-from .interface import ArmDeadline, Command, Judge, Nets, Outcome
+from .interface import ArmDeadline, CancelAdapter, Command, Judge, Nets, Outcome
 from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .resume import past_of, read_snapshot, recall, restore, snapshot
-from .run_state import RunIdentity, RunState, lost
+from .run_state import AnswerDue, ApprovalDue, CancelDue, Deferred, EndDue, RunIdentity, RunState, lost
 from .validation import BOUNDS, RecordBounds, RecordCounts
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class RunMachine:
             self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
             self._closing.stop_once(state.cause)
-        commands = self.outbox.take(self._closing.command_of)
+        commands = self.outbox.take(self._command_of)
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(input) is not interface.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
@@ -254,6 +254,18 @@ class RunMachine:
             return commands
         self._deadline = deadline
         return [*commands, ArmDeadline(at_ms=deadline)]
+
+    def _command_of(self, deferred: Deferred) -> Command | None:
+        """What a command that was deferred comes to, now that it is due."""
+        match deferred:
+            case AnswerDue(key=key):
+                return self._gate.deliver(key)
+            case ApprovalDue(approval_id=approval_id):
+                return self._gate.held_calls.shown(approval_id)
+            case CancelDue(reason=reason):
+                return None if self._state.ending else CancelAdapter(reason=reason)
+            case EndDue():
+                return self._closing.due()
 
     def _next_deadline(self) -> int | None:
         if self._state.ended or self._state.cause is not None:

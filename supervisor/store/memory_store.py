@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
+from functools import partial
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
@@ -342,7 +343,7 @@ class MemoryStore:
             before = self._records.of_run(events[0].session_id, events[0].run_id, start)
             again = stored_before(events, before, epoch=epoch)
             events = [event for event, one in zip(events, again, strict=True) if one is None]
-        stored, news = self._records.append(events, lambda run_id: self._claims.check_fence(run_id, epoch))
+        stored, news = self._records.append(events, partial(self._claims.check_fence, epoch=epoch))
         if news:
             self._wakeups.ring()
         new = iter(stored)

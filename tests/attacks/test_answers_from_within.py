@@ -11,7 +11,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from proctor.adapters.kit.processes.guarded import guarded
+from proctor.adapters.kit.process_tree import guarded
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import RunInfo

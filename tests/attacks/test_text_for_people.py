@@ -28,7 +28,7 @@ PLACES = {
     "adapters/cli/live.py": "JSON: `printable_json`",
     "adapters/cli/output.py": "`printable_lines` and `encoded`",
     "adapters/cli/commands/run.py": "`printable` and `encoded`",
-    "adapters/kit/processes/guardian.py": "the name of a command, to the agent's own output",
+    "adapters/kit/guardian.py": "the name of a command, to the agent's own output",
     "adapters/matrix.py": "a table of its own, for the documentation",
     "supervisor/log.py": "what structlog shows as `repr` does, redacted",
     "supervisor/testing/damaged_output.py": "bytes of a test",

@@ -24,7 +24,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         *("policies/limits.py", "policies/events/run_context.py"),
     ),
     "rules": ("policies/rules/*.py",),
-    "guardian": ("adapters/kit/processes/guardian.py",),
+    "guardian": ("adapters/kit/guardian.py",),
     "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py", "adapters/hooks/__main__.py"),
     "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
 }

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from proctor.adapters.kit.processes import guardian
+from proctor.adapters.kit import guardian
 
 from .areas import ROOT
 

@@ -130,7 +130,7 @@ def test_a_mutant_of_what_runs_in_a_process_of_its_own_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that the test starts imports it, also one that heeds no variables."""
-    name, test = "adapters/kit/processes/guardian.py", "tests/adapters/agents/test_shell.py"
+    name, test = "adapters/kit/guardian.py", "tests/adapters/agents/test_shell.py"
     monkeypatch.setitem(OWN_PROCESSES, "guardian", (test,))
     made = {(each.was, each.now): each for each in mutants(name, (ROOT / name).read_text())}
     trials = Trials(Arena(tmp_path), None, tests=TESTS_OF_PRICES)

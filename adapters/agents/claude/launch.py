@@ -15,7 +15,7 @@ from proctor.policies.reading.schema import did_you_mean
 from proctor.supervisor.errors import UsageError
 
 from ...kit.launch_options import allow_lists, denied, options_for, run_limits
-from ...kit.processes.guarded import guarded_program
+from ...kit.process_tree import guarded_program
 from .translation import KNOWN, at_the_gate, is_spellable, resolve
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from ...kit.call_book import ClientCall
 from ...kit.client_session import ClientSession
 from ...kit.environment import bash_for_commands, trace_environment
 from ...kit.gate import run_logger
-from ...kit.process_tree import RUN_MARK, ProcessTree
-from ...kit.processes.guarded import GUARDS, guardian_killed
+from ...kit.process_tree import GUARDS, RUN_MARK, ProcessTree, guardian_killed
 from ...kit.tasks import helpers
 from .hooks import ClaudeCalls, Hooks
 from .launch import agent_options, decision

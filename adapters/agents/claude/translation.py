@@ -29,7 +29,7 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, U
 
 from ...kit.call_book import check_growth, dollars, tokens
 from ...kit.client_tools import CLAUDE_TOOLS, meant
-from ...kit.processes.guarded import GUARDS
+from ...kit.process_tree import GUARDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence

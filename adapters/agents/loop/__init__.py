@@ -9,9 +9,8 @@ from proctor.supervisor.lazy_imports import lazily
 from ...kit.agent_spec import AgentSpec
 
 if TYPE_CHECKING:
-    from .adapter import FunctionAdapter
+    from .adapter import FunctionAdapter, Supervised, supervise
     from .gate import LoopGate, ToolRefused
-    from .supervision import Supervised, supervise
 
 __all__ = ["SPEC", "FunctionAdapter", "LoopGate", "Supervised", "ToolRefused", "supervise"]
 
@@ -23,11 +22,10 @@ SPEC = AgentSpec(
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {"adapter": "FunctionAdapter", "gate": "LoopGate ToolRefused", "supervision": "Supervised supervise"},
+    {"adapter": "FunctionAdapter Supervised supervise", "gate": "LoopGate ToolRefused"},
 )
 
 ROOMS = (
-    "supervision",
     "adapter",
     "gate",
 )

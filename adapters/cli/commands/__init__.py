@@ -11,7 +11,6 @@ ROOMS = (
     "serve",
     "sessions",
     "stop",
-    "suggest",
     "watch",
     "prove",
     "agents",

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from proctor.adapters.kit.processes import guardian
+from proctor.adapters.kit import guardian
 from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCompleted
 from proctor.supervisor.errors import ProviderError
 
