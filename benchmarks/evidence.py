@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import policies
 from .log import circumstances
@@ -42,8 +44,37 @@ def _policies(given: argparse.Namespace) -> Mapping[str, str]:
     return policies.measured(given.sessions)
 
 
+def _soak(given: argparse.Namespace) -> Mapping[str, str]:
+    sizes = ["--sessions", str(given.soak_sessions), "--minutes", str(given.soak_minutes)]
+    seen = []
+    for store in ("sqlite", "postgres"):
+        command = [sys.executable, "-m", "tests.fuzz.load", "--store", store, *sizes]
+        done = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=False)
+        if not done.stdout:
+            raise MissingError(f"`{' '.join(command[1:])}` failed; it needs the development requirements")
+        seen.append(json.loads(done.stdout))
+    return soaked(seen)
+
+
+def soaked(seen: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """The tables of the soak, from what `python -m tests.fuzz.load` has printed for each store."""
+    stores = [{"sqlite": "SQLite", "postgres": "PostgreSQL"}[each["store"]] for each in seen]
+    counts = seen[0]["counts"]
+    rows: list[tuple[str, list[Any]]] = [
+        ("minutes", [each["minutes"] for each in seen]),
+        *((name, [f"{each['counts'].get(name, 0):,}" for each in seen]) for name in sorted(counts)),
+        ("MiB after each tenth of the sessions", [" ".join(map(str, each["memory_mib"])) for each in seen]),
+        *((f"{what}, before and after", [f"{each['before'][what]}, {each['after'][what]}" for each in seen])
+          for what in seen[0]["before"]),
+        ("found", ["; ".join(each["found"]) or "nothing" for each in seen]),
+    ]  # fmt: skip
+    lines = [f"| | {' | '.join(stores)} |", "|---" * (len(stores) + 1) + "|"]
+    return {"soak": "\n".join([*lines, *(f"| {name} | {' | '.join(map(str, row))} |" for name, row in rows)])}
+
+
 PROGRAMS: dict[str, Program] = {
     "policies": Program(PAGES / "policies.md", "what policies prevent and disturb on recorded sessions", _policies),
+    "soak": Program(PAGES / "soak.md", "that sessions leave nothing behind", _soak),
 }
 
 
@@ -101,6 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sessions", type=Path, default=Path(folder) if folder else None, help=f"recorded sessions; or {SESSIONS}"
     )
+    parser.add_argument("--soak-sessions", type=int, default=10_000, help="how many sessions on each store")
+    parser.add_argument("--soak-minutes", type=float, default=60.0, help="over how many minutes they are spread")
     return parser
 
 

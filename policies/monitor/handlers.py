@@ -40,10 +40,10 @@ def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None
     if _active(on, name):
         raise ValueError(f"a net `{name}` is active already")
     if name in on.removed_nets:
-        on.adopt(on.program.with_rule(on.removed_nets.pop(name)))
+        _put_back(on, name)
     else:
         on.adopt(on.program.with_net(net, **attached))
-        on.added_nets.append(net)
+        on.added_nets = (*on.added_nets, net)
 
 
 def net_joined(on: MonitorState, event: NetJoined) -> None:
@@ -65,7 +65,13 @@ def restore_nets(on: MonitorState) -> None:
         if _active(on, name):
             remove_net(on, name)
     for name in [name for name in on.removed_nets if name not in added]:
-        on.adopt(on.program.with_rule(on.removed_nets.pop(name)))
+        _put_back(on, name)
+
+
+def _put_back(on: MonitorState, name: str) -> None:
+    rule = on.removed_nets[name]
+    on.removed_nets = {other: one for other, one in on.removed_nets.items() if other != name}
+    on.adopt(on.program.with_rule(rule))
 
 
 def read_net(data: Any) -> str | Net | NetLine:
@@ -83,7 +89,7 @@ def remove_net(on: MonitorState, name: str) -> None:
     """Judge without a net from now on; it keeps its state."""
     if (rule := _active(on, name)) is None:
         raise KeyError(name)
-    on.removed_nets[name] = rule
+    on.removed_nets = {**on.removed_nets, name: rule}
     on.adopt(on.program.without(rule.number))
 
 

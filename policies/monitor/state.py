@@ -49,6 +49,10 @@ PLANS_BOUND = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
 
 
+NONE_REMOVED: Mapping[str, CompiledRule] = {}
+"""Shared by all sessions whose nets are those of their policy; never changed."""
+
+
 class MonitorState:
     """Everything that is kept of a session; its methods move it on by one call or one outcome.
 
@@ -69,8 +73,8 @@ class MonitorState:
         self.returned: dict[OutputRef, SeenValues] = {ref: SeenValues() for ref in program.references}
         self.rules: Mapping[int, CompiledRule] = program.by_number
         self.states = States(program.by_number)
-        self.added_nets: list[str | NetLine | Net] = []
-        self.removed_nets: dict[str, CompiledRule] = {}
+        self.added_nets: tuple[str | NetLine | Net, ...] = ()
+        self.removed_nets: Mapping[str, CompiledRule] = NONE_REMOVED
         self._bound: dict[NamingKind | CallPlan, BoundPlan] = {}
         self._due: dict[int, int] = {}
         self._due_at: dict[int, set[int]] = {}

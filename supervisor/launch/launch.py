@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -189,16 +189,22 @@ def _identity(
     )
 
 
-def _notes(plan: Plan, can_do: Capabilities) -> dict[str, Any]:
+def _notes(plan: Plan, can_do: Capabilities) -> Mapping[str, Any]:
     """Notes on the plan for the report: how far a refusal gets, rules the launch options could not express, preflight
     findings.
     """
-    notes: dict[str, Any] = {"gate": can_do.gate}
+    notes: dict[str, Any] = {}
     if plan.options.unexpressed:
         notes["unexpressed"] = list(plan.options.unexpressed)
     if plan.findings:
         notes["findings"] = [str(finding) for finding in plan.findings]
-    return notes
+    return {**_gate_note(can_do.gate), **notes} if notes else _gate_note(can_do.gate)
+
+
+@cache
+def _gate_note(gate: str) -> Mapping[str, Any]:
+    """The same for all runs, as each would take memory of its own."""
+    return {"gate": gate}
 
 
 def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Capabilities) -> dict[str, Any]:

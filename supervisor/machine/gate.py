@@ -62,8 +62,8 @@ class GateKeeper:
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
         self._undecided: dict[str, Proposal] = {}  # by the call's id
-        self._checked: dict[int, Mapping[str, Any]] = {}  # what checks answered of calls that wait for a budget
         if budgets is not None:
+            self._checked: dict[int, Mapping[str, Any]] = {}  # what checks answered of calls that wait for a budget
             budgets.go_on = self._go_on
 
     def proposed(self, key: int, call: object) -> None:

@@ -82,8 +82,10 @@ class HeldCalls:
     def __init__(self, state: RunState, earlier_grants: Iterable[ToolApprovalGranted], rules: Approval) -> None:
         self._state = state
         self.waiting: dict[str, Held] = {}
-        self._earlier_grants: dict[tuple[str, str | None], ToolApprovalGranted] = {}
-        self._covering: dict[tuple[str, tuple[str, ...]], list[ToolApprovalGranted]] = {}
+        self._earlier_grants: dict[tuple[str, str | None], ToolApprovalGranted] | None = (
+            None  # made when there is one
+        )
+        self._covering: dict[tuple[str, tuple[str, ...]], list[ToolApprovalGranted]] | None = None
         self._rules = rules
         for grant in earlier_grants:
             self.take_grant(grant)
@@ -91,14 +93,18 @@ class HeldCalls:
     def take_grant(self, grant: ToolApprovalGranted) -> None:
         """A grant that holds for later calls: one with this input, or all that it covers."""
         if grant.scope == "once":
+            if self._earlier_grants is None:
+                self._earlier_grants = {}
             self._earlier_grants[grant.tool_name, grant.input_digest] = grant
         elif grant.covers:
+            if self._covering is None:
+                self._covering = {}
             self._covering.setdefault((grant.tool_name, grant.covers), []).append(grant)
 
     @property
     def grants(self) -> list[ToolApprovalGranted]:
         """Those that hold for later calls."""
-        return [*self._earlier_grants.values(), *chain.from_iterable(self._covering.values())]
+        return [*(self._earlier_grants or {}).values(), *chain.from_iterable((self._covering or {}).values())]
 
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
         """Whether an earlier grant answers the call: one for this tool and input, which is used up by this, or one

@@ -161,7 +161,7 @@ class _Outbox(msgspec.Struct):
 
 class _Counts(msgspec.Struct):
     _used: dict[str, tuple[int, int]]
-    _full: set[str]
+    _full: frozenset[str]
     _events: int
     _bytes: int
     full: bool

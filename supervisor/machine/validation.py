@@ -263,7 +263,7 @@ class RecordCounts:
     def __init__(self, bounds: RecordBounds) -> None:
         self._bounds = bounds
         self._used: dict[str, tuple[int, int]] = {}
-        self._full: set[str] = set()
+        self._full: frozenset[str] = frozenset()  # an empty set takes 0.2 KiB of each idle run
         self._events = self._bytes = 0
         self.full = False
 
@@ -275,7 +275,7 @@ class RecordCounts:
         messages, size = self._count(code, event)
         if messages <= self._bounds.max_messages and size <= self._bounds.max_message_bytes:
             return event
-        self._full.add(code)
+        self._full |= {code}
         whose = "users" if code == USER_MESSAGES_FULL else "the agent"
         bounds = f"{self._bounds.max_messages:,} messages and {self._bounds.max_message_bytes:,} bytes of them"
         return ErrorOccurred(
@@ -301,7 +301,7 @@ class RecordCounts:
             self._count(USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL, event)
             return
         if isinstance(event, ErrorOccurred) and event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
-            self._full.add(event.code)
+            self._full |= {event.code}
         self.overflow(weight(event))
 
     def _count(self, code: str, event: Event) -> tuple[int, int]:

@@ -1,0 +1,78 @@
+"""Every claim of the README and the security model stands on the page of evidence, with programs that are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from benchmarks.command import NAMES
+from benchmarks.evidence import PROGRAMS
+from tests.fuzz.runs import RUNS
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+SECURITY = (ROOT / "docs" / "concepts" / "security.md").read_text()
+PAGE = (ROOT / "docs" / "evidence" / "index.md").read_text()
+ROWS = re.findall(r"^\| (.+?) \| (.*(?:tests/|python -m).*) \|$", PAGE.partition("## README")[2], re.MULTILINE)
+CLAIMS = dict(ROWS)
+SHOWN_BY = re.findall(r"`([^`]+)`", " ".join(CLAIMS.values()))
+NO_CLAIM = ("What nothing stops",)
+"""Sections of the security model that promise nothing."""
+ATTACKS = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "attacks").rglob("test_*.py")}
+
+
+def _sections(page: str) -> dict[str, str]:
+    parts = re.split(r"^## (.+)$", page, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _first_cells(section: str) -> list[str]:
+    return re.findall(r"^\| (.+?) \|", section, re.MULTILINE)[1:]
+
+
+def test_every_claim_of_the_readme_has_its_evidence() -> None:
+    """The rows of what is stopped, the commands listed as evidence, and three sentences."""
+    sections = _sections(README)
+    commands = re.findall(r"^- .*?(?=\n)", sections["Evidence"], re.MULTILINE)
+    named = [name for line in commands for name in re.findall(r"`proctor \w+`", line)]
+    claims = [*_first_cells(sections["What it stops"]), *named]
+
+    assert [claim for claim in claims if claim not in CLAIMS] == []
+    for sentence in ("checks calls before they run", "asyncio and trio"):
+        assert (sentence in README, sentence in CLAIMS) == (True, True)
+    assert any(claim in README for claim in CLAIMS if claim.startswith("stores every event"))
+
+
+def test_every_claim_of_the_security_model_has_its_evidence() -> None:
+    """The rows of its tables, and its sections without one."""
+    sections = {name: text for name, text in _sections(SECURITY).items() if name not in NO_CLAIM}
+    claims = [claim for name, text in sections.items() for claim in _first_cells(text) or [name]]
+
+    assert [claim for claim in claims if claim not in CLAIMS] == []
+
+
+def test_no_evidence_is_for_a_claim_that_nobody_makes() -> None:
+    """A claim that is taken back leaves the page."""
+    assert [claim for claim in CLAIMS if claim not in README and claim not in SECURITY] == []
+
+
+def test_the_programs_of_the_page_are_there() -> None:
+    """Files with tests, and the names of long runs, benchmarks and measured pages."""
+    programs = [text.split() for text in SHOWN_BY if text.startswith("python -m ")]
+    known = {"tests.fuzz": RUNS, "benchmarks": NAMES, "benchmarks.evidence": PROGRAMS}
+
+    assert [text for text in SHOWN_BY if text.startswith("tests/") and not (ROOT / text).is_file()] == []
+    assert [words for words in programs if words[3] not in known[words[2]]] == []
+    assert {f"python -m benchmarks.evidence {name}" for name in PROGRAMS} <= set(re.findall(r"`([^`]+)`", PAGE))
+    assert all(program.page.is_file() for program in PROGRAMS.values())
+
+
+def test_every_attack_is_on_the_page() -> None:
+    """What is tried is also told."""
+    assert sorted(ATTACKS - set(SHOWN_BY)) == []
+
+
+def test_the_readme_and_the_security_model_link_to_the_page() -> None:
+    """A reader of either finds the evidence."""
+    assert "docs/evidence/index.md" in README
+    assert "../evidence/index.md" in SECURITY
