@@ -248,6 +248,17 @@ class Claude:
         client = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
         return [str(client), "-p", "go", "--model", "claude-sonnet-4-5", "--output-format", "json", *arguments]
 
+    def at_a_terminal(self) -> tuple[list[str], dict[str, str]]:
+        """The command and the environment of an interactive session, in a folder that its person trusts."""
+        config = Path(self.env["CLAUDE_CONFIG_DIR"]) / ".claude.json"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        keys = {"approved": [self.env["ANTHROPIC_API_KEY"]], "rejected": []}
+        folder = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+        state = {"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": keys}
+        config.write_text(json.dumps({**state, "projects": {str(self.cwd): folder}}))
+        command = self._command()
+        return [command[0], *command[3:5]], {**self.env, "TERM": "xterm-256color"}
+
     def tool_results(self) -> dict[str, str]:
         """The tool results the model has got by the last request, by call."""
         found: dict[str, str] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 from proctor.supervisor.errors import UsageError
 
 from .daemon import serve
-from .hook_judge import HookJudge, HookLine, read_context, read_unmatched
+from .hook_judge import HookJudge, HookLine, read_context, read_hold, read_unmatched
 
 
 def main(arguments: list[str]) -> None:
@@ -22,6 +22,7 @@ def main(arguments: list[str]) -> None:
         store_id=given["--store-id"][-1],
         context=read_context(given["--context"][-1]),
         unmatched=read_unmatched(given["--unmatched"][-1]),
+        hold_s=read_hold(given["--hold"][-1]),
     )
     serve(Path(folder), HookJudge(line))
 
@@ -30,7 +31,12 @@ def options(arguments: list[str]) -> dict[str, list[str]]:
     """Parse the command line that `settings.command` writes. Raises UsageError."""
     given: dict[str, list[str]] = {
         **{"--policy": [], "--store": [], "--store-id": []},
-        **{"--context": ["{}"], "--home": [""], "--unmatched": [""]},  # `daemon_client` has seen to the home
+        **{
+            "--context": ["{}"],
+            "--home": [""],
+            "--unmatched": [""],
+            "--hold": ["0"],
+        },  # `daemon_client` has seen to the home
     }
     if len(arguments) % 2 or not given.keys() >= set(arguments[::2]):
         raise UsageError("the hook's command line is not as `proctor hook install` writes it; install it again")

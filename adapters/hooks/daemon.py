@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import socket
 import struct
 import sys
@@ -16,8 +17,9 @@ from pathlib import Path
 from proctor.policies.errors import EventError
 
 from .clients import CLIENTS
-from .daemon_client import SOCKET
+from .daemon_client import HELD, SOCKET
 from .hook_judge import HookJudge
+from .messages import HookAnswer, HookInput
 from .origin import Origin, is_socket, origin_of
 from .over_http import LOCK, HookServer, read_endpoint
 
@@ -25,6 +27,10 @@ IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""
 LOOK_S = 2.0
 """How often it looks whether it is still needed, and whether the clients it judges are there."""
+ASK_S = 0.25
+"""How often it looks whether somebody has answered a call that waits."""
+_QUESTION_S, _HELD_S = 86_400, 570
+"""Seconds a hook takes at most that waits beside the client's question, and in its place."""
 _LOCAL_PEERPID = (0, 2)
 READ_S = 20.0
 """Seconds a hook has to send its input."""
@@ -122,13 +128,44 @@ class _Daemon:
                 except (EventError, OSError) as error:
                     connection.sendall(_refused(error, data))
                     return
-            connection.sendall(self._judged(data, origin, agent))
+            connection.sendall(self._judged(data, origin, connection, agent))
 
-    def _judged(self, data: bytes, origin: Origin, agent: str = "claude") -> bytes:
-        """`=` and what the client is told, or `!` and why nothing could be judged; one hook after another."""
-        with self._judging:
-            self._asked_at = time.monotonic()
-            return self._answer(data, origin, agent)
+    def _judged(self, data: bytes, origin: Origin, connection: socket.socket, agent: str = "claude") -> bytes:
+        """`=` and what the client is told, or `!` and why nothing could be judged; one hook after another.
+
+        One that waits for a person lets others pass, until somebody has answered or the client has gone.
+        """
+        try:
+            with self._judging:
+                self._asked_at = time.monotonic()
+                self._listen()
+                if data == PROBE:
+                    return b"=" + json.dumps(self._judge.checked(agent)).encode()
+                answer, given = self._judge.answered(data, origin=origin, agent=agent)
+            if held := answer.held:
+                if connection.family == socket.AF_UNIX:
+                    most = _QUESTION_S if given.kind == "permission" else _HELD_S
+                    connection.sendall(HELD + str(most).encode())
+                answer = self._heard(given, held, origin, connection, agent)
+            output = CLIENTS[agent].output(answer, given)
+        except Exception as error:
+            return _refused(error, data)
+        return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
+
+    def _heard(
+        self, given: HookInput, held: str, origin: Origin, connection: socket.socket, agent: str
+    ) -> HookAnswer:
+        """The answer once the approval is answered, wherever. A client that does not wait for it has its own."""
+        gone_at: float | None = None
+        while True:
+            if gone_at is None and _has_gone(connection):
+                gone_at = time.monotonic()
+            with self._judging:
+                now = self._asked_at = time.monotonic()
+                answer = self._judge.heard(given, held, origin, agent, None if gone_at is None else now - gone_at)
+            if answer is not None:
+                return answer
+            time.sleep(ASK_S)
 
     def _listen(self) -> None:
         """Take hooks over HTTP, too, once that is asked for. Raises OSError where the port is not to be had."""
@@ -144,16 +181,6 @@ class _Daemon:
                 raise OSError(
                     f"port {endpoint.port}, by which hooks come, is taken; install the hooks again"
                 ) from error
-
-    def _answer(self, data: bytes, origin: Origin, agent: str) -> bytes:
-        try:
-            self._listen()
-            if data == PROBE:
-                return b"=" + json.dumps(self._judge.checked(agent)).encode()
-            output = CLIENTS[agent].output(*self._judge.answered(data, origin=origin, agent=agent))
-        except Exception as error:
-            return _refused(error, data)
-        return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
 
 
 def _sent(connection: socket.socket) -> tuple[str, bytes, socket.socket | None]:
@@ -188,6 +215,20 @@ def _refused(error: Exception, data: bytes) -> bytes:
     except (ValueError, KeyError, TypeError, RecursionError):
         named = {}
     return f"!{why}\0{json.dumps(named)}".encode("utf-8", "backslashreplace")
+
+
+def _has_gone(connection: socket.socket) -> bool:
+    """Whether nobody reads an answer any more."""
+    if connection.family == socket.AF_UNIX:
+        poll = select.poll()
+        poll.register(connection, 0)
+        return bool(poll.poll(0))
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _peer(connection: socket.socket) -> int | None:

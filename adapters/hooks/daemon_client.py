@@ -26,6 +26,8 @@ START_S = 20.0
 ATTEMPTS = 5
 DAEMON = "proctor.adapters.hooks"
 SOCKET = "socket"
+HELD = b"~"
+"""Before the answer: a call waits for a person, for so many seconds."""
 REFUSED = "This could not be checked against the policy, so it is refused."
 HOME = "HOME"
 """The part of the environment that the judging process sees; a repository's settings can change the rest."""
@@ -163,12 +165,20 @@ def exchanged(connection: socket.socket, data: bytes | None, agent: str = "claud
             connection.shutdown(socket.SHUT_WR)
             while part := connection.recv(65536):
                 parts.append(part)
+                if not parts[1:] and part[:1] == HELD:
+                    wait_on(parts.pop())
         except OSError as error:
             raise GoneError(f"the process that judges went away: {error}") from error
     answer = b"".join(parts)
     if answer[:1] not in (b"=", b"!"):
         raise GoneError("the process that judges went away")
     return answer
+
+
+def wait_on(part: bytes) -> None:
+    """Somebody is to be asked: take so many seconds as the process that judges says."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(int(part[1:]))
 
 
 JUST_TOLD = ("Post", "Stop", "SessionEnd", "Permission", "After", "post", "stop", "sessionEnd", "before", "session.")

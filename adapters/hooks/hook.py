@@ -25,7 +25,7 @@ from proctor.policies.events.calls import input_digest, rule_name, tell_model_de
 from proctor.policies.stack.merge import figure
 from proctor.supervisor.errors import StartsBlockedError
 from proctor.supervisor.machine import interface
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
 
 from ..agents.claude import usage_log as usage
 from ..kit.launch_options import USAGE
@@ -74,6 +74,7 @@ class Hook:
         self._wanted: list[interface.Command] = []
         self._blocked = False
         self._found = ""
+        self._held = ""
 
     def answer(self) -> HookAnswer:
         """Record what follows from the hook, and give the answer to the client."""
@@ -88,7 +89,30 @@ class Hook:
         cancelled = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
         refused = any(isinstance(c, interface.AnswerGate) and c.answer.stop for c in self._wanted)
         stop = self._input.kind in CAN_STOP and (cancelled or refused or self._blocked)
+        return HookAnswer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()), held=self._held)
+
+    def heard(self, approval: StoredApproval) -> HookAnswer:
+        """Answer a hook that waited for this approval, once that is answered or has expired."""
+        if any(request.approval_id == approval.request.approval_id for request in self._session.machine.requests):
+            if approval.answer is not None:
+                self._answered(approval.request, approval.answer, self._input.tool_input)
+            else:
+                self._tell(interface.Ticked(now_ms=self._now))
+        verdict, reason = self._outcome(approval)
+        stop = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
+        stop = stop and self._input.kind in CAN_STOP
         return HookAnswer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
+
+    def _outcome(self, approval: StoredApproval) -> Verdict:
+        """The answer about a call that somebody was asked about: none, where the client's own person answered."""
+        given = next((c.answer for c in self._wanted if isinstance(c, interface.AnswerGate)), None)
+        call = approval.request.call
+        if given is None:
+            return _ALLOWED if self._input.kind == "permission" else ("deny", tell_model_default(call.name))
+        by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"
+        if not given.allowed:
+            return self._keep_answer(call, ("deny", given.tell_model or tell_model_default(call.name)), "not " + by)
+        return self._keep_answer(call, ("allow", f"proctor: {by}"), by)
 
     @property
     def _now(self) -> int:
@@ -143,6 +167,8 @@ class Hook:
                 return self._keep_answer(call, ("deny", answer.tell_model or tell_model_default(call.name)))
         if self._waiting(call.id) is None:
             return self._keep_answer(call, ("deny", tell_model_default(call.name)), "its run was cancelled")
+        if self._client.hears == "call" and session.hold_s:
+            self._held = next(r.approval_id for r in session.machine.requests if r.call.id == call.id)
         return self._keep_answer(call, ("ask", _question(session.judge.latest, call)))
 
     def _allowed(self, call: ToolCall) -> Verdict:
@@ -166,6 +192,9 @@ class Hook:
         """The client is about to ask its person about a call: not where the policy allows that call positively."""
         given, opened = self._input, _opened_calls(self._record)
         part = given.tool_input
+        if self._client.hears == "permission":
+            self._held = self._session.waits_for(given.tool_name, part) if self._goes_on else ""
+            return _ALLOWED
         if not self._goes_on or part.get("description"):  # it says why it leaves the client's sandbox
             return _ALLOWED
         calls = self._session.machine.calls
@@ -202,7 +231,7 @@ class Hook:
         tool_input = given.tool_input or (current.given if current else {})
         if waiting := self._waiting(self._call_id):
             granted = input_digest(tool_input) == waiting.input_digest
-            self._answered(waiting, granted=granted, tool_input=tool_input)
+            self._answered(waiting, self._by_the_client(granted=granted), tool_input)
         started = ToolCallStarted(
             tool_call_id=self._call_id,
             tool_name=given.tool_name,
@@ -259,7 +288,7 @@ class Hook:
                 break
             current = self._session.machine.calls.get(call_id)
             if waiting := self._waiting(call_id):
-                self._answered(waiting, granted=False)
+                self._answered(waiting, self._by_the_client(granted=False))
             elif current is not None and current.runs:
                 error = "the client did not run it"
                 self._report(ToolCallFailed(tool_call_id=call_id, tool_name=current.name, error=error))
@@ -288,12 +317,18 @@ class Hook:
             return None
         return next((r for r in self._session.machine.requests if r.call.id == call_id), None)
 
-    def _answered(self, request: ApprovalRequest, *, granted: bool, tool_input: dict[str, Any] | None = None) -> None:
-        answer, approval_id = ApprovalAnswer(granted=granted, by=self._client.by), request.approval_id
+    def _answered(
+        self, request: ApprovalRequest, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None
+    ) -> None:
+        approval_id = request.approval_id
         answered = interface.ApprovalAnswered(
             now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input
         )
         self._tell(answered)
+
+    def _by_the_client(self, *, granted: bool) -> ApprovalAnswer:
+        """The answer of its own person, as the call's end shows it."""
+        return ApprovalAnswer(granted=granted, by=self._client.by)
 
     def _begin(self, prompt: str | None) -> None:
         metadata: dict[str, Any] = {"prompt_id": self._input.prompt_id, "cwd": self._input.cwd}

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from proctor.policies import RunContext
+from proctor.policies.errors import EventError
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.processes import is_gone
-from proctor.supervisor.ports.stored_types import Owner
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, StoredApproval
 
 from .clients import CLIENTS
 from .hook import Hook
@@ -24,6 +25,10 @@ from .origin import Origin, check_origin
 from .record import LEASE_S, HookRecord, HookStore
 from .session import HookedSession
 
+MOST_HELD_S = 540
+"""No client keeps a hook waiting for ten minutes."""
+REFUSED_S = 2.0
+"""The client has logged that its person refused a call within so many seconds."""
 _PROBED = "probe"
 KEPT_S = 900.0
 """A session that says nothing for so many seconds is read from its record when it goes on."""
@@ -45,11 +50,19 @@ def read_unmatched(text: str) -> Unmatched | None:
         raise UsageError(f"the hook's `--unmatched` is `{text}`; install it again") from None
 
 
+def read_hold(text: str) -> int:
+    """Seconds that a call is held. Raises UsageError."""
+    if not text.isdecimal() or int(text) > MOST_HELD_S:
+        raise UsageError(f"the hook's `--hold` is `{text}`; install it again")
+    return int(text)
+
+
 class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     """The options on a hook's command line: the files, the store and its id, the context for `when`.
 
     `name` tells lines apart that share a store. `unmatched` is what becomes of a call that the policies say nothing
-    about; with None, as lines were once written, a call that they allow is left to the client, too.
+    about; with None, as lines were once written, a call that they allow is left to the client, too. `hold_s`: so many
+    seconds a client that asks nobody is kept waiting for an answer from elsewhere.
     """
 
     name: str
@@ -58,6 +71,16 @@ class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     store_id: str
     context: RunContext = RunContext()
     unmatched: Unmatched | None = None
+    hold_s: int = 0
+
+
+def _answered_there(client: HookClient, given: HookInput, approval: StoredApproval, gone_s: float) -> bool | None:
+    """The answer of the client's own person, once it does not wait for another: a call that is refused has its result
+    in the log at once, and one that runs has none yet.
+    """
+    if client.has_result is None or client.has_result(given.transcript_path, approval.request.call.id):
+        return False
+    return True if gone_s > REFUSED_S else None
 
 
 class _Watched:
@@ -115,6 +138,39 @@ class HookJudge:
         self._keep(given, session)
         self._watch(client, given.session_id, record.owner if session.goes_on else None)
         return answer, given
+
+    def heard(
+        self,
+        given: HookInput,
+        approval_id: str,
+        origin: Origin | None = None,
+        agent: str = "claude",
+        gone_s: float | None = None,
+    ) -> HookAnswer | None:
+        """The answer to a hook that was held for this approval; None while nobody has answered that.
+
+        `gone_s`: for so many seconds the client has not waited for it any more, as its own person has answered.
+
+        Raises as `answered`.
+        """
+        client = CLIENTS[agent]
+        approval, at = self._store.approval(approval_id), datetime.now(UTC)
+        if approval is None:
+            raise EventError("the approval that the call waits for is gone")
+        expires_at = approval.request.expires_at
+        if approval.state == "requested" and (expires_at is None or at < expires_at):
+            granted = None if gone_s is None else _answered_there(client, given, approval, gone_s)
+            if granted is None:
+                return None
+            approval = msgspec.structs.replace(approval, answer=ApprovalAnswer(granted=granted, by=client.by))
+        kept = self._sessions.pop(given.session_id, None)
+        with self._store.record(given.session_id, origin.client if origin is not None else None) as whole:
+            record = whole.of(self._line.name)
+            session = self._session(client, given.session_id, record, kept and kept[0], given.cwd)
+            session.go_on(record, at)
+            answer = Hook(client, given, session, record, at, self._opening).heard(approval)
+        self._keep(given, session)
+        return answer
 
     def checked(self, agent: str) -> dict[str, Any]:
         """The policies that judge an agent's hooks, after they were read once. Raises PolicyError, StoreError."""
@@ -174,7 +230,10 @@ class HookJudge:
             )
         if kept is None or kept.client is not client or kept.rules is not rules or seq != kept.machine.seq:
             unmatched = self._line.unmatched or "ask"
-            return HookedSession(client, client_id, record.session_id, rules, record.past(), folder, unmatched)
+            hold_s = self._line.hold_s
+            return HookedSession(
+                client, client_id, record.session_id, rules, record.past(), folder, unmatched, hold_s
+            )
         return kept
 
     def _keep(self, given: HookInput, session: HookedSession) -> None:

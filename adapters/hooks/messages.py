@@ -71,13 +71,15 @@ class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     `allow` with a reason asks nobody, and never opens what the client's own rules keep shut; without one the client
     decides as if there were no hook. `reason` is public: of `deny` the model reads it, of the others the person.
-    `stop` ends the response; `notes` are for the person only.
+    `stop` ends the response; `notes` are for the person only. `held` is the approval that the call waits for: once
+    that is answered, so is the hook.
     """
 
     verdict: Verdict = "allow"
     reason: str = ""
     stop: bool = False
     notes: tuple[str, ...] = ()
+    held: str = ""
 
 
 STOPPED = "A policy ended this response."
@@ -134,8 +136,11 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         settings: where its hooks stand.
         asks: an answer of `ask` reaches the person; without it a call that is to be approved is denied.
         opens: the event at which `allow` spares the person a question; None where the client asks all the same.
+        hears: the event at which a call that is to be approved waits for an answer from elsewhere, such as the page:
+            `permission`, beside the client's own question, or `call`, as far as the hook's line says (`--hold`).
         fails_open: what the client runs unjudged; empty where nothing is known.
         tried: on what the tests of this client run.
+        has_result: whether its log, by its path, has a result of the call with this id.
         usage: reads its log of a session, from a path, an earlier state, and the time before which nothing counts.
     """
 
@@ -149,8 +154,10 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
     settings: ClientSettings
     asks: bool = False
     opens: Literal["call", "permission"] | None = None
+    hears: Literal["call", "permission"] | None = None
     fails_open: tuple[str, ...] = ()
     tried: Literal["client", "recorded input"] = "client"
+    has_result: Callable[[str, str], bool] | None = None
     usage: Callable[[str, bytes | None, datetime], UsageReader] | None = None
 
 

@@ -118,7 +118,10 @@ class HookServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(
-        self, endpoint: Endpoint, judged: Callable[[bytes, Origin], bytes], likely: Callable[[], Iterable[int]]
+        self,
+        endpoint: Endpoint,
+        judged: Callable[[bytes, Origin, socket.socket], bytes],
+        likely: Callable[[], Iterable[int]],
     ) -> None:
         super().__init__(("127.0.0.1", endpoint.port), _Connection)
         self.endpoint = endpoint
@@ -158,7 +161,7 @@ class _Connection(BaseHTTPRequestHandler):
             return self._refused(400)
         try:
             self._origin = self._origin or origin_of_connection(self.connection, self.server.likely())
-            answer = self.server.judged(data, self._origin)
+            answer = self.server.judged(data, self._origin, self.connection)
         except EventError as error:
             answer = f"!{error}".encode("utf-8", "backslashreplace")
         if answer[:1] == b"!":

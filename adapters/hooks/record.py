@@ -18,13 +18,13 @@ from typing import Any
 from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.budget_ledger import Draw, Drawn
-from proctor.supervisor.ports.stored_types import Block, Owner, RunInfo
+from proctor.supervisor.ports.stored_types import Block, Owner, RunInfo, StoredApproval
 
 from ..stores.sqlite.file import Connection, open_for_writing, store_error
 from ..stores.sqlite.recording import Recorder
 from ..stores.tables import budgets, claiming
 from ..stores.tables.queries import events_page, run_info, session_info
-from ..stores.tables.recording import blocks
+from ..stores.tables.recording import blocks, find_approval
 from ..stores.tables.transactions import Batch
 
 BUSY_S = 10.0
@@ -187,6 +187,14 @@ class HookStore:
             if isinstance(error, sqlite3.Error):
                 raise store_error(error, self._path) from error
             raise
+
+    def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval as it is now. Raises StoreError."""
+        try:
+            return find_approval(self._opened()[0], approval_id)
+        except sqlite3.Error as error:
+            self.close()
+            raise store_error(error, self._path) from error
 
     def close(self) -> None:
         """Let the file go; what was not committed is undone."""

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from proctor.policies.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, at_ms
+from proctor.policies.events.calls import input_digest
 from proctor.policies.events.run_context import RunContext, portable
 from proctor.policies.policy import Approval
 from proctor.supervisor.machine import interface
@@ -50,8 +51,11 @@ class HookedSession:
         past: Iterable[Event],
         folder: str,
         unmatched: Unmatched = "ask",
+        hold_s: int = 0,
     ) -> None:
         past = list(past)
+        self.hold_s = hold_s
+        self._waiting_for: set[str] = set()
         self.client = client
         self.provider = provider = client.name
         self.client_id = client_id
@@ -113,8 +117,9 @@ class HookedSession:
         """A run begins where the one before has ended; gives what `tell` does."""
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
-        # `asks`: the client asks its person, so that nobody else's answer counts
-        spec = {"asks": self.provider, **({"prompt": prompt} if prompt else {})}
+        # `asks`: the client asks its person; nobody else's answer counts but where it `hears` of that
+        hears = self.client.hears == "permission" or (self.client.hears == "call" and self.hold_s > 0)
+        spec = {"asks": self.provider, "hears": hears, **({"prompt": prompt} if prompt else {})}
         record.begin_run(identity.run_id, self.provider, at, self._redactor.redact(spec, self.session_id))
         run_metadata = {**metadata, **self.rules.metadata, "context": msgspec.to_builtins(self.context)}
         run_metadata["portable_tools"] = portable(self.client.tools)
@@ -170,14 +175,29 @@ class HookedSession:
                     wanted.append(command)
         return wanted
 
+    def waits_for(self, tool_name: str, tool_input: dict[str, Any]) -> str:
+        """The approval that a question of the client is about, each once; empty for a question of its own."""
+        for request in self.machine.requests:
+            asks = request.call.name == tool_name and request.input_digest == input_digest(tool_input)
+            if asks and request.approval_id not in self._waiting_for:
+                self._waiting_for.add(request.approval_id)
+                return request.approval_id
+        return ""
+
     def _settings(self) -> dict[str, Any]:
         """Those of each run's machine. The client does not say who answers it: where the policy names people, none of
         its answers would count.
         """
         approval = self.rules.compiled.approval
+        if self.client.hears == "call" and self.hold_s:
+            waiting = msgspec.structs.replace(approval, timeout_s=min(approval.timeout_s, self.hold_s))
+            answerable = True
+        else:
+            waiting = Approval(timeout_s=_NEVER_S, scope=approval.scope)
+            answerable = self.client.asks and approval.approvers is None and not approval.four_eyes
         return {
-            "approval": Approval(timeout_s=_NEVER_S, scope=approval.scope),
-            "answerable": self.client.asks and approval.approvers is None and not approval.four_eyes,
+            "approval": waiting,
+            "answerable": answerable,
             "budgets": self._judge.budgets,
             "redactor": self._redactor,
         }

@@ -42,6 +42,7 @@ def command(
     home: str | None = None,
     unmatched: Unmatched | None = None,
     agent: str = CLAUDE.name,
+    hold_s: int = 0,
 ) -> str:
     """The shell command of a hook; the paths absolute, as hooks start in any folder.
 
@@ -59,6 +60,8 @@ def command(
         options += ["--home", home]
     if unmatched is not None:
         options += ["--unmatched", unmatched]
+    if hold_s:
+        options += ["--hold", str(hold_s)]
     text = msgspec.json.encode(context).decode()
     if text != "{}":
         options += ["--context", text]
@@ -78,6 +81,7 @@ def hooks(
     client: HookClient = CLAUDE,
     *,
     http: bool = False,
+    hold_s: int = 0,
 ) -> dict[str, Any]:
     """The `hooks` of a settings file, by the client's names of events; `store_id` is what the store is known by (see
     `record.store_id`), the rest as for `command`.
@@ -87,7 +91,7 @@ def hooks(
 
     Raises UsageError for `http` where the client sends no hooks, or where there is no port.
     """
-    line = command(policies, store, store_id, context, home, unmatched, client.name)
+    line = command(policies, store, store_id, context, home, unmatched, client.name, hold_s)
     sent, endpoint = client.settings.http_entry, None
     if http and sent is None:
         raise UsageError(f"{client.title} sends no hooks over HTTP; leave out `--http`")

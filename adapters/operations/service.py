@@ -312,7 +312,7 @@ class OperatorService:
         if run is not None:
             run = self._redacted(run)
             about = {"prompt": _prompt(run), "provider": run.provider, "tenant": run.tenant}
-            about["asks_itself"] = bool(run.spec.get("asks"))
+            about["asks_itself"] = bool(run.spec.get("asks")) and not run.spec.get("hears")
         wider = request.scope != "once" and not request.ran
         return ApprovalView(
             **asdict(request),

@@ -130,7 +130,7 @@ async def taken_up(store: Store, approval: StoredApproval, *, wait_s: float = TA
 def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
     """Raises ApprovalError where nobody is there to act on an answer."""
     name = f"approval `{approval.request.approval_id}`"
-    if run.spec.get("asks"):
+    if run.spec.get("asks") and not run.spec.get("hears"):
         raise ApprovalError(
             f"{name} is answered where it is asked: the client asks its person itself",
             kind="asks_itself",

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pyte
 import pytest
 from answering import token_for
+from terminal import Terminal
 
 from proctor.adapters.kit.process_tree import RUN_MARK
-from proctor.supervisor.testing.fakes import PATIENCE_S
 
 Cli = Any
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
@@ -79,66 +73,21 @@ def test_a_block_of_starts_stands_above_all(cli: Cli, ran: Any) -> None:
     assert cli("watch").out.startswith("no run starts, ordered by `")
 
 
-class Terminal:
-    """`watch` on a pseudo-terminal, with the screen as a person sees it."""
+class Board(Terminal):  # type: ignore[misc, unused-ignore]
+    """`watch` on a terminal."""
 
     def __init__(self, *words: str, columns: int = 80, rows: int = 30, **more: str) -> None:
-        self._own, its = pty.openpty()
-        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        sizes = ("COLUMNS", "LINES")  # they would count for more than the terminal's own size
-        env = {name: value for name, value in os.environ.items() if name not in sizes}
-        env |= {"TERM": "xterm", "NO_COLOR": "1", **token_for(None), **more}
-        self.settings = termios.tcgetattr(its)
-        self.process = subprocess.Popen(
-            [*PROCTOR, "watch", *words], stdin=its, stdout=its, stderr=its, env=env, start_new_session=True
-        )
-        self._its = its
-        self._screen = pyte.Screen(columns, rows)
-        self._stream = pyte.ByteStream(self._screen)
-
-    @property
-    def text(self) -> str:
-        """What is on the screen."""
-        return "\n".join(line.rstrip() for line in self._screen.display)
-
-    def until(self, text: str, *, gone: bool = False) -> str:
-        """Wait until that is on the screen, or is not."""
-        deadline = time.monotonic() + PATIENCE_S
-        while (text in self.text) is gone:
-            assert time.monotonic() < deadline, self.text
-            assert self.process.poll() is None, self.text
-            if select.select([self._own], [], [], 0.1)[0]:
-                self._stream.feed(os.read(self._own, 65536))
-        return self.text
-
-    def press(self, keys: str) -> None:
-        """Type them."""
-        os.write(self._own, keys.encode())
-
-    def ended(self) -> int:
-        """Wait for its end, reading on; gives the exit code."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline, self.text
-            if select.select([self._own], [], [], 0.1)[0]:
-                self._stream.feed(os.read(self._own, 65536))
-        return self.process.returncode
-
-    def close(self) -> None:
-        """End what is left."""
-        self.process.kill()
-        self.process.wait()
-        os.close(self._own)
-        os.close(self._its)
+        env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", **token_for(None), **more}
+        super().__init__([*PROCTOR, "watch", *words], env, columns=columns, rows=rows)
 
 
 @pytest.fixture
-def terminal() -> Iterator[Callable[..., Terminal]]:
+def terminal() -> Iterator[Callable[..., Board]]:
     """Opens a terminal with the board."""
-    opened: list[Terminal] = []
+    opened: list[Board] = []
 
-    def open_(*words: str, **more: Any) -> Terminal:
-        opened.append(Terminal(*words, **more))
+    def open_(*words: str, **more: Any) -> Board:
+        opened.append(Board(*words, **more))
         return opened[-1]
 
     yield open_

@@ -79,6 +79,14 @@ unmatched_option = click.option(
     default="ask",
     help="What no rule objects to and no allow list admits: left to the agent, allowed, or denied. [default: ask]",
 )
+hold_option = click.option(
+    "--hold",
+    "hold_s",
+    type=click.IntRange(0, 540),
+    default=0,
+    metavar="SECONDS",
+    help="An agent that cannot ask you waits so long for an answer from elsewhere. [default: 0, it is denied]",
+)
 http_option = click.option(
     "--http", is_flag=True, help="Claude Code sends its hooks itself, without a process for each."
 )
@@ -107,6 +115,7 @@ def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @scope_options
 @unmatched_option
 @http_option
+@hold_option
 @json_option
 def install(
     policies: tuple[str, ...],
@@ -116,13 +125,16 @@ def install(
     scope: Scope,
     unmatched: Unmatched,
     http: bool,
+    hold_s: int,
     as_json: bool,
 ) -> None:
     """Write the hooks into the agent's settings; everything else in them stays.
 
     What an allow list of the policies admits then runs without a question of the agent, where the agent hears that.
     """
-    path, changed = put_hooks(policies, store, context, agent=agent, scope=scope, unmatched=unmatched, http=http)
+    path, changed = put_hooks(
+        policies, store, context, agent=agent, scope=scope, unmatched=unmatched, http=http, hold_s=hold_s
+    )
     notes = _trusted(agent, path)
     if as_json:
         say_json({"path": str(path), "changed": changed, "notes": notes})
@@ -140,6 +152,7 @@ def install(
 @click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
 @unmatched_option
 @http_option
+@hold_option
 @output_option
 @json_option
 def settings(
@@ -150,6 +163,7 @@ def settings(
     as_managed: bool,
     unmatched: Unmatched,
     http: bool,
+    hold_s: int,
     as_json: bool,
 ) -> None:
     """Print the file that `install` writes where there is none; with --json on one line."""
@@ -159,7 +173,11 @@ def settings(
     from ...kit.printable import printable_json
 
     client = _client(agent)
-    text = document(_wanted(policies, store, context, unmatched, client, http=http), client, managed_ones=as_managed)
+    text = document(
+        _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s),
+        client,
+        managed_ones=as_managed,
+    )
     if client.settings.text is not None:
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
     else:
@@ -354,12 +372,13 @@ def put_hooks(
     scope: Scope = "project",
     unmatched: Unmatched = "ask",
     http: bool = False,
+    hold_s: int = 0,
 ) -> tuple[Path, bool]:
     """Write the hooks into the agent's settings: where these are, and whether that changed them."""
     from ...hooks.settings import installed, lines_in
 
     client, path = _client(agent), _path(agent, scope)
-    wanted = _wanted(policies, store, context, unmatched, client, http=http)
+    wanted = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex_trust import keep_before
 
@@ -393,6 +412,7 @@ def _wanted(
     client: HookClient,
     *,
     http: bool = False,
+    hold_s: int = 0,
 ) -> dict[str, Any]:
     """The hooks, once the policies are known to be good and the store to be one."""
     from proctor.policies import Capabilities, merge_policies, preflight
@@ -410,7 +430,9 @@ def _wanted(
     path = _hook_store(store)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     files, run_context = [Path(file) for file in policies], read_context(context)
-    return hooks(files, path, store_id(path), run_context, unmatched=unmatched, client=client, http=http)
+    return hooks(
+        files, path, store_id(path), run_context, unmatched=unmatched, client=client, http=http, hold_s=hold_s
+    )
 
 
 def _hook_store(store: str | None) -> Path:

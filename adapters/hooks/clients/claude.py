@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from ..messages import (
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
     "PreToolUse": "call",
+    "PermissionRequest": "permission",
     "PostToolUse": "completed",
     "PostToolUseFailure": "failed",
     "PostToolBatch": "batch",
@@ -81,6 +83,12 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
             "permissionDecision": answer.verdict,
             "permissionDecisionReason": answer.reason,
         }
+    elif given.kind == "permission" and answer.reason:
+        why = {"message": answer.reason} if answer.verdict == "deny" else {}
+        fields["hookSpecificOutput"] = {
+            "hookEventName": given.event,
+            "decision": {"behavior": answer.verdict, **why},
+        }
     elif answer.verdict == "deny" and given.kind in ("prompt", "settings"):
         fields |= {"decision": "block", "reason": answer.reason}
     return fields
@@ -94,17 +102,26 @@ GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShell
 """A skill's or a slash command's own shell commands ask no hook."""
 
 
+_QUESTION_S: Final = 86_400
+"""The hook of the client's question waits as long as its person may take."""
+
+
+def _closed(event: str) -> dict[str, Any]:
+    """Before a call, at a prompt and of settings, a hook that fails refuses."""
+    kind = EVENTS[event]
+    closed = {"onFailure": "block"} if kind in ("call", "prompt", "settings") else {}
+    return {"timeout": _QUESTION_S if kind == "permission" else TIMEOUT_S, **closed}
+
+
 def entry(event: str, line: str) -> dict[str, Any]:
-    """A hook as the settings have it: before a call, at a prompt and of settings, one that fails refuses."""
-    closed = {"onFailure": "block"} if EVENTS[event] in ("call", "prompt", "settings") else {}
-    return {"hooks": [{"type": "command", "command": line, "timeout": TIMEOUT_S, **closed}]}
+    """A hook as the settings have it."""
+    return {"hooks": [{"type": "command", "command": line, **_closed(event)}]}
 
 
 def http_entry(event: str, url: str, authorization: str) -> dict[str, Any]:
     """A hook that the client sends itself; one that nobody takes refuses."""
     sent = {"type": "http", "url": url, "headers": {"Authorization": authorization}}
-    closed = {"onFailure": "block"} if EVENTS[event] in ("call", "settings") else {}
-    return {"hooks": [{**sent, "timeout": TIMEOUT_S, **closed}]}
+    return {"hooks": [{**sent, **_closed(event)}]}
 
 
 def guards(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -115,6 +132,17 @@ def guards(environment: Mapping[str, str]) -> dict[str, Any]:
     return {**GUARDS, "env": {name: "" for name in NEVER_SET if not environment.get(name)}}
 
 
+def has_result(log: str, call_id: str) -> bool:
+    """Whether the end of a session's log has a result of this call."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _END))
+            return f'"tool_use_id":"{call_id}"'.encode() in file.read()
+    except OSError:
+        return False
+
+
+_END: Final = 1 << 18
 CLAUDE: Final = HookClient(
     name="claude",
     title="Claude Code",
@@ -134,5 +162,7 @@ CLAUDE: Final = HookClient(
     ),
     asks=True,
     opens="call",
+    hears="permission",
+    has_result=has_result,
     usage=UsageLog,
 )

@@ -11,7 +11,6 @@ from proctor.policies.events.run_context import Tool, tool
 
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
 from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
-from .claude import TIMEOUT_S
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -95,8 +94,12 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return fields
 
 
+_TIMEOUT_S: Final = 600
+"""The client lets a call run when its hook takes longer; a hook ends itself before that."""
+
+
 def _entry(event: str, line: str) -> dict[str, Any]:
-    return {"hooks": [{"type": "command", "command": line, "timeout": TIMEOUT_S}]}
+    return {"hooks": [{"type": "command", "command": line, "timeout": _TIMEOUT_S}]}
 
 
 CODEX: Final = HookClient(
@@ -111,6 +114,7 @@ CODEX: Final = HookClient(
         project=".codex/hooks.json", user=".codex/hooks.json", home_variable="CODEX_HOME", entry=_entry
     ),
     opens="permission",
+    hears="call",
     fails_open=(
         "what the model types into a command that still runs (`write_stdin`) asks no hook",
         "hooks that are not trusted are skipped, and a folder's own while the folder is not trusted",
