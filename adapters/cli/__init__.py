@@ -27,6 +27,7 @@ ROOMS = (
     "persons",
     "exits",
     "output",
+    "console",
     "options",
 )
 """Top first: each imports only those below it."""

@@ -1,4 +1,4 @@
-"""Text for people and JSON for programs; colour only where it can be seen, by one console."""
+"""Text for people and JSON for programs; colour only where it can be seen."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from rich.console import Console
-from rich.segment import Segment
 
 from ..kit.printable import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from typing import IO, Any
 
-    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.console import Console
     from rich.text import Text
 
     from proctor.supervisor.ports.stored_types import ApprovalRequest
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
 
 def console(file: IO[str] | None = None) -> Console:
     """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold."""
+    from .console import SafeConsole
+
     out = file or sys.stdout
     plain = not out.isatty()
     return SafeConsole(
@@ -277,16 +277,3 @@ class _Printed(io.TextIOWrapper):
         except OSError as error:
             self.error = error
             raise
-
-
-class SafeConsole(Console):
-    """Cleans every piece of text that is about to be shown, whoever rendered it."""
-
-    def on_broken_pipe(self) -> None:
-        """The reader has gone: the command deals with that; the program does not end."""
-        raise BrokenPipeError
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of a renderable, their text printable."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)

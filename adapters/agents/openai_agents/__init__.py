@@ -27,6 +27,7 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "OpenAIAgentsAdapter"})
 
 ROOMS = (
     "adapter",
+    "session",
     "hooks",
     "gated_agents",
 )

@@ -26,6 +26,7 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "PydanticAIAdapter"})
 
 ROOMS = (
     "adapter",
+    "session",
     "hooks",
 )
 """Top first: each imports only those below it."""
