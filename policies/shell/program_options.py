@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -103,6 +104,16 @@ it; `cluster` where the first word may be letters without a dash.
 """
 
 
+_PARTS = {
+    "cp": {"-a": "-d -r --preserve"},
+    "git branch": {"-D": "-d -f", "-M": "-m -f", "-C": "-c -f"},
+    "rsync": {"-a": "-r -l -p -t -g -o -D"},
+}
+"""Options that mean several others."""
+_MARKS = {"git push": {"+": "-f", ":": "-d"}}
+"""What a word that is no option begins with, where that means an option: `git push origin +main`."""
+
+
 _VERBS = {
     "npm": {
         "install": "i in ins inst insta instal isnt isnta isntal isntall add",
@@ -151,12 +162,14 @@ def in_full(program: str, words: Sequence[str | None]) -> Sequence[str | None]:
 
 class Options(NamedTuple):
     """The first spelling of the option that each spelling is, and those that take a value; whether the first word may
-    be letters without a dash.
+    be letters without a dash; options that mean several others; options that the beginnings of other words mean.
     """
 
     first: Mapping[str, str]
     taking: frozenset[str]
     cluster: bool
+    parts: Mapping[str, str] = {}
+    marks: Mapping[str, str] = {}
 
 
 class WrittenOptions(NamedTuple):
@@ -169,7 +182,8 @@ class WrittenOptions(NamedTuple):
 @lru_cache(maxsize=256)
 def options_of(name: str, *verbs: str) -> Options:
     """The options of a program and of its verb, as far as they are known."""
-    texts = [_TABLE[key] for key in (name, *(f"{name} {verb}" for verb in verbs)) if key in _TABLE]
+    keys = (name, *(f"{name} {verb}" for verb in verbs))
+    texts = [_TABLE[key] for key in keys if key in _TABLE]
     first: dict[str, str] = {}
     taking: set[str] = set()
     for group in (group.strip() for text in texts for group in text.split(",") if group != "cluster"):
@@ -177,7 +191,8 @@ def options_of(name: str, *verbs: str) -> Options:
         first |= dict.fromkeys(spellings, spellings[0])
         if group.endswith("="):
             taking.add(spellings[0])
-    return Options(first, frozenset(taking), any(text.startswith("cluster,") for text in texts))
+    parts, marks = (ChainMap(*(table.get(key, {}) for key in keys)) for table in (_PARTS, _MARKS))
+    return Options(first, frozenset(taking), any(text.startswith("cluster,") for text in texts), parts, marks)
 
 
 def written(words: Sequence[str], options: Options) -> WrittenOptions:
@@ -204,7 +219,11 @@ def written(words: Sequence[str], options: Options) -> WrittenOptions:
                 rest.pop(0)
         else:
             _letters(word[1:], rest, options, found)
-    return WrittenOptions(frozenset(found), tuple(others))
+    found |= {
+        (option, None) for mark, option in options.marks.items() for word in others if word[1:] and word[0] == mark
+    }
+    each = {(part, value) for option, value in found for part in options.parts.get(option, option).split()}
+    return WrittenOptions(frozenset(each), tuple(others))
 
 
 def _meant(name: str, options: Options) -> list[str]:

@@ -26,6 +26,13 @@ REFUSED = [
     ("git push --force", "git push origin -f"),
     ("git push -f", "git -C d push origin --force"),
     ("git push --force", "git-push --force"),
+    *(("git push --force", line) for line in ("git push origin +main", "git push -u o +HEAD:x")),
+    ("git push --delete", "git push origin :x"),
+    *(
+        ("git branch -D", line)
+        for line in ("git branch -d -f x", "git branch -fd x", "git branch --delete --force x")
+    ),
+    *(("cp -r", line) for line in ("cp -a x y", "cp --archive x y")),
     ("docker run -v /:/host", "docker run --volume=/:/host x"),
     ("find -delete", "find . -name x -delete"),
     ("tar -x", "tar xzf a"),
@@ -62,6 +69,10 @@ PASSED = [
     *(("rm -rf", line) for line in ("rm -r x", "rm -f x", "rm -vi x", "rm -- -rf", "rmdir -p x", "echo rm -rf")),
     ("git push --force", "git push origin main"),
     ("git push -f", "git push --force-with-lease"),
+    ("git push -f", "git push origin main:+"),
+    ("git push --delete", "git push origin :"),
+    ("git branch -D", "git branch -d x"),
+    ("cp -a", "cp -r x y"),
     ("tar -x", "tar czf a d"),
     ("find -delete", "find . -type d -empty"),
     *(
