@@ -146,7 +146,8 @@ def _show(
         for step in finding.witness:
             say_hanging(out, Text(f"          {step}", "dim"), 10)
     for name, value in (launch.options if launch else {}).items():
-        say_hanging(out, Text(f"option  {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
+        if value not in ((), [], {}):
+            say_hanging(out, Text(f"option  {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
     if findings.refusals:
         out.print("no run can start under this", style="bold red")
     elif fine:
