@@ -12,8 +12,9 @@ import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
-from proctor.policies import parse_policies
+from proctor.policies import Monitor, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import (
+    TERMINAL,
     Event,
     MessageReceived,
     RunCompleted,
@@ -281,9 +282,27 @@ class World:
             else:
                 handle = await supervisor.start(agent, "go", run_id=start.run, session_id=start.session, **given)
             self._handles[start.run] = handle
-            await handle.wait()
         except ProctorError:
             return
+        with suppress(ProctorError):
+            await handle.wait()
+        await self._check_folded(start, handle)
+
+    async def _check_folded(self, start: Start, handle: RunHandle) -> None:
+        """The record of a run that its own owner has ended folds to the state that judged it."""
+        live = handle._actor.nets
+        assert isinstance(live, Monitor)
+        troubled = {fault.owner for fault in self.plan.faults} | {stop.owner for stop in self.plan.stops}
+        if start.owner in troubled:
+            return  # it may have judged what was never stored
+        state = _state(live)
+        folded = compile_policy(merge_policies(self._policies)).monitor()
+        async for event in self._store.read(start.session):
+            folded.observe(event)
+            if event.run_id == start.run and isinstance(event, TERMINAL):
+                break
+        if _state(folded) != state:
+            self.witness.found.append(f"the record of run {start.run} folds to another state than was live")
 
     async def _order(self, order: Order) -> None:
         await anyio.sleep(order.at)
@@ -369,6 +388,15 @@ class World:
             if budget.used < started or (budget.used > started and not unsure) or budget.reserved:
                 figures = f"{budget.used} used and {budget.reserved} reserved"
                 found.append(f"budget {budget.budget} has {figures}, and {started} calls were started")
+
+
+def _state(monitor: Monitor) -> dict[str, Any]:
+    """All that a monitor keeps of a session, without the run's context and what time it was told that it is."""
+    monitor.warnings()
+    state: dict[str, Any] = msgspec.json.decode(monitor.snapshot())
+    del state["context"]
+    state["session"]["limits"].pop("now", None)
+    return state
 
 
 def _policy(plan: Plan) -> dict[str, Any]:
