@@ -100,6 +100,7 @@ ROOMS = (
     "questions",
     "refinement",
     "certificate",
+    "short_sessions",
     "replaying",
     "session_search",
     "alphabet",

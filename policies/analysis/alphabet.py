@@ -26,7 +26,7 @@ from ..rules.python_check import Check
 from ..rules.repetition import Loop
 from ..rules.rule import Rule, items_of
 from ..values.globs import matcher
-from ..values.json_values import given_texts, scalars_in
+from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
 from .call_classes import NameUniverse
@@ -36,7 +36,7 @@ from .texts import texts_apart
 from .values import MISSING, OPAQUE, are_covered, atoms_of, candidates, documents, is_simple, placed, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..events.run_context import RunContext, Tool
     from ..language.facts import ToolTable
@@ -50,6 +50,8 @@ MOST_INPUTS = 3_000
 """How many inputs of one tool are tried."""
 MOST_LISTS = 80
 """How many lists of texts are tried at one path."""
+MOST_LITERALS = 4
+"""How many values that conditions name at one path are followed one by one."""
 MOST_ASKS = 10
 """How many conditions of one tool may be met independently of each other."""
 
@@ -140,8 +142,10 @@ class Alphabet:
         self.values: tuple[Any, ...] = (*(f"id{n + 1}" for n in range(followed)), *((ANY_OTHER,) if others else ()))
         self.calls: list[InputClass] = []
         self.gaps: list[str] = []
+        names = self._names(given)
+        self.values += tuple(self._told_apart(names))
         self._read_values()
-        for name in self._names(given):
+        for name in names:
             self._add(name)
         self.texts = self._messages()
 
@@ -174,6 +178,27 @@ class Alphabet:
                 if names.any(matches) or any(matches(v.as_) for v in virtual):
                     yield from atoms_of(where.where)
 
+    def _told_apart(self, names: Sequence[str]) -> Iterator[Any]:
+        """Values that conditions tell from others at paths which bind calls: they are followed one by one too, as
+        every call, output and message may have them.
+        """
+        found: dict[str, Any] = {}
+        for name in names:
+            bound = self._bindings(name)
+            tested = _by_path((path, atom) for path, atom in self._conditions(name) if path in bound)
+            for path, atoms in tested.items():
+                known = {self._outcomes(name, path, value) for value in self.values}
+                for value in filter(_binds, [*_literals(atoms)[:MOST_LITERALS], *candidates(atoms)]):
+                    outcome = self._outcomes(name, path, value)
+                    if outcome not in known or (is_exact(atoms) and value in _literals(atoms)):
+                        known.add(outcome)
+                        found.setdefault(text_of(value), value)
+        for requirement in (requirement for each in self._played for requirement in each.requirements):
+            returned = {same.prior_output_path for same in requirement.same}
+            literals = _literals([atom for path, atom in atoms_of(requirement.output) if path in returned])
+            found |= {text_of(value): value for value in literals[:MOST_LITERALS]}
+        yield from found.values()
+
     def _bindings(self, name: str) -> set[str]:
         """The paths whose values bind calls of that name to others."""
         names = self._call_names(name)
@@ -205,13 +230,13 @@ class Alphabet:
             record = each.clause.record
             if isinstance(record, Provenance) and record.extract:
                 found = Regex(record.extract)
-                if any(list(found.values([value])) != [value] for value in self.values):
+                if any(list(found.values([value])) != [value] for value in map(text_of, self.values)):
                     self.gaps.append(f"values that `{record.extract}` extracts")
 
     def _supplying(self, pattern: str) -> Iterator[str]:
         """Texts that a pattern reads each followed value from, and others in which it occurs."""
         regex, texts = Regex(pattern), samples(pattern)
-        for value in self.values:
+        for value in map(text_of, self.values):
             made = (text.replace(each, value) for text in texts for each in regex.values([text]) if each)
             fitting = next((text for text in made if list(regex.values([text])) == [value]), None)
             if fitting is not None:
@@ -222,11 +247,7 @@ class Alphabet:
 
     def _add(self, name: str) -> None:
         """Add the classes of a tool's calls."""
-        tested: dict[str, list[Atom]] = {}
-        for path, atom in self._conditions(name):
-            tested.setdefault(path, [])
-            if atom not in tested[path]:
-                tested[path].append(atom)
+        tested = _by_path(self._conditions(name))
         bound = self._bindings(name)
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
         choices |= {path: [*self._values_at(path, bound), MISSING] for path in sorted(bound) if path not in tested}
@@ -346,7 +367,7 @@ class Alphabet:
         roots = [path_steps(path)[0] for path in {*tested, *bound}]
         if len(set(roots)) < len(roots) or not all(map(is_simple, tested)):
             return False
-        if any(name not in ("equals", "in", "exists") for path in bound for name, _ in tested.get(path, ())):
+        if not all(is_exact(tested.get(path, ())) for path in bound):
             return False
         if any((name, path) in self._listless for path in tested):
             return False
@@ -361,7 +382,7 @@ class Alphabet:
         if len(alike) > MOST_ASKS:
             self.gaps.append(f"{len(alike)} conditions on inputs of `{name}` at once")
             return
-        seen = {masks for masks, _ in keys}
+        seen = set(keys)
         values = list(dict.fromkeys(bound for _, bound in keys))
         sure = [self._sure(part, name) for part in self._parts]
         for truth in itertools.product((False, True), repeat=len(alike)):
@@ -377,9 +398,9 @@ class Alphabet:
             for identity, holds in chosen.items():
                 for n, bit in alike[identity]:
                     masks[n] |= bit if holds else 0
-            if tuple(masks) in seen:
-                continue
             for value in values:
+                if (tuple(masks), value) in seen:
+                    continue
                 example = next(call for (_, bound), call in zip(keys, found, strict=True) if bound == value)
                 self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
 
@@ -476,8 +497,37 @@ class Alphabet:
             isinstance(each.clause.record, Provenance) and "user_message" in each.clause.record.from_
             for each in self._played
         ):
-            texts += [f"please use {value}" for value in self.values]
+            texts += [f"please use {text_of(value)}" for value in self.values]
         return list(dict.fromkeys([*texts, "zq"])) if patterns or len(texts) > 1 else []
+
+
+def _by_path(conditions: Iterable[tuple[str, Atom]]) -> dict[str, list[Atom]]:
+    """The operators at each path, each once."""
+    found: dict[str, list[Atom]] = {}
+    for path, atom in conditions:
+        if atom not in found.setdefault(path, []):
+            found[path].append(atom)
+    return found
+
+
+_EXACT = frozenset({"equals", "not_equals", "in", "not_in"})
+
+
+def is_exact(atoms: Sequence[Atom]) -> bool:
+    """Whether operators tell a few values from all others, and nothing else."""
+    return len(_literals(atoms)) <= MOST_LITERALS and all(name in {*_EXACT, "exists"} for name, _ in atoms)
+
+
+def _literals(atoms: Sequence[Atom]) -> list[Any]:
+    """The values that equalities name."""
+    named = [operand for name, operand in atoms if name in _EXACT]
+    values = (value for each in named for value in scalars_in(each))
+    return list(dict.fromkeys(value for value in values if _binds(value)))
+
+
+def _binds(value: Any) -> bool:
+    """Whether a value is one that calls can share."""
+    return isinstance(value, str | int | float) and value != ""
 
 
 def _fits(name: VirtualName, input: Any, facts: Any) -> bool:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..values.work_budget import Work
 
 MOST_CONTEXTS = 64
+NOT_SHORTEST = "some rules were not searched for a shorter session"
 
 
 def answer(
@@ -256,9 +257,12 @@ def _answered(
         assert got.replayed is not None
         at_end = ", at the end" if got.replayed.at_end else ""
         actual = got.replayed.found.message if got.replayed.found else ""
+        id = got.replayed.found.rule if got.replayed.found else id
         says = (
             words or f"a session that `{stack}` lets through {'breaks' if strict else 'is refused by'} `{property}`"
         )
+        if any(each.verdict == "unknown" for each in found):
+            explored["bounded"].append(NOT_SHORTEST)
         return Refuted(
             reason=f"{says}: rule `{id}`{at_end}: {actual}",
             session=got.replayed.session,

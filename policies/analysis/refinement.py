@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from ..rules.python_check import Check
 from ..stack.merge import LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
@@ -20,6 +21,7 @@ from .certificate import ProofCertificate
 from .components import ASK, DENY, IN_FLIGHT, LEVELS, LimitComponent
 from .replaying import Replayed, replay, replay_amount
 from .session_search import SessionProduct, ending_alike, explore
+from .short_sessions import ShortSessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +89,17 @@ def implied(setting: Setting, rule: PlayedRule | LimitEntry, deepest: int | None
         found = _Refinement(setting, rule, max(1, len(rule.bound_paths)), deepest).run()
     if found.verdict == "unknown" and (same := _same(setting, rule)):
         return found._replace(verdict="proved", reason="", by=(same,))
+    if found.verdict == "unknown" and not isinstance(rule.clause.record, Check):
+        return _tried_shortly(setting, rule, found, deepest)
     return found
+
+
+def _tried_shortly(setting: Setting, rule: PlayedRule, found: Implication, deepest: int | None) -> Implication:
+    """What is found of a rule by trying short sessions, where nothing else is known."""
+    played = [each for each in (*setting.stack.rules.values(), rule) if not isinstance(each.clause.record, Check)]
+    short = ShortSessions(played, setting.given, setting.context, setting.work)
+    got = short.broken(setting.stack.program, setting.property, strict=setting.strict, deepest=deepest)
+    return found if got is None else found._replace(verdict="refuted", reason="", replayed=got)
 
 
 def _same(setting: Setting, rule: PlayedRule) -> str:

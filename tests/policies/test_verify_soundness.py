@@ -37,7 +37,47 @@ BANK = {
     ],
 }
 NAMED = {"tool": "pay", "where": [{"path": "$.to", "exists": True}]}
+MATCHING = {"prior": "look", "output": [{"path": "$.order", "equals": {"arg": "$.order_id"}}]}
+LISTED = {"path": "$.to", "not_in": {"output_of": ["users"], "path": "$.id"}}
+KEYED = {"type": "before", "first": "look", "then": "pay", "key": "$.to"}
+BOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a key": (KEYED, {"equals": "k1"}),
+    "a key of several": (KEYED, {"in": ["k1", "k2"]}),
+    "a key that is a number": (KEYED, {"gt": 5}),
+    "a key that is a truth value": (KEYED, {"equals": True}),
+    "an earlier input": (
+        {"type": "precondition", "tool": "pay", "requires": [
+            {"prior": "look", "same": [{"path": "$.to", "prior_path": "$.x"}]}]},
+        {"equals": "k1"},
+    ),
+    "an earlier output": (
+        {"type": "precondition", "tool": "pay", "requires": [
+            {"prior": "look", "same": [{"path": "$.to", "prior_output_path": "$.x"}]}]},
+        {"equals": "k1"},
+    ),
+    "a text that was returned": (
+        {"type": "precondition", "tool": "pay", "requires": [
+            {"prior": "look", "same": [{"path": "$.to", "prior_output_regex": r"id=(\w+)"}]}]},
+        {"equals": "k1"},
+    ),
+    "a source": (provenance(), {"equals": "k1"}),
+    "a source of numbers": (provenance(), {"gte": 5}),
+    "a user": (provenance(**{"from": ["user_message"]}), {"equals": 7}),
+    "a pattern": (provenance(**{"from": ["user_message"]}), {"regex": "^k[0-9]$"}),
+}  # fmt: skip
+"""Rules that bind a payment to a value, and a condition that names the value."""
 REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
+    "what the judged call names, as an earlier one returned it": (
+        policy({"type": "precondition", "tool": "pay", "requires": [MATCHING]}),
+        {"reach": {"tool": "pay", "where": [{"path": "$.amount", "gt": 500}]}},
+    ),
+    "what nothing returned": (policy(), {"keeps": denied(LISTED)}),
+    "what an earlier call returned": (denied(LISTED), {"reach": "pay"}),
+    "a binding for each value of a key": (
+        policy({"type": "precondition", "tool": "pay", "key": "$.n", "requires": [
+            {"prior": "look", "same": [{"path": "$.id"}]}]}),
+        {"reach": "pay"},
+    ),
     "a number as its text": (
         denied({"path": "$.n", "equals": 5}, {"path": "$.n", "type": "integer"}),
         {"keeps": denied({"path": "$.n", "equals": 5})},
@@ -119,6 +159,14 @@ def test_a_session_is_found(name: str) -> None:
     stack, question = REFUTED[name]
     answer = verify(stack, **question)
     assert isinstance(answer, Refuted), answer.reason
+
+
+@pytest.mark.parametrize("name", BOUND)
+def test_a_value_that_a_condition_names_may_be_anywhere(name: str) -> None:
+    """In earlier calls, in what they return, in what users write: so the payment can come."""
+    rule, condition = BOUND[name]
+    only = {"allow": ["look", {"tool": "pay", "where": [{"path": "$.to", **condition}]}]}
+    assert isinstance(verify(policy(rule, tool_rules=[only]), reach="pay"), Refuted)
 
 
 @pytest.mark.parametrize("name", PROVED)
