@@ -151,6 +151,18 @@ def _turns_wanted(requires: Iterable[Any]) -> Iterable[int]:
             yield from _turns_wanted(requirement.any_of)
 
 
+def overlaps(machine: Machine) -> bool:
+    """Whether it may make a difference to it that more calls run at once than are followed: a net with several tokens
+    that running calls hold.
+    """
+    if not isinstance(machine, NetMachine):
+        return False
+    net = machine.net
+    holds = any(each.deferred and each.inputs for each in net.transitions)
+    grows = any(len(each.outputs) > len(each.inputs) for each in net.transitions)
+    return holds and (grows or sum(net.initial_marking.values()) > IN_FLIGHT)
+
+
 def watches_turns(machine: Machine) -> bool:
     """Whether a turn's end makes a difference to it."""
     inner = _inner(machine)

@@ -18,7 +18,7 @@ from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet, PlayedRule
 from .certificate import ProofCertificate
-from .components import ASK, DENY, IN_FLIGHT, LEVELS, LimitComponent
+from .components import ASK, DENY, IN_FLIGHT, LEVELS, LimitComponent, overlaps
 from .replaying import Replayed, replay, replay_amount
 from .session_search import SessionProduct, ending_alike, explore
 from .short_sessions import ShortSessions
@@ -231,6 +231,9 @@ class _Refinement:
             )
         if any(part.beyond for part in product.parts):
             return self._answer("unknown", "no session was found, but a net may hold more tokens than were followed")
+        looked_at = [each for each in (*self.included.values(), self.rule) if isinstance(each, PlayedRule)]
+        if any(overlaps(each.rule.machine) for each in looked_at):
+            return self._answer("unknown", "no session was found, but more calls may hold a net's tokens at once")
         certificate = ProofCertificate(product, found.states)
         return self._answer("proved", "", certificate=certificate, by=tuple(self.included))
 

@@ -19,9 +19,9 @@ from ..values.globs import matcher
 from ..values.regexes import Regex
 from ..values.work_budget import OutOfWork
 from .call_classes import NameUniverse
-from .components import InputClass
+from .components import InputClass, overlaps
 from .replaying import replay
-from .session_search import ASKING, FAILED, SessionStep
+from .session_search import ASKING, FAILED, RUNNING, SessionStep
 from .values import MISSING, atoms_of, candidates, documents, samples
 
 if TYPE_CHECKING:
@@ -91,11 +91,12 @@ class ShortSessions:
 
     def _letters(self) -> Iterator[SessionStep]:
         numbers = itertools.count()
+        unreturned = (FAILED, RUNNING) if any(overlaps(each.rule.machine) for each in self._played) else (FAILED,)
         for name in self._names():
             outputs = tuple(self._outputs(name))
             for input in self._inputs(name):
                 call = InputClass(next(numbers), name, input, outputs)
-                yield from (SessionStep("call", call, outcome=n) for n in (*range(len(outputs)), FAILED))
+                yield from (SessionStep("call", call, outcome=n) for n in (*range(len(outputs)), *unreturned))
 
     def _names(self) -> list[str]:
         if self._given is not None:

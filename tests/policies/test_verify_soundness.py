@@ -40,6 +40,12 @@ NAMED = {"tool": "pay", "where": [{"path": "$.to", "exists": True}]}
 MATCHING = {"prior": "look", "output": [{"path": "$.order", "equals": {"arg": "$.order_id"}}]}
 LISTED = {"path": "$.to", "not_in": {"output_of": ["users"], "path": "$.id"}}
 KEYED = {"type": "before", "first": "look", "then": "pay", "key": "$.to"}
+POOL = {
+    "name": "pool",
+    "places": ["free"],
+    "initial_marking": {"free": 2},
+    "transitions": [{"name": "take", "inputs": ["free"], "outputs": ["free"], "tools": ["pay"], "deferred": True}],
+}
 BOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a key": (KEYED, {"equals": "k1"}),
     "a key of several": (KEYED, {"in": ["k1", "k2"]}),
@@ -71,6 +77,7 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
         policy({"type": "precondition", "tool": "pay", "requires": [MATCHING]}),
         {"reach": {"tool": "pay", "where": [{"path": "$.amount", "gt": 500}]}},
     ),
+    "more calls at once than a net has tokens": (policy(), {"keeps": policy(nets=[POOL])}),
     "what nothing returned": (policy(), {"keeps": denied(LISTED)}),
     "what an earlier call returned": (denied(LISTED), {"reach": "pay"}),
     "a binding for each value of a key": (
