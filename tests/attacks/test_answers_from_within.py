@@ -20,6 +20,7 @@ from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.parametrize("anyio_backend", ["asyncio"]),  # what is attacked is a process of its own
     pytest.mark.skipif(
         sys.platform != "linux", reason="who a process descends from is hidden elsewhere; see own_tree"
     ),
@@ -37,8 +38,15 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    ("way", "command"),
+    [
+        pytest.param(line, words, id=f"{name}, {way}")
+        for way, line in WAYS.items()
+        for name, words in COMMANDS.items()
+        if name in ("approve", "kill") or way in ("as it is", "re-parented twice, without its environment")
+    ],
+)
 async def test_what_a_run_starts_answers_nothing_and_ends_nothing(tmp_path: Path, way: str, command: str) -> None:
     """The command says so and does nothing, from wherever in the run's tree it is called."""
     path, answer = tmp_path / "runs.db", tmp_path / "output"
@@ -179,7 +187,7 @@ async def test_a_daemon_is_no_person_with_a_terminal_that_it_has_opened(
     script, output = asking(waiting, tmp_path, command)
     left = tmp_path / "left.py"
     left.write_text(LEFT)
-    init = f"{sys.executable} {left} $$ {shlex.quote(terminal.format(script))}; while [ ! -e {output} ]; do :; done"
+    init = f"{sys.executable} {left} $$ {shlex.quote(terminal.format(script))}; while [ ! -e {output} ]; do sleep 0.05; done"
     await anyio.run_process(["unshare", "-rpf", "--mount-proc", "sh", "-c", init])
     answer = await until(output)
 
@@ -218,9 +226,10 @@ os.execv(sys.argv[1], sys.argv[1:2])
 LEAVING = ["{}", "(env -i {} &)", "(set -m; env -i {} &)", "(setsid env -i {} &)"]
 
 
-@pytest.mark.parametrize("session", ["", "setsid -w "], ids=["of process 1", "of its own"])
-@pytest.mark.parametrize("terminal", PSEUDO.values(), ids=PSEUDO)
-@pytest.mark.parametrize("left", LEAVING)
+@pytest.mark.parametrize(
+    ("session", "terminal", "left"),
+    [("", PSEUDO["script"], left) for left in LEAVING] + [("setsid -w ", PSEUDO["python"], left) for left in LEAVING],
+)
 async def test_what_a_supervising_process_starts_is_no_person(
     waiting: Path, tmp_path: Path, terminal: str, left: str, session: str
 ) -> None:

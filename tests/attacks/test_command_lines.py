@@ -337,6 +337,7 @@ def test_what_agents_write_every_day_is_read(line: str, expected: list[str]) -> 
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("line", [*IN_BOTH, *IN_BASH])
 async def test_no_spelling_runs_under_a_deny(room: Room, tmp_path: Path, line: str) -> None:
     """Through the adapter, with real bash: the line is refused before anything of it runs."""

@@ -22,7 +22,7 @@ from proctor.supervisor.control.ownership import reap
 
 pytestmark = needs_own_server
 
-TROUBLES = int(os.environ.get("PROCTOR_KILLS", "6"))
+TROUBLES = int(os.environ.get("PROCTOR_KILLS", "3"))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.ports.stored_types import Owner
 from proctor.supervisor.testing import Ask, FakeAdapter
 
-ROUNDS = int(os.environ.get("PROCTOR_LONG", "12"))
+ROUNDS = int(os.environ.get("PROCTOR_LONG", "5"))
 RUNS = 4
 SLOW_S, SUSPENDED_S = 7.0, 120.0
 POLICIES = parse_policies({"name": "p", "limits": {"max_tool_calls": 99}})

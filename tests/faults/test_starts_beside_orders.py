@@ -38,7 +38,7 @@ from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-RUNS = int(os.environ.get("PROCTOR_STARTS", "60"))
+RUNS = int(os.environ.get("PROCTOR_STARTS", "40"))
 SEED = int(os.environ.get("PROCTOR_SEED", "15"))
 POLICIES = parse_policies("{name: asks, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
 TENANTS = ("red", "blue", "green")

@@ -90,7 +90,7 @@ def test_a_run_that_a_signal_left_behind_would_be_found() -> None:
 )
 def test_trouble_breaks_no_record(run: Callable[[int, int], Share], monkeypatch: pytest.MonkeyPatch) -> None:
     """Some seconds of it; the long run makes trouble for minutes."""
-    monkeypatch.setattr(chaos, "SECONDS", 12.0)
+    monkeypatch.setattr(chaos, "SECONDS", 6.0)
     share = run(1, 0)
 
     assert share.found == []
@@ -127,9 +127,9 @@ def test_what_trouble_breaks_would_be_found() -> None:
 @pytest.mark.parametrize("number", [0, 1], ids=["asyncio", "trio"])
 def test_many_sessions_leave_nothing_behind(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few of them, with all that goes on beside; the long run starts 2,000."""
-    monkeypatch.setattr(load, "SESSIONS", 60)
+    monkeypatch.setattr(load, "SESSIONS", 30)
     share = load.on_sqlite(1, number)
 
     assert share.found == []
-    assert share.counts["sessions"] == 60
+    assert share.counts["sessions"] == 30
     assert min(share.counts[each] for each in ("answers", "events followed", "page requests")) > 0

@@ -15,8 +15,8 @@ from .plans import Call, Plan, Start, Stop, Wait, drawn, smaller
 from .scheduler import run_seeded
 from .world import World, simulate
 
-SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 600
-SHARES = 12
+SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 240
+SHARES = 6
 FOUND_WITHIN = {
     "a start is not one unit": 200,
     "a cancel of a starting run is lost": 100,

@@ -14,7 +14,7 @@ from proctor.supervisor import run_once
 from proctor.supervisor.ports.adapter import GateAnswer
 from tests.fuzz.call_ids import Responses, at_random, command, examples
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
 def again(use: dict[str, Any]) -> dict[str, Any]:

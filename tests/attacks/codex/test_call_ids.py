@@ -14,7 +14,7 @@ from proctor.supervisor import run_once
 from proctor.supervisor.ports.adapter import GateAnswer
 from tests.fuzz.call_ids import Responses, at_random, command, examples
 
-pytestmark = [pytest.mark.codex, pytest.mark.anyio]
+pytestmark = [pytest.mark.codex, pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
 def outcomes(events: list[Any]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import coding_agent
 import pytest
 
-pytestmark = [pytest.mark.codex, pytest.mark.anyio]
+pytestmark = [pytest.mark.codex, pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from proctor.adapters.traces import read_sessions
 from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.supervisor import run_once
 
-pytestmark = [pytest.mark.codex, pytest.mark.anyio]
+pytestmark = [pytest.mark.codex, pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 LINE = r"echo $'\'; touch ran #'"
 """One `echo` to bash; a `touch` to a shell that does not know `$'`."""

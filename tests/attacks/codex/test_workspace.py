@@ -13,7 +13,7 @@ from proctor.policies.events import ToolCallStarted
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
 
-pytestmark = [pytest.mark.codex, pytest.mark.anyio]
+pytestmark = [pytest.mark.codex, pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 CONFIG = """
 approval_policy = "never"
