@@ -187,7 +187,8 @@ async def test_a_daemon_is_no_person_with_a_terminal_that_it_has_opened(
     script, output = asking(waiting, tmp_path, command)
     left = tmp_path / "left.py"
     left.write_text(LEFT)
-    init = f"{sys.executable} {left} $$ {shlex.quote(terminal.format(script))}; while [ ! -e {output} ]; do sleep 0.05; done"
+    waits = f"while [ ! -e {output} ]; do sleep 0.05; done"
+    init = f"{sys.executable} {left} $$ {shlex.quote(terminal.format(script))}; {waits}"
     await anyio.run_process(["unshare", "-rpf", "--mount-proc", "sh", "-c", init])
     answer = await until(output)
 

@@ -18,17 +18,17 @@ def write(folder: Path, **message: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "method": "tools/call", "params": params, **message})
 
 
+FOREIGN = {"origin": "http://evil.example", "host": "evil.example"}
 ODD_IDS: list[Any] = [None, 1.0, 1.5, True, False, {}, [], [1], {"id": 1}, 1e300]
 
 
-@pytest.mark.parametrize("odd", ODD_IDS, ids=str)
-def test_a_call_with_an_invalid_id_never_reaches_the_server(tmp_path: Path, odd: Any) -> None:
+def test_a_call_with_an_invalid_id_never_reaches_the_server(tmp_path: Path) -> None:
     """JSON-RPC ids are strings and integers; some servers answer others all the same (JSON-RPC 2.0, section 4)."""
-    answers, server_log = talk(tmp_path, write(tmp_path, id=odd))
+    answers, server_log = talk(tmp_path, *(write(tmp_path, id=odd) for odd in ODD_IDS))
 
     assert "tools/call" not in server_log
     assert not (tmp_path / "written").exists()
-    assert any(answer.get("error", {}).get("code") == -32600 for answer in answers)
+    assert [answer["error"]["code"] for answer in answers if "error" in answer] == [-32600] * len(ODD_IDS)
 
 
 def test_a_call_as_a_notification_never_reaches_the_server(tmp_path: Path) -> None:
@@ -39,15 +39,18 @@ def test_a_call_as_a_notification_never_reaches_the_server(tmp_path: Path) -> No
     assert any("error" in answer for answer in answers)
 
 
-@pytest.mark.parametrize(
-    "method", ["tools/Call", "TOOLS/CALL", "tools/call ", "tools//call", "tasks/result", "tools/call_many", "x/tools"]
-)
-def test_a_method_that_the_protocol_does_not_define_is_not_passed_on(tmp_path: Path, method: str) -> None:
-    """As a request and as a notification."""
-    answers, server_log = talk(tmp_path, write(tmp_path, id=7, method=method), write(tmp_path, method=method))
+ODD_METHODS = ["tools/Call", "TOOLS/CALL", "tools/call ", "tools//call", "tasks/result", "tools/call_many", "x/tools"]
 
-    assert method not in server_log.splitlines()
-    assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32601]
+
+def test_a_method_that_the_protocol_does_not_define_is_not_passed_on(tmp_path: Path) -> None:
+    """As a request and as a notification."""
+    requests = [write(tmp_path, id=n, method=method) for n, method in enumerate(ODD_METHODS)]
+    notices = [write(tmp_path, method=method) for method in ODD_METHODS]
+    answers, server_log = talk(tmp_path, *requests, *notices)
+
+    assert not {*ODD_METHODS} & {*server_log.splitlines()}
+    codes = {answer["id"]: answer["error"]["code"] for answer in answers if isinstance(answer.get("id"), int)}
+    assert codes == dict.fromkeys(range(len(ODD_METHODS)), -32601)
 
 
 def test_a_batch_is_not_passed_on(tmp_path: Path) -> None:
@@ -95,23 +98,22 @@ def test_an_answer_that_nobody_asked_for_is_dropped(tmp_path: Path) -> None:
     assert [answer["id"] for answer in answers] == ["hello", "last"]
 
 
-@pytest.mark.parametrize("odd", [None, 1.5, True, {}], ids=str)
-def test_over_http_too(tmp_path: Path, odd: Any) -> None:
-    """The same message, posted to a session."""
+def test_over_http_too(tmp_path: Path) -> None:
+    """The same messages, posted to a session."""
     with ProxyOverHttp(tmp_path) as (url, log):
         session = post(url, HELLO)[1]["mcp-session-id"]
         post(url, READY, **{"mcp-session-id": session})
-        post(url, json.loads(write(tmp_path, id=odd)), **{"mcp-session-id": session})
+        for odd in ODD_IDS:
+            post(url, json.loads(write(tmp_path, id=odd)), **{"mcp-session-id": session})
         post(url, json.loads(last_ping()), **{"mcp-session-id": session})
 
         assert "tools/call" not in log.read_text()
 
 
-@pytest.mark.parametrize("header", [{"origin": "http://evil.example"}, {"host": "evil.example"}], ids=str)
-def test_a_page_of_another_origin_starts_no_server(tmp_path: Path, header: dict[str, str]) -> None:
+def test_a_page_of_another_origin_starts_no_server(tmp_path: Path) -> None:
     """DNS rebinding: origin and host are looked at before the server's process is started."""
     with ProxyOverHttp(tmp_path) as (url, log):
-        status, _ = post(url, HELLO, **header)
+        statuses = [post(url, HELLO, **{name: value})[0] for name, value in FOREIGN.items()]
 
-        assert status in (403, 421)
+        assert set(statuses) <= {403, 421}
         assert not log.exists()

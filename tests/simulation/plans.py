@@ -9,19 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 OPERATIONS: Final = (
-    *(
-        "append",
-        "create_run",
-        "claim_run",
-        "release_run",
-        "register",
-        "renew",
-        "release",
-        "place",
-        "last_seq",
-        "run",
-        "blocks",
-    ),
+    *("append", "create_run", "claim_run", "register", "renew", "release", "place", "last_seq", "run", "blocks"),
     *("instructions", "reserve", "settle", "lost_runs", "answer", "approval", "approvals"),
 )
 """The operations of a store that faults are put into."""

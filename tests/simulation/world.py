@@ -45,7 +45,18 @@ HORIZON_S: Final = 300.0
 """Virtual seconds until all that the plan says has happened, and what it broke is over."""
 LONGEST_S: Final = 4_000.0
 """Virtual seconds after which something waits for ever."""
-_PASSED_ON: Final = ("read", "log", "runs", "session", "wait", "instruct", "last_instruction", "budgets", "prune")
+_PASSED_ON: Final = (
+    "release_run",
+    "read",
+    "log",
+    "runs",
+    "session",
+    "wait",
+    "instruct",
+    "last_instruction",
+    "budgets",
+    "prune",
+)
 _ALSO_PASSED_ON: Final = ("size", "compact", "aclose")
 
 
