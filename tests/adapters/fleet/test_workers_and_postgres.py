@@ -19,7 +19,7 @@ from proctor.policies.events import TERMINAL, ToolCallStarted
 from proctor.supervisor import Store
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytestmark = [pytest.mark.anyio, needs_own_server]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"]), needs_own_server]
 
 SLOW = {"steps": [{"call": "bash", "input": {"command": "sleep 1; echo hi"}}, {"output": "done"}]}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster_processes import ASKING, over, spec, waiting_approval, working
+from postgres_server import needs_postgres
 from stopping import stop_between_writes
 
 from proctor.adapters.fleet import Fleet
@@ -19,7 +20,14 @@ from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.errors import OwnerLostError
 from proctor.supervisor.store.invariants import next_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.parametrize(  # what dies is a process of its own: each loop and each store once
+        ("anyio_backend", "place"),
+        [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
+        indirect=["place"],
+    ),
+]
 
 
 def stop(process: subprocess.Popen[bytes], place: str) -> None:
