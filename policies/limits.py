@@ -26,6 +26,10 @@ PART = r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)"
 """One amount of time; a duration is one or several of them, the larger first."""
 
 
+PERCENT = r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*"
+"""A part of an allowance."""
+
+
 _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -115,7 +119,7 @@ def _rows(record: type[Record], of: type[_Kind]) -> Mapping[str, _Kind]:
     return MappingProxyType(rows)
 
 
-WINDOWS = ("session", "day", "month")
+WINDOWS = ("session", "day", "week", "month")
 
 
 SHORTEST_MS = 60_000
@@ -136,7 +140,10 @@ class Budget(ClauseRecord, frozen=True):
             runs if not given.
         key: In place of `per`: whose share it is, as `proctor budgets` shows it, whatever the run's context says. A
             run passes its budgets on so.
-        window: When it starts anew: `session`, `day` or `month` (UTC), or over the last `24h`; never if not given.
+        allowance: The whole that a subscription states, in the budget's unit: with it the amount can be written as a
+            part of it, such as `max_total_tokens: 80%`.
+        window: When it starts anew: `session`, `day`, `week` (from Monday) or `month` (UTC), or over the last `5h`;
+            never if not given.
         reserve: The amount that must be free before a run continues, in the budget's unit; it is set aside for the
             run's next response, or as much as the run's largest response used if that is more and available. If not
             given: as much as the largest response used, or the amount left.
@@ -156,6 +163,7 @@ class Budget(ClauseRecord, frozen=True):
     ] = None
     per: Name | Sequence[Name] = ()
     key: Name | None = None
+    allowance: Amount | None = None
     window: Name | None = None
     reserve: Amount | None = None
     warn_at: Fraction | Sequence[Fraction] | None = None
@@ -209,7 +217,7 @@ class Budget(ClauseRecord, frozen=True):
             if length is None:
                 yield (
                     ("window",),
-                    f"`{self.window}` is not a window; use `session`, `day`, `month`, or a time such as `24h`",
+                    f"`{self.window}` is not a window; use `session`, `day`, `week`, `month`, or a time as `24h`",
                 )
             elif length < SHORTEST_MS:
                 yield ("window",), f"`{self.window}` is too short for a window; a rolling one has a minute at least"
@@ -219,6 +227,8 @@ class Budget(ClauseRecord, frozen=True):
             yield ("window",), f"`{self.limit}` counts runs that are running now: it has no window of time"
         if self.kind.taken and self.reserve is not None:
             yield ("reserve",), f"{self.kind.taken} of `{self.limit}`: there is nothing to reserve"
+        if self.allowance is not None and self.allowance < self.max:
+            yield ("allowance",), f"`{self.limit}` is more than the whole `allowance`"
         if self.reserve is not None and self.reserve > self.max:
             yield ("reserve",), "`reserve` is more than the whole budget: no run could start"
 
@@ -234,7 +244,7 @@ class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
         budget: Its policy and its name, `policy/name`.
         key: The budget's key: the values at its `per`, as text; "" for one budget shared by all.
         counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
-        window: `day`, `month`, the length of a rolling window in ms as text, or "".
+        window: `day`, `week`, `month`, the length of a rolling window in ms as text, or "".
         max: The whole amount, in the unit of what it counts.
         reserve: The amount that must be free, if the policy sets one.
         warn_at: The fractions at which it warns.

@@ -22,7 +22,7 @@ from proctor.supervisor.control.kill_switch import RunScope
 from proctor.supervisor.errors import UsageError
 
 from ..kit.printable import amount, counted, dollars, encoded, printable, took
-from ..operations.views import ApprovalView, Board, BoardRun
+from ..operations.views import ApprovalView, Board, BoardRun, BudgetView
 from .output import console, in_words, who_asks
 from .persons import check_outside_runs
 
@@ -76,7 +76,8 @@ def about(run: BoardRun) -> Iterator[str]:
     if run.violations:
         yield counted(run.violations, "violation")
     if run.usage.total_tokens:
-        yield f"{amount(run.usage.total_tokens)} tokens"
+        of_subagents = f" ({amount(run.usage.subagent_tokens)} by subagents)" if run.usage.subagent_tokens else ""
+        yield f"{amount(run.usage.total_tokens)} tokens{of_subagents}"
     if run.usage.cost_usd:
         yield dollars(run.usage.cost_usd)
 
@@ -85,6 +86,55 @@ def bar(use: LimitUse) -> str:
     """How much of a limit is used, in words and as a bar of characters."""
     part = min(use.used / use.max, 1.0) if use.max else 1.0
     return f"[{'#' * round(part * _BAR):<{_BAR}}] {use.limit}: {use.used:g} of {use.max:g}"
+
+
+_WIDE_BAR = 20
+
+
+_NEAR = 0.8
+"""From this part on a budget is shown as near its end."""
+
+
+_WORDS = {
+    "total_tokens": (" token", " tokens"),
+    "tool_calls": (" call", " calls"),
+    "running": (" run", " runs at once"),
+}
+"""Units that are words: money and time carry their own."""
+
+
+def budget_lines(budget: BudgetView) -> Text:
+    """A budget that runs share: whose it is, a bar of what is used and reserved (`+`), and the amounts."""
+    parts = [budget.used / budget.max, budget.reserved / budget.max] if budget.max else [1.0, 0.0]
+    full = round(min(parts[0], 1) * _WIDE_BAR)
+    held = min(round(parts[1] * _WIDE_BAR), _WIDE_BAR - full)
+    bar = f"[{'#' * full}{'+' * held}{' ' * (_WIDE_BAR - full - held)}]"
+    style = "red" if not budget.left else "yellow" if sum(parts) >= _NEAR else ""
+    whose = f" {budget.key}" if budget.key else ""
+    window = f" {_window(budget.window)}" if budget.window else ""
+    line = Text(f"{budget.budget}{whose}{window}\n", "bold")
+    words = _WORDS.get(budget.counts, ("", ""))[budget.max != 1]
+    amounts = f"{_figure(budget.counts, budget.used)} of {_figure(budget.counts, budget.max)}{words} used"
+    if budget.reserved:
+        amounts += (
+            f", {_figure(budget.counts, budget.reserved)} reserved by {budget.runs} run{'s' * (budget.runs != 1)}"
+        )
+    amounts += f", {_figure(budget.counts, budget.left)} left"
+    again = f"; again {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
+    return line.append(f"  {bar} {amounts}{again}", style)
+
+
+def _window(window: str) -> str:
+    return window if not window.isdigit() else f"in {took(int(window))}"
+
+
+def _figure(counts: str, figure: float) -> str:
+    """An amount as people read it."""
+    if counts == "cost_usd":
+        return dollars(figure)
+    if counts == "duration_ms":
+        return took(round(figure))
+    return f"{figure:,g}"
 
 
 def approval_details(request: ApprovalView) -> Iterator[str]:
@@ -274,7 +324,8 @@ _HINTS = {
 
 def plain(board: Board) -> Text:
     """The board as it is once, for an output that does not change."""
-    lines = [*_head(board, ""), *chain.from_iterable((Text(), *lines) for _, lines in _rows(board))]
+    shared = [line for each in board.budgets for line in (Text(), *budget_lines(each).split("\n"))]
+    lines = [*_head(board, ""), *chain.from_iterable((Text(), *lines) for _, lines in _rows(board)), *shared]
     return Text("\n").join([*lines, Text()])
 
 

@@ -278,7 +278,9 @@ class OperatorService:
         runs = [BoardRun(**asdict(_view(run, waits)), limits=await self._limits(run)) for run in going[:BOARD_ROWS]]
         approvals = [await self.view(one) for one in waiting[:BOARD_ROWS]]
         more = len(going) > BOARD_ROWS
-        return Board(runs=tuple(runs), more=more, approvals=tuple(approvals), blocks=await self.blocks())
+        shared = () if words else (await self.budgets()).budgets
+        blocks = await self.blocks()
+        return Board(runs=tuple(runs), more=more, approvals=tuple(approvals), blocks=blocks, budgets=shared)
 
     async def _limits(self, run: RunInfo) -> tuple[LimitUse, ...]:
         try:

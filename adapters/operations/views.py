@@ -337,10 +337,11 @@ class BoardRun(RunView, frozen=True, kw_only=True):
 
 class Board(View, frozen=True, kw_only=True):
     """The runs that go on, newest first, and whether there are `more`; the calls that wait, oldest first; what blocks
-    starts.
+    starts; the budgets that runs share.
     """
 
     runs: tuple[BoardRun, ...] = ()
     more: bool = False
     approvals: tuple[ApprovalView, ...] = ()
     blocks: tuple[BlockView, ...] = ()
+    budgets: tuple[BudgetView, ...] = ()

@@ -244,6 +244,7 @@ class Usage(msgspec.Struct, kw_only=True):
         cache_read_tokens: Tokens of input read from the cache.
         cache_write_tokens: Tokens of input written to the cache.
         reasoning_tokens: Tokens of output that were reasoning.
+        subagent_tokens: Tokens of input and output that subagents used, where the agent tells them apart.
         cost_usd: USD.
     """
 
@@ -252,6 +253,7 @@ class Usage(msgspec.Struct, kw_only=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    subagent_tokens: int = 0
     cost_usd: float = 0.0
 
     @property

@@ -193,6 +193,7 @@ class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
         cache_read_tokens: Tokens of input read from the cache.
         cache_write_tokens: Tokens of input written to the cache.
         reasoning_tokens: Tokens of output that were reasoning.
+        subagent_tokens: Tokens of input and output that subagents used, where the agent tells them apart.
         cost_usd: The cost in USD, if the provider reports it; otherwise prices are used.
         model: The model that used them, where that is known.
     """
@@ -203,6 +204,7 @@ class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
+    subagent_tokens: int = 0
     cost_usd: float | None = None
     model: str | None = None
 

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from ..limits import BUDGETS, LIMITS, duration_ms, spellings
+from ..limits import BUDGETS, LIMITS, PERCENT, duration_ms, spellings
 from .schema import did_you_mean, snake_case
 from .tree import ListNode, MapNode, Scalar, describe, join
 
@@ -174,16 +174,18 @@ _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
 
 
 def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
-    """A policy whose limits and budgets of time are in milliseconds; the node itself if they are."""
+    """A policy with limits and budgets of time in milliseconds and parts of an allowance as amounts; the node itself
+    if they are.
+    """
     limits, budgets = root.entries.get("limits"), root.entries.get("budgets")
     changed: dict[str, Node] = {}
     if _has_durations(limits, _OF_LIMITS):
         changed["limits"] = _plain(limits, _OF_LIMITS, report)
-    if isinstance(budgets, ListNode) and any(_has_durations(item, _OF_BUDGETS) for item in budgets.items):
-        items = [
-            _plain(item, _OF_BUDGETS, report) if _has_durations(item, _OF_BUDGETS) else item for item in budgets.items
-        ]
-        changed["budgets"] = listing(items, budgets)
+    if isinstance(budgets, ListNode):
+        items = [_of_allowance(item, report) if isinstance(item, MapNode) else item for item in budgets.items]
+        items = [_plain(item, _OF_BUDGETS, report) if _has_durations(item, _OF_BUDGETS) else item for item in items]
+        if any(new is not old for new, old in zip(items, budgets.items, strict=True)):
+            changed["budgets"] = listing(items, budgets)
     return replaced(root, changed) if changed else root
 
 
@@ -211,6 +213,25 @@ def _plain(limits: MapNode, durations: Mapping[str, str], report: ProblemReport)
             continue
         entries[plain], spans[plain] = value if plain == key else _in_ms(value, report), limits.key_span(key)
     return MapNode(entries, spans, limits.span, limits.path, limits.record)
+
+
+def _of_allowance(budget: MapNode, report: ProblemReport) -> MapNode:
+    """A budget with its amount as a number, if it is written as a part of its allowance."""
+    whole = budget.entries.get("allowance")
+    amount = whole.value if isinstance(whole, Scalar) else None
+    changed: dict[str, Node] = {}
+    for name in BUDGETS:
+        node = budget.entries.get(name)
+        found = (
+            re.fullmatch(PERCENT, node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+        )
+        if found is None or node is None:
+            continue
+        if whole is None:
+            report.add(f"`{name}` is a part of an `allowance`, and there is none", node.span, node.path)
+        number = amount if isinstance(amount, (int, float)) and not isinstance(amount, bool) else 0
+        changed[name] = scalar(number * float(found[1]) / 100, node)
+    return replaced(budget, changed) if changed else budget
 
 
 def _in_ms(node: Node, report: ProblemReport) -> Node:

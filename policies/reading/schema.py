@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import msgspec
 
-from ..limits import BUDGETS, LIMITS, PART, spellings
+from ..limits import BUDGETS, LIMITS, PART, PERCENT, spellings
 from ..policy import Policy
 from ..rules import RULES
 from ..rules.rule import Rule
@@ -222,6 +222,9 @@ _LARGEST = 2**63 - 1
 _DURATION = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
 
 
+_PERCENT = {"type": "string", "pattern": f"^{PERCENT}$"}
+
+
 _FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
 """A field in a docstring, with the lines that go on with it."""
 
@@ -231,7 +234,9 @@ def json_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     policy = _of_record(Policy, definitions)
     definitions["Limits"]["properties"] |= {name: _duration(definitions) for name in spellings(LIMITS)}
-    definitions["Budget"]["properties"] |= dict.fromkeys(spellings(BUDGETS), _DURATION)
+    of_budget = definitions["Budget"]["properties"]
+    of_budget |= {name: {"anyOf": [of_budget[name], _PERCENT]} for name in BUDGETS}
+    of_budget |= dict.fromkeys(spellings(BUDGETS), _DURATION)
     several = {
         "type": "object",
         "properties": {"policies": {"type": "array", "items": policy, "minItems": 1}},

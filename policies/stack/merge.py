@@ -157,7 +157,7 @@ class BudgetEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def window(self) -> str:
-        """`day`, `month`, the length of a rolling window in ms, or ""."""
+        """`day`, `week`, `month`, the length of a rolling window in ms, or ""."""
         window = self.budget.window
         if window is None or window == "session":
             return ""

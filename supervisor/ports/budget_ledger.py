@@ -55,7 +55,7 @@ class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
         budget: Its policy and its name: `policy/name`.
         key: The budget's key: the values at its `per`; "" for one budget shared by all runs.
         counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
-        window: `day`, `month`, the length of a rolling window in ms as text, or "".
+        window: `day`, `week`, `month`, the length of a rolling window in ms as text, or "".
         max: The whole amount, as the last run that drew on it said.
         used: Used in this window.
         reserved: Reserved for current runs.
@@ -114,12 +114,15 @@ def window_at(window: str, now_ms: int) -> Window:
     """The window of a claim at a moment."""
     if not window:
         return Window(0, 0)
-    if window in ("day", "month"):
+    if window in ("day", "week", "month"):
         now = datetime.fromtimestamp(now_ms / 1000, UTC)
         start = now.replace(hour=0, minute=0, second=0, microsecond=0)
         if window == "month":
             start = start.replace(day=1)
-        after = start + timedelta(days=1) if window == "day" else (start + timedelta(days=32)).replace(day=1)
+        elif window == "week":
+            start -= timedelta(days=start.weekday())
+        after = start + timedelta(days={"day": 1, "week": 7, "month": 32}[window])
+        after = after.replace(day=1) if window == "month" else after
         return Window(_ms(start), _ms(start), _ms(after))
     length = int(window)
     part = max(1, length // PARTS)

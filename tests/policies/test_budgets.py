@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,6 +49,25 @@ def test_a_run_draws_on_what_its_context_says() -> None:
     ]
 
 
+@pytest.mark.parametrize("format", ["yaml", "json", "toml"])
+def test_an_amount_is_a_number_or_a_part_of_an_allowance(format: str) -> None:
+    """The same in every format; two policies keep the smaller amount."""
+    budget = {"name": "plan", "max_total_tokens": "80%", "allowance": 2_000_000, "window": "5h", "per": "$.user"}
+    text = {
+        "yaml": f"name: o\nbudgets: [{json.dumps(budget)}]",
+        "json": json.dumps({"name": "o", "budgets": [budget]}),
+        "toml": 'name = "o"\n[[budgets]]\n' + "\n".join(f"{k} = {json.dumps(v)}" for k, v in budget.items()),
+    }[format]
+    plain = parse_policies({"name": "o", "budgets": [{**budget, "max_total_tokens": 1_600_000}]})
+
+    assert parse_policies(text, format=format) == plain
+    stack = merge_policies(
+        [*plain, *parse_policies({"name": "o", "budgets": [{**budget, "max_total_tokens": "70%"}]})]
+    )
+    monitor = compile_policy(stack).monitor(RunContext(user="ana"))
+    assert [(c.key, c.window, c.max) for c in monitor.budgets] == [('$.user="ana"', "18000000", 1_400_000)]
+
+
 @pytest.mark.parametrize("value", [7, 7.0, "7"])
 def test_the_type_of_a_label_makes_no_other_budget(value: Any) -> None:
     """As everywhere in the language 7, 7.0 and "7" are one."""
@@ -85,7 +105,15 @@ def test_a_budget_holds_where_its_when_does() -> None:
     [
         ("{name: a}", "counts one thing, this one gives none"),
         ("{name: a, max_cost_usd: 1, max_tool_calls: 1}", "gives `max_cost_usd` and `max_tool_calls`"),
-        ("{name: a, max_cost_usd: 1, window: week}", "is not a window; use `session`, `day`, `month`, or a time"),
+        (
+            "{name: a, max_cost_usd: 1, window: weekly}",
+            "is not a window; use `session`, `day`, `week`, `month`, or a",
+        ),
+        ("{name: a, max_total_tokens: 80%}", "is a part of an `allowance`, and there is none"),
+        ("{name: a, max_total_tokens: 80%, allowance: all}", "expected a number, got the text `all`"),
+        ("{name: a, max_total_tokens: 101%, allowance: 100}", "is more than the whole `allowance`"),
+        ("{name: a, max_total_tokens: 101, allowance: 100}", "is more than the whole `allowance`"),
+        ("{name: a, max_total_tokens: most, allowance: 100}", "expected a number, got the text `most`"),
         ("{name: a, max_cost_usd: 1, window: 5s}", "too short"),
         ("{name: a, max_running: 1, window: day}", "no window of time"),
         ("{name: a, max_running: 1, reserve: 1}", "nothing to reserve"),

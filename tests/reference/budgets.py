@@ -40,7 +40,7 @@ class Ref:
         if window.isdigit():
             part = int(window) // 60
             return at_ms - at_ms % part + part > self.now_ms - int(window)
-        shape = "%Y-%m-%d" if window == "day" else "%Y-%m"
+        shape = {"day": "%Y-%m-%d", "week": "%G-%V", "month": "%Y-%m"}[window]
         then, now = (datetime.fromtimestamp(ms / 1000, UTC).strftime(shape) for ms in (at_ms, self.now_ms))
         return then >= now
 

@@ -54,6 +54,11 @@ class LoggedTokens(msgspec.Struct, array_like=True):
         """The difference between this usage and the other."""
         return LoggedTokens(*(max(0, left) for left in map(sub, astuple(self), astuple(other))))
 
+    @property
+    def all(self) -> int:
+        """Tokens of input and output together."""
+        return self.input + self.read + self.written + self.output
+
     def figures(self) -> dict[str, Any]:
         """The same in the words of usage events, whose input tokens are all that was read."""
         return {
@@ -137,7 +142,7 @@ class UsageLog:
         With `call_id` or `message` the log is waited for, up to `wait_s` seconds, until it has that call or the
         session's latest words are these.
         """
-        before = self._totals()
+        before, of_others = self._totals(), self._of_subagents()
         deadline = time.monotonic() + wait_s
         self._read_all(may_be_missing=may_be_missing or wait_s > 0)
         while not self._has(call_id, message) and time.monotonic() < deadline:
@@ -147,7 +152,11 @@ class UsageLog:
             self._read_all(may_be_missing=False)
         added = {model: total.less(before.get(model, LoggedTokens())) for model, total in self._totals().items()}
         news = {model: tokens for model, tokens in added.items() if tokens != LoggedTokens()}
-        return [TokenUsageUpdated(model=model or None, **tokens.figures()) for model, tokens in news.items()]
+        apart = {model: total - of_others.get(model, 0) for model, total in self._of_subagents().items()}
+        return [
+            TokenUsageUpdated(model=model or None, **tokens.figures(), subagent_tokens=max(0, apart.get(model, 0)))
+            for model, tokens in news.items()
+        ]
 
     def _has(self, call_id: str, message: str) -> bool:
         logs = self._state.logs
@@ -164,9 +173,14 @@ class UsageLog:
         elif not may_be_missing:
             raise EventError(f"there is no log of the session at `{main or ''}`, so what it used is not known")
 
-    def _totals(self) -> dict[str, LoggedTokens]:
+    def _of_subagents(self) -> dict[str, int]:
+        """The tokens of input and output of subagents, by model."""
+        own = self._main.name if self._main else ""
+        return {model: tokens.all for model, tokens in self._totals(without=own).items()}
+
+    def _totals(self, without: str = "") -> dict[str, LoggedTokens]:
         totals: dict[str, LoggedTokens] = {}
-        for log in self._state.logs.values():
+        for log in (log for name, log in self._state.logs.items() if name != without):
             for model, tokens in log.totals.items():
                 totals[model] = totals.get(model, LoggedTokens()).plus(tokens)
         return totals

@@ -330,12 +330,13 @@ def _trusted(agent: str, path: Path) -> list[str]:
 @store_option
 @json_option
 def status_line(store: str | None, as_json: bool) -> None:
-    """Print one line with what is used of the limits of the session that the agent names on standard input.
+    """Print one line with what is used of the limits and shared budgets of the session named on standard input.
 
     It is for `statusLine` in Claude Code's settings. Where nothing is known it prints an empty line.
     """
     import sys
 
+    from ...kit.printable import printable
     from ..options import opened, run_async
 
     try:
@@ -345,7 +346,7 @@ def status_line(store: str | None, as_json: bool) -> None:
     except (ValueError, KeyError, TypeError):
         session_id = ""
 
-    async def limits() -> list[dict[str, Any]]:
+    async def figures() -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
         from proctor.supervisor.ports.stored_types import RunFilter
 
         from ...operations.service import OperatorService
@@ -353,14 +354,27 @@ def status_line(store: str | None, as_json: bool) -> None:
         async with opened(store) as kept:
             found = await kept.runs(limit=1, where=RunFilter(begins=f"{session_id}-")) if session_id else []
             folds = OperatorService(kept).folds
-            uses = (await folds.of(found[0])).limits() if found else []
-            return [{"limit": use.limit, "used": use.used, "max": use.max} for use in uses]
+            if not found:
+                return [], [], 0
+            fold = await folds.of(found[0])
+            uses = [{"limit": use.limit, "used": use.used, "max": use.max} for use in fold.limits()]
+            mine = {(claim.budget, claim.key): claim.max for claim in fold.refold().monitor.budgets}
+            shared = [
+                {"budget": one.budget, "key": one.key, "used": one.used, "max": mine[one.budget, one.key]}
+                for one in await kept.budgets()
+                if (one.budget, one.key) in mine
+            ]
+            return uses, shared, found[0].usage.subagent_tokens
 
-    uses = run_async(limits)
+    uses, shared, by_subagents = run_async(figures)
     if as_json:
-        say_json({"session": session_id, "limits": uses})
-    else:
-        say(" · ".join(f"{use['limit'].removeprefix('max_')} {use['used']:g}/{use['max']:g}" for use in uses))
+        say_json({"session": session_id, "limits": uses, "budgets": shared, "subagent_tokens": by_subagents})
+        return
+    parts = [f"{use['limit'].removeprefix('max_')} {use['used']:g}/{use['max']:g}" for use in uses]
+    for one in shared:
+        part = f"{one['used'] / one['max']:.0%}" if one["max"] else "used up"
+        parts.append(f"{printable(one['budget'].partition('/')[2])} {part}")
+    say(" · ".join([*parts, *([f"subagents {by_subagents:,} tokens"] if by_subagents else [])]))
 
 
 def put_hooks(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ...kit.printable import dollars, took
 from ..exits import FAILED, FINE
 from ..options import Age, json_option, run_async, store_option
 from ..output import console, in_words, note, output_option, say, say_json
@@ -17,12 +16,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any
 
-    from rich.text import Text
-
     from proctor.supervisor.ports.stored_types import RunInfo
 
     from ...operations.service import OperatorService
-    from ...operations.views import BudgetView, OutcomeView, Stopped
+    from ...operations.views import OutcomeView, Stopped
 
 
 T = TypeVar("T")
@@ -226,13 +223,6 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
         note("nothing to end: every run that is not over has its supervisor")
 
 
-_BAR = 20
-
-
-_NEAR = 0.8
-"""From this part on a budget is shown as near its end."""
-
-
 @click.command()
 @click.option("--name", "-n", help="Only budgets whose name, `policy/name`, contains this.")
 @click.option("--key", "-k", help="Only those of keys that contain this.")
@@ -243,6 +233,7 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
     """List the budgets that runs share: whose each is, what is used of it in this window, what is reserved for
     current runs (`+`), what is left, and when the next window starts.
     """
+    from ..board_view import budget_lines
     from ..options import is_there_as_named
 
     every = _operated(lambda service: service.budgets(), store).budgets if is_there_as_named(store) else ()
@@ -255,45 +246,4 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
         note("no run has drawn on a budget")
     out = console()
     for budget in found:
-        out.print(_line(budget))
-
-
-_WORDS = {
-    "total_tokens": (" token", " tokens"),
-    "tool_calls": (" call", " calls"),
-    "running": (" run", " runs at once"),
-}
-"""Units that are words: money and time carry their own."""
-
-
-def _line(budget: BudgetView) -> Text:
-    from rich.text import Text
-
-    parts = [budget.used / budget.max, budget.reserved / budget.max] if budget.max else [1.0, 0.0]
-    full = round(min(parts[0], 1) * _BAR)
-    held = min(round(parts[1] * _BAR), _BAR - full)
-    bar = f"[{'#' * full}{'+' * held}{' ' * (_BAR - full - held)}]"
-    style = "red" if not budget.left else "yellow" if sum(parts) >= _NEAR else ""
-    whose = f" {budget.key}" if budget.key else ""
-    window = f" {_window(budget.window)}" if budget.window else ""
-    line = Text(f"{budget.budget}{whose}{window}\n", "bold")
-    words = _WORDS.get(budget.counts, ("", ""))[budget.max != 1]
-    amounts = f"{_figure(budget, budget.used)} of {_figure(budget, budget.max)}{words} used"
-    if budget.reserved:
-        amounts += f", {_figure(budget, budget.reserved)} reserved by {budget.runs} run{'s' * (budget.runs != 1)}"
-    amounts += f", {_figure(budget, budget.left)} left"
-    again = f"; again {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
-    return line.append(f"  {bar} {amounts}{again}", style)
-
-
-def _window(window: str) -> str:
-    return window if not window.isdigit() else f"in {took(int(window))}"
-
-
-def _figure(budget: BudgetView, figure: float) -> str:
-    """An amount as people read it."""
-    if budget.counts == "cost_usd":
-        return dollars(figure)
-    if budget.counts == "duration_ms":
-        return took(round(figure))
-    return f"{figure:,g}"
+        out.print(budget_lines(budget))

@@ -186,7 +186,7 @@ TABLES: Final = (
 """`position` counts over the whole store in the order of commits, and is never given twice, whatever is pruned."""
 
 
-FIRST_VERSION: Final = 14
+FIRST_VERSION: Final = 15
 """Stores of the versions before were written by programs that were never released."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = ()
 """The statements, in every database, that take a store from `FIRST_VERSION`, version by version. A released one never

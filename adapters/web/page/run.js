@@ -106,6 +106,7 @@ export class Run {
       ["Began", moment(since)],
       ["Time", took === null ? "" : duration(took)],
       ["Tokens", number(run.usage.input_tokens + run.usage.output_tokens)],
+      ["By subagents", run.usage.subagent_tokens > 0 && `${number(run.usage.subagent_tokens)} tokens`],
       ["Cost", run.usage.cost_usd > 0 && usd(run.usage.cost_usd)],
       ["Tenant", run.tenant],
       ["Labels", labels.join(", ")],

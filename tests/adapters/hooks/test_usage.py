@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import time
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.claude import usage_log as usage
+from proctor.adapters.cli import main
 from proctor.policies import EventError
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +52,30 @@ async def test_a_sub_agents_log_counts_too(session: Any) -> None:
     second = session.pre("t2").verdict
 
     assert (first, second) == ("allow", "deny")
+    assert [event.subagent_tokens for event in await session.events("token_usage_updated")] == [0, 1000]
+
+
+def test_sessions_share_a_window_and_the_status_line_says_how_much_is_used(
+    session: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What one session of the person used counts in the next; what subagents used stands apart."""
+    budget = "{name: five-hours, max_total_tokens: 80%, allowance: 1250, window: 5h, action: deny}"
+    session.policy.write_text(f"{{name: p, limits: {{max_tool_calls: 9}}, budgets: [{budget}]}}")
+    session.prompt("p1")
+    session.used("m1", input_tokens=100)
+    session.used("m2", log="agent-1", input_tokens=400)
+    first = session.pre("t1").verdict
+    session.used("m3", input_tokens=600)
+    second = session.pre("t2").verdict
+    other = {"session_id": "other", "transcript_path": ""}
+    session.hook("UserPromptSubmit", prompt="go", **other)
+    third = session.hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_use_id="u", **other)
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"session_id": "s"})))
+    with pytest.raises(SystemExit):
+        main(["hook", "status-line", "--store", str(session.store)])
+
+    assert (first, second, third.verdict) == ("allow", "deny", "deny")
+    assert capsys.readouterr().out == "tool_calls 1/9 · five-hours 110% · subagents 400 tokens\n"
 
 
 async def test_a_limit_that_cancels_ends_the_response_at_the_next_hook(session: Any) -> None:

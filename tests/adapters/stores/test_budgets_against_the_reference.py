@@ -23,6 +23,7 @@ START = 1_761_868_800_000  # the last day of a month, 2025-10-31
 CLAIMS = {
     "all": BudgetClaim(budget="all", key="", counts="cost_usd", window="", max=20),
     "day": BudgetClaim(budget="day", key='$.user="u"', counts="total_tokens", window="day", max=12),
+    "week": BudgetClaim(budget="week", key="", counts="total_tokens", window="week", max=13),
     "month": BudgetClaim(budget="month", key="", counts="cost_usd", window="month", max=15),
     "rolling": BudgetClaim(budget="rolling", key="", counts="cost_usd", window=str(6 * HOUR), max=6),
     "calls": BudgetClaim(budget="calls", key="", counts="tool_calls", window="day", max=5),
@@ -132,7 +133,7 @@ class Ledgers(RuleBasedStateMachine):
         self.both(lambda n, s: s.release(self.owners["two"][n]))
         self.ref.gone.add("two")
 
-    @rule(by=st.sampled_from([-2 * DAY, -HOUR, 6 * 60_000, HOUR, 5 * HOUR, 6 * HOUR, DAY, 31 * DAY]))
+    @rule(by=st.sampled_from([-2 * DAY, -HOUR, 6 * 60_000, HOUR, 5 * HOUR, 6 * HOUR, DAY, 3 * DAY, 31 * DAY]))
     def time_goes_by(self, by: int) -> None:
         """Or the clock is set back."""
         self.ref.now_ms += by
