@@ -5,6 +5,7 @@ A client starts a small program for each hook (`daemon_client`), which asks the 
 
 ROOMS = (
     "__main__",
+    "permissions",
     "settings",
     "daemon",
     "over_http",

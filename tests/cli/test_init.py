@@ -104,6 +104,30 @@ def test_a_pack_is_written_with_tests_and_proofs_that_hold(cli: Cli, pack: str) 
     assert cli("init", "--pack", pack).code == 2
 
 
+def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_differs(
+    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was left out is said, and the policy passes `check`."""
+    monkeypatch.setenv("HOME", str(place))
+    (place / ".claude").mkdir()
+    rules = {"allow": ["Bash(git log:*)", "Bash(ls *x*)"], "deny": ["Bash(git push:*)", "Skill(a)"]}
+    (place / ".claude" / "settings.json").write_text(json.dumps({"permissions": rules}))
+    lines = ["git log", "sh -c 'git push'", "git push", "ls ax", "make"]
+    calls = [
+        {"type": "tool_call", "id": f"c{n}", "name": "Bash", "input": {"command": c}} for n, c in enumerate(lines)
+    ]
+    place.joinpath("t.jsonl").write_text(json.dumps({"id": "s", "events": calls}) + "\n")
+    found = cli("init", "--from", "claude", "--sessions", "t.jsonl", "--json").lines[0]
+
+    assert (found["path"], found["not_said"]) == ("from-claude.yaml", [])
+    assert found["differences"] == [
+        {"settings": "ask", "policy": "deny", "tool": "bash", "value": "sh -c 'git push'"}
+    ]
+    assert cli("check", "from-claude.yaml").code == 0
+    assert cli("init", "--from", "claude", "--pack", "careful-git").code == 2
+    assert cli("init", "--from", "codex").err.startswith("error: there are no settings of codex")
+
+
 @pytest.mark.parametrize("options", [(), ("--json",), ("--agent", "codex", "--hook"), ("--agent", "cluade")])
 def test_what_cannot_be_asked_or_done_is_bad_usage(cli: Cli, place: Path, options: tuple[str, ...]) -> None:
     """Nothing is written then."""

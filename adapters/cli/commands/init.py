@@ -9,6 +9,9 @@ from pathlib import Path
 import click
 
 from ...agents.specs import SPECS
+from ...hooks.permissions import AGENTS as FROM
+from ...hooks.permissions import Permissions, policy_text, portable_call, read_permissions
+from ...kit.printable import printable
 from ..options import json_option
 from ..output import say, say_json
 from .hook import hooks_put, put_hooks
@@ -17,6 +20,7 @@ _DATA = Path(__file__).parents[1] / "data"
 PACKS = tuple(sorted(path.name.removesuffix(".test.yaml") for path in (_DATA / "packs").glob("*.test.yaml")))
 """The policies that are ready to use, each with its tests beside it."""
 _FILE = "proctor.yaml"
+_SHOWN = 20
 _TASK = '"Fix the failing test"'
 
 
@@ -35,24 +39,45 @@ _AGENTS = tuple(_next(_FILE))
 @click.option(
     "--pack", type=click.Choice(PACKS), help="A policy for one purpose, written as PACK.yaml with its tests."
 )
+@click.option(
+    "--from", "source", type=click.Choice(FROM), help="The permissions in this agent's own settings, as a policy."
+)
+@click.option(
+    "--sessions", multiple=True, metavar="TRACE", help="With --from: show where the two differ on recorded calls."
+)
 @click.option("--hook/--no-hook", default=None, help="Hold your own Claude Code to it here, too. [default: no]")
 @click.option("--yes", is_flag=True, help="Ask nothing; the agent is the first that is installed.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 @json_option
-def init(agent: str | None, pack: str | None, hook: bool | None, yes: bool, force: bool, as_json: bool) -> None:
+def init(
+    agent: str | None,
+    pack: str | None,
+    source: str | None,
+    sessions: tuple[str, ...],
+    hook: bool | None,
+    yes: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Write `proctor.yaml`, a first policy for a coding agent, into this folder.
 
     It limits a run, keeps it inside the folder and off the network, and asks a person before anything is published.
-    With `--pack`, write a policy for one purpose instead, and its tests for `proctor test`. On a terminal, it asks
-    for what the options leave open.
+    With `--pack`, write a policy for one purpose instead, and its tests for `proctor test`. With `--from`, write the
+    permissions that you gave an agent as a policy that allows no more; what could not be said stands above it. On a
+    terminal, it asks for what the options leave open.
     """
+    if source and pack:
+        raise click.UsageError("give `--pack` or `--from`, not both")
+    if sessions and not source:
+        raise click.UsageError("`--sessions` compares with what `--from` read")
     asks = not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
-    texts = _texts(pack)
+    given = read_permissions(source) if source else None
+    texts = {f"from-{source}.yaml": policy_text(given)} if given else _texts(pack)
     file = next(iter(texts))
     for name in texts:
         if not force and (Path(name).exists() or Path(name).is_symlink()):
             raise click.UsageError(f"there is a `{name}` already; `--force` overwrites it")
-    chosen = agent or _agent(asks, yes or pack is not None)
+    chosen = agent or _agent(asks, yes or pack is not None or source is not None)
     if hook and chosen != "claude":
         raise click.UsageError(f"`--hook` is for `--agent claude`, not for `{chosen}`")
     if hook is None:
@@ -62,15 +87,51 @@ def init(agent: str | None, pack: str | None, hook: bool | None, yes: bool, forc
             written.write(text)
     settings, changed = put_hooks((file,)) if hook else (None, False)
     follows = "claude" if hook else _next(file)[chosen]
+    differ = _differences(given, file, sessions) if given and sessions else []
     if as_json:
-        say_json({"path": file, "agent": chosen, "hook": str(settings) if settings else None, "next": follows})
+        said = {"path": file, "agent": chosen, "hook": str(settings) if settings else None, "next": follows}
+        more = {"from": given.files, "not_said": given.unsaid, "differences": differ} if given else {}
+        say_json({**said, **more})
         return
     for name in texts:
         say(f"wrote {name}")
+    for line in given.unsaid if given else ():
+        say(f"not said: {printable(line)}")
+    if sessions:
+        say(f"{len(differ)} recorded calls differ")
+    for one in differ[:_SHOWN]:
+        call = f"{one['tool']} {printable(one['value'])[:90]}"
+        say(f"  {one['settings']} by the settings, {one['policy']} by the policy: {call}")
     if settings:
         say(hooks_put(settings, changed))
     say(f"next: {follows}")
     say("then: `proctor watch` shows what goes on, `proctor explain last` why each call was allowed or refused")
+
+
+def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> list[dict[str, str]]:
+    """The recorded calls, each once, that the settings and the policy answer otherwise."""
+    from proctor.policies import compile_policy, load_policies, merge_policies
+    from proctor.policies.events import ToolCallStarted
+
+    from ...evaluate import judge_session
+    from ...traces import read_sessions
+
+    compiled = compile_policy(merge_policies(load_policies(file)))
+    answers = {"request_approval": "ask", "deny": "deny", "cancel": "deny"}
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for session in read_sessions(sessions, stdin=sys.stdin.buffer):
+        judged: dict[str | None, str] = {}
+        for violation in judge_session(compiled, session).violations:
+            answer = answers.get(violation.action, "allow")
+            if judged.get(violation.tool_call_id) != "deny":
+                judged[violation.tool_call_id] = answer
+        for event in session.events:
+            if isinstance(event, ToolCallStarted):
+                tool, value = portable_call(event.tool_name, event.tool_input)
+                by_settings, by_policy = given.decide(tool, value), judged.get(event.tool_call_id, "allow")
+                if by_settings != by_policy:
+                    found[tool, value] = {"settings": by_settings, "policy": by_policy, "tool": tool, "value": value}
+    return list(found.values())
 
 
 def _texts(pack: str | None) -> dict[str, str]:
