@@ -42,6 +42,7 @@ OTHER_PROGRAMS = {
     *(
         "amp",
         "chmod",
+        "claude",
         "codex",
         "createdb",
         "createuser",
