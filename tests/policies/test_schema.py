@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from proctor.policies.errors import PolicyError
 from proctor.policies.reading import parse_policies
 from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES
 
+PACKS = [
+    path
+    for path in (Path(__file__).parents[2] / "adapters" / "cli" / "data" / "packs").glob("*.yaml")
+    if not path.name.endswith(".test.yaml")
+]
 WHERE = [
     {"path": "$.amount", "lte": 5000},
     {"any_of": [{"path": "$.a", "in": [1, "x"]}, {"path": "$.b", "exists": False}]},
@@ -67,6 +74,8 @@ GOOD: list[dict[str, Any]] = [
         "metadata": {"any": [None, {"x": 1.5}]},
     },
     {"name": "p", "rules": RULE_EXAMPLES},
+    {"name": "p", "budgets": [{"name": "b", "max_total_tokens": "80%", "allowance": 100, "window": "week"}]},
+    *(yaml.safe_load(path.read_text()) for path in PACKS),
     {"policies": [{"name": "a"}, {"name": "b", "rules": RULE_EXAMPLES[:2]}]},
 ]
 BAD: list[Any] = [
@@ -92,6 +101,7 @@ BAD: list[Any] = [
     {"name": "p", "rules": [{"tool": "a"}]},
     {"name": "p", "rules": [{"type": "count", "tool": "x", "max": 1.5}]},
     {"name": "p", "aliases": {" ": ["a"]}},
+    {"name": "p", "budgets": [{"name": "b", "max_total_tokens": "80", "allowance": 100}]},
     {"name": "p", "metadata": []},
     {"policies": []},
     {"policies": [{"name": "p", "limit": 1}]},
