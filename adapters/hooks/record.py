@@ -25,7 +25,8 @@ from ..stores.sqlite.recording import Recorder
 from ..stores.tables import budgets, claiming
 from ..stores.tables.queries import events_page, run_info, session_info
 from ..stores.tables.recording import blocks, find_approval
-from ..stores.tables.transactions import Batch
+from ..stores.tables.schema import NOTES
+from ..stores.tables.transactions import Batch, marked, note_mark
 
 BUSY_S = 10.0
 LEASE_S = 900.0
@@ -244,4 +245,7 @@ def _note(connection: Connection, session_id: str, name: str) -> bytes | None:
 
 
 def _keep(connection: Connection, session_id: str, name: str, data: bytes) -> None:
+    before = _note(connection, session_id, name)
+    marks = [note_mark(session_id, name, one) for one in (before, data) if one is not None]
+    connection.execute(*marked(NOTES, *marks))
     connection.execute("INSERT OR REPLACE INTO hook_notes VALUES (?, ?, ?)", (session_id, name, data))

@@ -15,8 +15,10 @@ import anyio
 import msgspec
 import pytest
 
+from proctor.adapters.hooks.record import HookStore, store_id
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.audit import AuditReport, Heads, audited
+from proctor.adapters.stores.tables.transactions import run_mark
 from proctor.policies import Limits, Policy, RunContext, encode_event, parse_policies
 from proctor.policies.events import TokenUsageUpdated
 from proctor.supervisor import Redaction, create_run, export_lines, import_lines, prune, run_once
@@ -305,6 +307,11 @@ BESIDE = (
     "UPDATE runs SET after = after + 1",
     "UPDATE runs SET attempts = attempts + 1",
     "UPDATE runs SET provider = 'other'",
+    "UPDATE runs SET provider = 'other' WHERE status = 'created'",
+    "UPDATE runs SET number = number + 100",
+    "UPDATE hook_notes SET data = x'00' WHERE name = 'judge'",
+    "UPDATE hook_notes SET session_id = 'other' WHERE name = 'judge'",
+    "DELETE FROM hook_notes WHERE name = 'judge'",
     "UPDATE runs SET epoch = 0",
     "UPDATE runs SET epoch = 1 WHERE epoch = 2",
     "UPDATE sessions SET provider_session_id = 'other'",
@@ -350,8 +357,14 @@ def with_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 await draw(store, epoch, "drawing", money(key=key), used=2, want=1)
                 await draw(store, epoch, "drawing", money(key=key), used=3, want=1)
             await store.instruct(Block(scope="tenant", value="other"))
+            await create_run(store, "go")
 
     anyio.run(draws)
+    hooks = HookStore(path, store_id(path))
+    for data in (b"1", b"2"):
+        with hooks.record("s") as record:
+            record.keep("judge", data)
+    hooks.close()
     return path
 
 
@@ -408,17 +421,16 @@ def test_the_order_in_which_approvals_are_listed_is_that_of_the_record(tmp_path:
     assert codes(audited(path)) == {"list_changed"}
 
 
-OF_THE_RECORD = "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'hook_notes'"
-"""What hooks remember of a client is no record, and no audit is over it."""
-ORDER_ONLY = {"runs.number", "approvals.number"}
-"""Say in which order a list has its rows, and nothing else; no record tells that."""
+TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+ORDER_ONLY = {"approvals.number"}
+"""Says in which order the list has its rows, and nothing else."""
 
 
 def test_a_change_of_any_column_of_any_table_is_found(with_all: Path, tmp_path: Path) -> None:
     """As a table or a column more would be, before anybody thinks of it: all are read from the file."""
     heads = audited(with_all).heads
     with closing(sqlite3.connect(with_all)) as connection:
-        tables = [name for (name,) in connection.execute(OF_THE_RECORD)]
+        tables = [name for (name,) in connection.execute(TABLES)]
         columns = [(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")]
     missed = set()
     for table, column in columns:
@@ -442,7 +454,7 @@ def test_a_value_of_another_type_in_any_column_ends_no_audit(with_all: Path, tmp
     """It is found, or as good as what was there; SQLite keeps anything in any column."""
     heads = audited(with_all).heads
     with closing(sqlite3.connect(with_all)) as connection:
-        tables = [name for (name,) in connection.execute(OF_THE_RECORD)]
+        tables = [name for (name,) in connection.execute(TABLES)]
         columns = [(table, row[1]) for table in tables for row in connection.execute(f"PRAGMA table_info({table})")]
     found = 0
     for table, column in columns:
@@ -460,7 +472,7 @@ def test_a_table_emptied_is_found(with_all: Path, tmp_path: Path) -> None:
     """Whichever it is; nothing is written by nobody."""
     heads = audited(with_all).heads
     with closing(sqlite3.connect(with_all)) as connection:
-        tables = [name for (name,) in connection.execute(OF_THE_RECORD)]
+        tables = [name for (name,) in connection.execute(TABLES)]
     for table in tables:
         path = Path(shutil.copy(with_all, tmp_path / "s.db"))
         sql(path, f"DELETE FROM {table}")
@@ -621,6 +633,17 @@ def test_what_was_removed_is_found_and_distinguished_from_what_was_changed(path:
     assert code in codes(report)
 
 
+@pytest.mark.parametrize("also", ["", "DELETE FROM sessions WHERE key NOT IN (SELECT session_key FROM runs)"])
+def test_a_run_that_was_created_and_never_started_is_missed(with_all: Path, tmp_path: Path, also: str) -> None:
+    """No record tells of it."""
+    path = Path(shutil.copy(with_all, tmp_path / "s.db"))
+    sql(path, "DELETE FROM runs WHERE status = 'created'", *filter(None, [also]))
+    report = audited(path)
+
+    assert (report.intact, report.complete) == (True, False)
+    assert codes(report) == {"not_listed"}
+
+
 @pytest.mark.parametrize("change", [*CHANGES, *REMOVALS])
 def test_an_anchor_finds_all_that_again(path: Path, change: str) -> None:
     """Kept heads find what the store alone does."""
@@ -655,8 +678,12 @@ def cut(path: Path) -> None:
 
 def taken_out(path: Path) -> None:
     """A session taken away, with all that tells of it."""
+    with closing(sqlite3.connect(path)) as connection:
+        [(run_id,)] = connection.execute(f"SELECT run_id FROM runs WHERE session_key = {SESSION}").fetchall()
+    mark = run_mark(run_id)
     sql(
         path,
+        f"UPDATE seals SET marks = (marks | {mark}) - (marks & {mark}) WHERE name = 'runs'",
         f"DELETE FROM runs WHERE session_key = {SESSION}",
         f"DELETE FROM events WHERE session_key = {SESSION}",
         "DELETE FROM sessions WHERE session_id = 'b'",

@@ -67,6 +67,7 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     for kind, name in source.planted:  # either could show, or keep, another record than is written
         verifier.find("integrity", "planted", f"the store has a {kind} `{name}`, which no version of proctor makes")
     lists.check(verifier, source.runs, source.approvals)
+    lists.check_marks(verifier, source.marked)
     lists.check_sessions(verifier, source.sessions)
     lists.check_in_flight(verifier, source.in_flight)
     orders = Orders(verifier, msgspec.UNSET if anchor is None else anchor.orders)

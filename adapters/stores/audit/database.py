@@ -16,6 +16,8 @@ from ..postgres.connection import POSTGRES, Address, Connection, one_label, stor
 from ..postgres.recording import short_id
 from ..postgres.schema import version_of
 from ..tables.queries import every_run, to_run
+from ..tables.schema import RUNS
+from ..tables.transactions import marks_of
 from .sources import (
     APPROVALS,
     BLOCKS,
@@ -72,6 +74,7 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
                 blocks=connection.execute(BLOCKS).fetchall(),
                 planted=connection.execute(_PLANTED).fetchall(),
                 changed=[*changed(connection), *_labelled_otherwise(connection)],
+                marked=marks_of(connection, RUNS),
             )
     except psycopg.Error as error:
         raise store_error(error, address.name) from error

@@ -25,6 +25,7 @@ from proctor.supervisor.store.invariants import AFTER_THE_END, CALLS, CallsInFli
 from proctor.supervisor.store.memory_tables import Desk
 from proctor.supervisor.store.run_index import COUNTED, RunTally, owners
 
+from ..tables.transactions import run_mark
 from .verify import StoredRecord, Verifier
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Lists:
         self._requests: dict[str, ToolApprovalRequested] = {}
         self._agents: dict[str, str] = {}
         self._providers: dict[str, str] = {}
+        self._marks = self._marks_left = 0
 
     def take(self, record: StoredRecord) -> None:
         """The next record; one that is not read says nothing, and is found elsewhere."""
@@ -208,6 +210,7 @@ class Lists:
                 verifier.find("integrity", code, f"run `{run_id}` {message}", session_id=read.session_id, seq=seq)
         left = set(self._runs)
         for run in runs:
+            self._marks ^= run_mark(run if isinstance(run, str) else run.run_id)
             if isinstance(run, str):
                 left.discard(run)
                 verifier.find("integrity", "list_changed", f"run `{run}` has a row that cannot be read")
@@ -220,6 +223,7 @@ class Lists:
             except (TypeError, AttributeError):  # figures that are none
                 verifier.find("integrity", "list_changed", f"run `{run.run_id}` has what cannot be read in its row")
         for run_id in sorted(left):
+            self._marks_left ^= run_mark(run_id)
             place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
             verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
         missing = {id for id, event in self._requests.items() if event.session_id not in gone | verifier.lacking}
@@ -237,6 +241,12 @@ class Lists:
             place = {"session_id": self._requests[approval_id].session_id, "seq": self._requests[approval_id].seq}
             message = f"approval `{approval_id}` is in the record and in no list"
             verifier.find("integrity", "list_changed", message, **place)
+
+    def check_marks(self, verifier: Verifier, marked: int) -> None:
+        """Find that a run of which the record says nothing is not in the list any more, or was put there by hand."""
+        if marked not in (self._marks, self._marks ^ self._marks_left):
+            message = "a run that was created is in no list, or one is listed that nobody created"
+            verifier.find("completeness", "not_listed", message)
 
     def check_sessions(self, verifier: Verifier, sessions: Iterable[tuple[str, str, str | None]]) -> None:
         """Find what the list of sessions has as their provider or the agent's own id otherwise than the record."""

@@ -7,7 +7,9 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
+from itertools import chain
+from operator import xor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +22,8 @@ from ..sqlite.file import Connection, connect, store_error
 from ..sqlite.schema import check_version
 from ..tables.budgets import unsealed
 from ..tables.queries import every_run, to_run
-from ..tables.schema import schema_version
-from ..tables.transactions import RUN, Tables, owner_row, row_digest, run_digest
+from ..tables.schema import NOTES, RUNS, schema_version
+from ..tables.transactions import RUN, Tables, marks_of, note_mark, owner_row, row_digest, run_digest
 from .list_checks import ListedApproval
 from .verify import StoredRecord
 
@@ -49,8 +51,8 @@ class AuditSource(NamedTuple):
     """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
     whose row cannot be read the id), which calls of each are in flight, its list of approvals, its sessions with
     their provider and the agent's own id, its orders, how many it ever had, which of them block starts (and what
-    each blocks), what it has that no version of this package makes, and which of its
-    other rows are not as they were written, in words.
+    each blocks), what it has that no version of this package makes, which of its other rows are not as they were
+    written, in words, and the marks of the runs that were put into the list.
     """
 
     store_id: str
@@ -65,6 +67,7 @@ class AuditSource(NamedTuple):
     blocks: Iterable[tuple[int, str, str]]
     planted: Iterable[tuple[str, str]]
     changed: Iterable[str]
+    marked: int
 
 
 def runs_of(rows: Iterable[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], RunInfo]) -> Iterator[RunInfo | str]:
@@ -86,11 +89,15 @@ def changed(tables: Tables) -> Iterator[str]:
     lines = tables.rows("SELECT store_id FROM store")
     if len(lines) != 1 or not _ID.fullmatch(str(lines[0][0])):
         yield "the store has not the one id that every store is made with"
-    columns = f"run_id, coalesce(session_id, ''), epoch, attempts, seal, {RUN}"
-    for run_id, session_id, epoch, attempts, digest, *row in tables.rows(
+    columns = f"run_id, coalesce(session_id, ''), epoch, attempts, status, seal, {RUN}"
+    for run_id, session_id, epoch, attempts, status, digest, *row in tables.rows(
         f"SELECT {columns} FROM runs LEFT JOIN sessions ON key = session_key"
     ):
-        if not _fits(digest, lambda: run_digest(run_id, session_id, tuple(row), epoch, attempts)):  # noqa: B023
+        number, provider, *rest = row
+        # One that nobody created, or for any provider, has that of its first event.
+        given = [provider] if status == "created" else [provider, ""]
+        made = [partial(run_digest, run_id, session_id, (number, one, *rest), epoch, attempts) for one in given]
+        if not any(_fits(digest, one) for one in made):
             yield f"run `{run_id}` was created otherwise, or is another owner's, than the list has it"
     for digest, *row in tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners"):
         if not _fits(digest, lambda: row_digest("owner", *row)):  # noqa: B023
@@ -141,7 +148,8 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
                 ordered=_counted(connection, "instructions"),
                 blocks=connection.execute(BLOCKS),
                 planted=connection.execute(_PLANTED),
-                changed=changed(connection),
+                changed=chain(changed(connection), _notes_changed(connection)),
+                marked=marks_of(connection, RUNS),
             )
     except sqlite3.Error as error:
         raise store_error(error, path) from error
@@ -165,6 +173,14 @@ def _counted(connection: sqlite3.Connection, table: str) -> int:
     """How many numbers a table has given; 0 where that is not one."""
     found = _one(connection, f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'", 0)
     return found if isinstance(found, int) else 0
+
+
+def _notes_changed(connection: Connection) -> Iterator[str]:
+    """What hooks keep beside sessions, where that is not what they have written."""
+    rows = connection.execute("SELECT session_id, name, data FROM hook_notes")
+    marks = (note_mark(session_id, name, _bytes(data)) for session_id, name, data in rows)
+    if reduce(xor, marks, 0) != marks_of(connection, NOTES):
+        yield "what hooks keep beside sessions was changed, or some of it is not there"
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:

@@ -22,7 +22,7 @@ from proctor.supervisor.store.run_index import ms_of, owners
 
 from ..tables import recording
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
-from ..tables.transactions import Batch, Gathered, Part, run_digest
+from ..tables.transactions import NUMBERED, Batch, Gathered, Part, run_seal
 from .connection import POSTGRES, kept, one_label, with_places
 from .schema import TAKE_TURN
 
@@ -359,13 +359,14 @@ class Recorder(Transaction):
 
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
         row = run_columns(run)
-        seal = run_digest(run.run_id, run.session_id, (*row[3:], self.last_instruction), epoch, 0)
+        seal = run_seal(run.run_id, run.session_id, (run.provider, *row[3:], self.last_instruction), epoch, 0)
         columns = (*row, self._sessions[run.session_id].key, *owner_columns(run.spec))
         self.write(
             f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after, seal)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*columns, epoch, self.last_instruction, seal),
         )
+        self.write(NUMBERED, (seal, run.run_id))
 
     def instruct(self, instruction: Instruction) -> None:
         """Have an instruction written."""

@@ -27,7 +27,8 @@ from ..tables.recording import (
     append_new,
     run_columns,
 )
-from ..tables.transactions import Batch, Dialect, Gathered, run_digest
+from ..tables.schema import NOTES
+from ..tables.transactions import Batch, Dialect, Gathered, marked, note_mark, run_digest
 from .schema import pragma
 
 if TYPE_CHECKING:
@@ -231,7 +232,6 @@ SQLITE = Dialect(
     last_instruction="SELECT seq FROM sqlite_sequence WHERE name = 'instructions'",
     until_value="until",
     in_log="CROSS JOIN",  # the log is what is walked through, whatever else there is an index for
-    beside="DELETE FROM hook_notes WHERE session_id = (SELECT session_id FROM sessions WHERE key = ?)",
 )
 
 
@@ -350,6 +350,12 @@ class Recorder(Transaction):
         """The number of the instruction that was written."""
         return self.last_instruction
 
+    def remove_beside(self, session_id: str) -> None:
+        """Remove what hooks keep beside a session. Raises StaleError."""
+        notes = self.rows("SELECT name, data FROM hook_notes WHERE session_id = ?", (session_id,))
+        self.execute(*marked(NOTES, *(note_mark(session_id, name, data) for name, data in notes)))
+        self.execute("DELETE FROM hook_notes WHERE session_id = ?", (session_id,))
+
     def _append_new(self, events: Sequence[Event]) -> list[Event]:
         self._begin_unless_begun()
         self._insert_rows()
@@ -410,11 +416,12 @@ class Recorder(Transaction):
             self._insert_session(run.session_id, session)
         tenant, labels = owner_columns(run.spec)
         after = self.last_instruction
-        seal = run_digest(run.run_id, run.session_id, (*row[3:], after), epoch, 0)
+        (number,) = self.execute("SELECT coalesce(max(number), 0) + 1 FROM runs", ()).fetchone()
+        seal = run_digest(run.run_id, run.session_id, (number, run.provider, *row[3:], after), epoch, 0)
         self.execute(
-            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, epoch, after, seal)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*row, session.key, tenant, labels, epoch, after, seal),
+            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, epoch, after, seal, number)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row, session.key, tenant, labels, epoch, after, seal, number),
         )
 
 

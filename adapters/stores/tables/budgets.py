@@ -47,7 +47,7 @@ _DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part <
 _OF_RUN = "FROM budget_shares WHERE counter = ? AND run_id = ?"
 _ORPHANS = """SELECT (SELECT count(*) FROM budget_parts WHERE counter NOT IN (SELECT counter FROM budgets))
     + (SELECT count(*) FROM budget_shares WHERE counter NOT IN (SELECT counter FROM budgets))"""
-_SEAL = "INSERT INTO seals VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET digest = excluded.digest"
+_SEAL = "INSERT INTO seals (name, digest) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET digest = excluded.digest"
 _SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (counter, run_id) DO UPDATE SET epoch = excluded.epoch, used = excluded.used, held = excluded.held"""
 

@@ -44,8 +44,8 @@ from proctor.supervisor.store.invariants import (
 )
 from proctor.supervisor.store.run_index import RunTally, ms_of
 
-from .schema import WAITING
-from .transactions import Batch, Dialect, Gathered, find_owner
+from .schema import RUNS, WAITING
+from .transactions import Batch, Dialect, Gathered, find_owner, marked, run_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -197,6 +197,9 @@ class Transaction(ABC):
     def instructed(self) -> int:
         """The number of the instruction that it writes; it writes nothing more."""
 
+    def remove_beside(self, session_id: str) -> None:  # noqa: B027 - most have nothing
+        """Remove what this database alone keeps beside a session."""
+
     @property
     @abstractmethod
     def last_instruction(self) -> int:
@@ -235,6 +238,7 @@ class Transaction(ABC):
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
         self._runs[run.run_id] = (run.status, run.provider, epoch, "")
+        self._follow(*marked(RUNS, run_mark(run.run_id)), in_order=True)
 
     @abstractmethod
     def _session(self, session_id: str) -> KnownSession:
@@ -555,8 +559,10 @@ def prune(recorder: Transaction, event: RecordPruned, up_to: int) -> RecordPrune
     )
     [stored] = recorder.append(Batch([left], {event.session_id: last_seq + 1}), look_up=False)
     recorder.write("DELETE FROM events WHERE session_key = ? AND seq <= ?", (key, last_seq), in_order=True)
-    beside = recorder.dialect.beside
-    for sql in (*_REMOVED, beside) if beside else _REMOVED:
-        recorder.write(sql, (key,), in_order=True, runs=[run_id for run_id, *_ in runs])
+    ids = [run_id for run_id, *_ in runs]
+    recorder.write(*marked(RUNS, *map(run_mark, ids)), in_order=True)
+    for sql in _REMOVED:
+        recorder.write(sql, (key,), in_order=True, runs=ids)
+    recorder.remove_beside(event.session_id)
     assert isinstance(stored, RecordPruned)
     return stored

@@ -17,6 +17,11 @@ WAITING: Final = "state = 'requested' AND NOT ran"
 """Of an approval that waits for a person."""
 
 
+RUNS: Final = "runs"
+NOTES: Final = "notes"
+"""The names of the seals over which runs are listed, and over what hooks keep beside sessions."""
+
+
 class Index(NamedTuple):
     """An index; one that is `whole` only finds equal values, which may be of any length."""
 
@@ -181,7 +186,7 @@ TABLES: Final = (
         primary="counter, run_id",
         indexes=(Index("budget_shares_by_run", "run_id"),),
     ),
-    Table("seals", {"name": "text PRIMARY KEY", "digest": "bytes NOT NULL"}),
+    Table("seals", {"name": "text PRIMARY KEY", "digest": "bytes NOT NULL DEFAULT ''", "marks": f"int {_ZERO}"}),
 )
 """`position` counts over the whole store in the order of commits, and is never given twice, whatever is pruned."""
 
@@ -205,6 +210,7 @@ def statements(dialect: SchemaDialect, version: int = 0) -> Iterator[str]:
         for table in (*TABLES, *dialect.tables):
             yield _create(table, dialect)
             yield from (_create_index(table.name, index, dialect) for index in table.indexes)
+        yield f"INSERT INTO seals (name) VALUES ('{RUNS}'), ('{NOTES}')"
     for step in MIGRATIONS[max(version - FIRST_VERSION, 0) :]:
         yield from step
 

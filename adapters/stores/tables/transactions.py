@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from hashlib import sha256
+from operator import xor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -212,8 +214,6 @@ class Dialect(NamedTuple):
     """How the events of all sessions, in their order, are joined to their sessions."""
     lock: str = ""
     """At the end of what asks for rows that are then changed."""
-    beside: str = ""
-    """Removes what this database alone keeps beside a session, by its key."""
 
 
 class Tables(Protocol):
@@ -262,8 +262,10 @@ def gone_owners(tables: Tables) -> list[int]:
 
 
 Row: TypeAlias = tuple[Any, ...]
-RUN = "created_at, created_ms, spec, after"
+RUN = "number, runs.provider, created_at, created_ms, spec, after"
 """What `run_digest` takes of a row, between the ids and whose it is."""
+NUMBERED = "UPDATE runs SET seal = sha256(?::bytea || convert_to(number::text, 'UTF8')) WHERE run_id = ?"
+"""Makes the digest of a run of its seal where only the database knows its number."""
 BUDGETS = "budgets"
 """The name of the seal over the rows of all budgets."""
 _BYTES = 32
@@ -274,12 +276,46 @@ def row_digest(*values: Any) -> bytes:
     return sha256(_encode(values)).digest()
 
 
+def run_seal(run_id: str, session_id: str, row: Row, epoch: int, attempts: int) -> bytes:
+    """The digest of what a run was created with, and whose it is; `row` begins with its provider."""
+    provider, created_at, created_ms, spec, after = row
+    what = sha256(spec).hexdigest()
+    return row_digest("run", run_id, session_id, provider, created_at, created_ms, what, after, epoch, attempts)
+
+
 def run_digest(run_id: str, session_id: str, row: Row, epoch: int, attempts: int) -> bytes:
-    """The digest of what a run was created with, and whose it is."""
-    created_at, created_ms, spec, after = row
-    return row_digest(
-        "run", run_id, session_id, created_at, created_ms, sha256(spec).hexdigest(), after, epoch, attempts
-    )
+    """The same with the number of its row, which `row` begins with."""
+    number, *rest = row
+    return sha256(run_seal(run_id, session_id, tuple(rest), epoch, attempts) + str(number).encode()).digest()
+
+
+def mark(*values: Any) -> int:
+    """A number that stands for some values where rows are counted by what they are."""
+    return int.from_bytes(row_digest(*values)[:7], "big")
+
+
+def run_mark(run_id: str) -> int:
+    """The mark of a run that is in the list."""
+    return mark("run", run_id)
+
+
+def note_mark(session_id: str, name: str, data: bytes) -> int:
+    """The mark of what hooks keep beside a session under a name."""
+    return mark("note", session_id, name, sha256(data).hexdigest())
+
+
+def marked(seal: str, *marks: int) -> tuple[str, tuple[Any, ...]]:
+    """The statement by which rows of these marks come, or go: a seal has the exclusive or of all there are, so one
+    that is removed by SQL leaves its mark.
+    """
+    total = reduce(xor, marks, 0)
+    return "UPDATE seals SET marks = (marks | ?) - (marks & ?) WHERE name = ?", (total, total, seal)
+
+
+def marks_of(tables: Tables, seal: str) -> int:
+    """The marks that a seal has; -1 where it is not there."""
+    found = tables.rows("SELECT marks FROM seals WHERE name = ?", (seal,))
+    return found[0][0] if found and isinstance(found[0][0], int) else -1
 
 
 def owner_row(dialect: Dialect) -> str:
