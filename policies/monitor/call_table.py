@@ -281,7 +281,7 @@ class Session:
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
     `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
     `earlier` those of responses before, `denied` the ids whose latest call was refused. `clashing` are the ids of
-    calls in flight under which another call was refused, until that is recorded.
+    calls, in flight or over, under which another call was refused, until that is recorded.
     """
 
     # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.

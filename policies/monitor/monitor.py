@@ -238,11 +238,9 @@ class Monitor:
         """
         on = self.state
         try:
-            subject = on.latest
-            if subject is None or subject.status != REQUESTED or subject.given is not call.input:
-                subject = self._admitted(call)
-                if subject is None:
-                    return self._used(call)
+            subject = self._asked(call)
+            if subject is None:
+                return self._used(call)
             if checks is None:
                 if subject.bound.plan.asks and (needed := self._needed(subject)):
                     return NeedsChecks(checks=needed)
@@ -258,6 +256,14 @@ class Monitor:
         if decision.action in ("allow", "warn"):
             subject.status = DECIDED
         return decision
+
+    def checks_of(self, call: ToolCall) -> tuple[AsyncCheck, ...]:
+        """The asynchronous checks that `decide` would ask for."""
+        try:
+            subject = self._asked(call)
+        except (*UNREADABLE, AttributeError):
+            return ()
+        return self._needed(subject) if subject is not None and subject.bound.plan.asks else ()
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
         """Judge a call at the gate on every rule and, if it may run, spend what it spends.
@@ -290,6 +296,13 @@ class Monitor:
         if relation in ("running", "conflict"):
             return None
         return self.state.request(call.id, call.name, call.input, call.turn, REQUESTED, relation != "repeat")
+
+    def _asked(self, call: ToolCall) -> CallState | None:
+        """The same, quickly where it was recorded last."""
+        subject = self.state.latest
+        if subject is None or subject.status != REQUESTED or subject.given is not call.input:
+            return self._admitted(call)
+        return subject
 
     def _needed(self, subject: CallState) -> tuple[AsyncCheck, ...]:
         states = self.state.states
@@ -337,8 +350,7 @@ class Monitor:
         on = self.state
         on.come_to(call.turn)
         current = on.calls.get(call.id)
-        if current is not None:
-            on.session.clashing |= {call.id}
+        on.session.clashing |= {call.id}
         return decision_on(call, [id_in_use(on.program.name, call, current)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:

@@ -333,8 +333,8 @@ class MonitorState:
         relation = self.relate(id, name, input, event.turn, proposed=True)
         if relation in ("conflict", "running"):
             self.come_to(event.turn)
-            if current is not None and (relation == "conflict" or current.status == STARTED):
-                session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
+            if current is None or relation == "conflict" or current.status == STARTED:
+                session.clashing |= {id}  # it will be refused, for having the id of another call
         elif current is None or current.status == REQUESTED or relation == "changed":
             self.latest = self.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
 
@@ -378,13 +378,13 @@ class MonitorState:
 
     def on_denied(self, event: ev.ToolCallDenied) -> list[Violation]:
         """A call was refused and never ran; one that was allowed here and then refused has failed."""
+        call = self.calls.get(event.tool_call_id)
         if event.tool_call_id in self.session.clashing:
             self.session.clashing -= {event.tool_call_id}
+            if call is None:
+                self.session.deny(event.tool_call_id)
             return []  # another call was refused, for having this one's id
-        call = self.calls.get(event.tool_call_id)
         if call is None:
-            if event.tool_call_id in self.session.finished or event.tool_call_id in self.session.earlier:
-                self.session.deny(event.tool_call_id)  # another call under the id of one that is over
             return []
         if call.status in SPENT:
             return self.ended(call, "failed")

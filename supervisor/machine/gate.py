@@ -16,7 +16,7 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.policies.events.calls import ID_NOT_OVER, Decision, NeedsChecks, ToolCall, tell_model_default
+from proctor.policies.events.calls import ID_NOT_OVER, AsyncCheck, Decision, NeedsChecks, ToolCall, tell_model_default
 from proctor.policies.monitor.call_table import REQUESTED
 from proctor.policies.policy import Approval
 
@@ -161,11 +161,20 @@ class GateKeeper:
                 proposal.answer = self._refusal(proposal.call)
 
     def _reserve(self, proposal: Proposal, answers: Mapping[str, Any] | None = None) -> None:
-        """Decide, once the store has answered where the call asks something of a shared budget."""
-        if self._budgets is None or not self._budgets.hold(proposal.key):
+        """Decide, once asynchronous checks have answered and then the store where the call asks something of a shared
+        budget: what is reserved counts for other runs, so it is the last to be asked, and once.
+        """
+        if self._budgets is None:
+            self._decide(proposal, answers)
+        elif answers is None and (needed := self.state.judge.checks_of(proposal.call)):
+            self._run_checks(proposal, needed)
+        elif not self._budgets.hold(proposal.key):
             self._decide(proposal, answers)
         elif answers is not None:
             self._checked[proposal.key] = answers
+
+    def _run_checks(self, proposal: Proposal, checks: tuple[AsyncCheck, ...]) -> None:
+        self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=checks))
 
     def _go_on(self, key: int) -> None:
         """The budgets have answered: decide the call that waited."""
@@ -176,7 +185,7 @@ class GateKeeper:
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any] | None) -> None:
         decision = self.state.judge.decide(proposal.call, answers)
         if isinstance(decision, NeedsChecks):
-            self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=decision.checks))
+            self._run_checks(proposal, decision.checks)
             return
         self._report_errors(decision)
         if decision.action == "request_approval":

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.policies import Budget, Limit, Limits, Policy, RunContext, compile_policy, merge_policies
+from proctor.policies import Budget, Check, Limit, Limits, Policy, RunContext, compile_policy, merge_policies
 from proctor.policies.events import (
     TERMINAL,
     BudgetReserved,
@@ -19,7 +19,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, ArmDeadline, Command, Finish, Reserve, Settle
+from proctor.supervisor.machine.interface import AnswerGate, ArmDeadline, Command, Finish, Reserve, RunChecks, Settle
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.reservations import SLICE_MS
 from proctor.supervisor.machine.run_state import RunIdentity
@@ -30,9 +30,14 @@ class Run:
     """A run of these budgets, its record durable at once; `left` is what the store gives of each at most."""
 
     def __init__(
-        self, *budgets: Budget, record: Sequence[Event] = (), run_id: str = "r", limits: Limits | None = None
+        self,
+        *budgets: Budget,
+        record: Sequence[Event] = (),
+        run_id: str = "r",
+        limits: Limits | None = None,
+        rules: tuple[Check, ...] = (),
     ) -> None:
-        policy = Policy(name="org", on_violation="deny", budgets=budgets, limits=limits or Limits())
+        policy = Policy(name="org", on_violation="deny", budgets=budgets, limits=limits or Limits(), rules=rules)
         who = RunIdentity(run_id=run_id, session_id="s", provider="x", gates_all=True)
         self.compiled = compile_policy(merge_policies([policy]))
         self.monitor = self.compiled.monitor(RunContext())
@@ -64,6 +69,9 @@ class Run:
             self.keys += 1
             call = ToolCall(id=f"c{self.keys}", name=tool)
             self.tell(interface.Proposed(now_ms=now_ms, key=self.keys, call=call))
+
+    def of_commands(self, kind: type[Any]) -> list[Command]:
+        return [command for command in self.commands if isinstance(command, kind)]
 
     @property
     def draws(self) -> tuple[Draw, ...]:
@@ -361,3 +369,24 @@ def test_a_draw_that_is_answered_after_the_end_changes_nothing() -> None:
     assert isinstance(run.record[-1], TERMINAL)
     assert isinstance(run.commands[done - 1], Finish)
     assert run.commands[done:] == []
+
+
+async def asked_elsewhere(call: ToolCall) -> bool:
+    """An asynchronous check; its answers are handed in below."""
+    raise AssertionError(call)
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_call_that_an_asynchronous_check_is_asked_about_is_reserved_for_once(passes: bool) -> None:
+    """After the check has answered: what is reserved counts for other runs, so nothing is while it is asked."""
+    run = Run(Budget(name="calls", max_tool_calls=2), rules=(Check(check=asked_elsewhere, id="check"),))
+    run.gets(0)
+    run.asks("x")
+    before = [type(command) for command in run.commands if isinstance(command, Reserve | RunChecks | AnswerGate)]
+    run.tell(interface.Checked(now_ms=3, key=1, answers={"check": passes}))
+    run.judge_is_broken = True  # only in that a machine restored here asks the check again
+    run.gets(1)
+
+    assert before == [Reserve, RunChecks]
+    assert len(run.of_commands(Reserve)) == 2
+    assert run.allowed == [passes]
