@@ -294,8 +294,11 @@ class MemoryStore:
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session; see `Store.prune`."""
         self._check_open()
+        runs = [run for run in self._runs.values() if run.session_id == event.session_id]
         left = self._records.prune(event, up_to)
         if left is not None:
+            for run in runs:
+                self._claims.undo(run)
             self._desk.forget(event.session_id)
             self._wakeups.ring()
         return left

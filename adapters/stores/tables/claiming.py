@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunInfo
 from proctor.supervisor.store import invariants
+from proctor.supervisor.store.run_index import owners
 
 from . import queries
 from .recording import Transaction
@@ -57,7 +58,8 @@ def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
     recorder.check_new(run)
     owner = _take_session(recorder, run.run_id, run.session_id, epoch) if epoch else None
     recorder.insert_run(run, epoch)
-    return replace(run, owner=owner, after=recorder.last_instruction)
+    tenant, labels = owners(run.spec)
+    return replace(run, owner=owner, after=recorder.last_instruction, tenant=tenant, labels=labels)
 
 
 def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunInfo:

@@ -1,0 +1,278 @@
+"""SQLite and PostgreSQL answer any uses as the store in memory does, which stands for them in simulations."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from postgres_server import needs_postgres, new_schema
+
+from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
+from proctor.policies import events as ev
+from proctor.policies.limits import BudgetClaim
+from proctor.supervisor import Store, StoreError
+from proctor.supervisor.ports.budget_ledger import Draw
+from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Cancel, Lift, Owner, RunFilter, RunInfo
+from proctor.supervisor.testing.store_approvals import requested
+
+pytestmark = [pytest.mark.anyio, needs_postgres]
+SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 2
+STEPS = 150
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+RUNS = [f"r{n}" for n in range(8)]
+CLAIMS = [
+    BudgetClaim(budget="b/usd", key="", counts="cost_usd", window="", max=9),
+    BudgetClaim(budget="b/calls", key="k", counts="tool_calls", window="", max=4),
+]
+_OWN = (
+    "position",
+    "after",
+    "number",
+    "created_at",
+    "at",
+    "answered_at",
+    "started_at",
+    "ended_at",
+    "bytes",
+    "free_bytes",
+)
+"""What each store gives by its own count or clock."""
+
+
+@asynccontextmanager
+async def stores(folder: Path) -> AsyncIterator[list[Store]]:
+    """The model, and what it stands for."""
+    async with AsyncExitStack() as stack:
+        url, schema = stack.enter_context(new_schema())
+        yield [
+            await stack.enter_async_context(opened)
+            for opened in (
+                MemoryStore(),
+                SQLiteStore(folder / "s.db", synchronous="OFF"),
+                PostgresStore(url, schema=schema),
+            )
+        ]
+
+
+class Uses:
+    """Draws one use of a store after the other; owners and what they wrote are known by it."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self._owners = 0
+        self._owner: dict[str, int] = {}  # of runs
+        self._claims = ("", 0)  # what the latest use claims, if it is granted
+
+    def next(self, name: str = "") -> tuple[str, Callable[[Store, list[int]], Any]]:
+        """A use and its name: what it does to a store, given the epochs of the owners."""
+        name = name or self.chance.choice(_NAMES)
+        return name, getattr(self, f"_{name}")()
+
+    def granted(self, name: str) -> None:
+        """The use was not refused."""
+        if name in ("create_run", "claim_run"):
+            run, owner = self._claims
+            self._owner[run] = owner
+
+    def _run(self) -> str:
+        return self.chance.choice(RUNS)
+
+    def _session(self, run: str) -> str:
+        return f"s{int(run[1:]) % 5}"
+
+    def _whose(self, run: str = "") -> Callable[[list[int]], int]:
+        """That of the run, mostly; another, or nobody."""
+        n = self.chance.randrange(-1, self._owners)
+        if run in self._owner and self.chance.random() < 0.8:
+            n = self._owner[run]
+        self._claims = (run, n)
+        return lambda epochs: epochs[n] if n >= 0 else 0
+
+    def _register(self) -> Any:
+        owner = Owner(owner_id=f"o{self._owners}", host="h")
+        self._owners += 1
+
+        async def use(store: Store, epochs: list[int]) -> Any:
+            epochs.append((await store.register(owner, lease_s=3600)).epoch)
+
+        return use
+
+    def _release(self) -> Any:
+        whose = self._whose()
+        return lambda store, epochs: store.release(whose(epochs)) if whose(epochs) else store.lost_runs()
+
+    def _create_run(self) -> Any:
+        run = self._run()
+        whose = self._whose(run)
+        info = RunInfo(
+            run_id=run, session_id=self._session(run), spec={"prompt": "go", "context": {"tenant": "t"}}, provider="p"
+        )
+        return lambda store, epochs: store.create_run(info, epoch=whose(epochs))
+
+    def _claim_run(self) -> Any:
+        run, lost = self._run(), self.chance.random() < 0.3
+        whose = self._whose(run)
+        return lambda store, epochs: store.claim_run(run, epoch=whose(epochs), lost=lost)
+
+    def _release_run(self) -> Any:
+        run = self._run()
+        whose = self._whose(run)
+        return lambda store, epochs: store.release_run(run, epoch=whose(epochs))
+
+    def _append(self) -> Any:
+        run = self._run()
+        whose = self._whose(run)
+        about = {"run_id": run, "session_id": self._session(run)}
+        unit = [msgspec.structs.replace(self._event(run), **about) for _ in range(self.chance.randint(1, 3))]
+        if self.chance.random() < 0.3:
+            n = self.chance.randrange(4)
+            unit[0] = msgspec.structs.replace(unit[0], event_id=f"e{n}")
+        return lambda store, epochs: store.append(unit, epoch=whose(epochs))
+
+    def _event(self, run: str) -> ev.Event:
+        chance = self.chance
+        n = chance.randrange(3)
+        call: dict[str, Any] = {"tool_call_id": f"c{n}", "tool_name": "t"}
+        approval = f"{run}.{n}"
+        drawn = chance.choice(
+            [
+                ev.RunStarted(),
+                ev.MessageReceived(content=f"m{chance.randrange(9)}"),
+                ev.TokenUsageUpdated(input_tokens=chance.randrange(9), cost_usd=0.5),
+                ev.ToolCallRequested(**call, tool_input={"n": n}),
+                ev.ToolCallStarted(**call, tool_input={"n": n}),
+                ev.ToolCallStarted(**call, tool_input={"n": n}),
+                ev.ToolCallCompleted(**call, tool_output="x"),
+                requested(approval),
+                ev.ToolApprovalGranted(approval_id=approval, **call, by="ana"),
+                ev.ToolApprovalExpired(approval_id=approval, **call),
+                ev.RunCompleted(output="done") if chance.random() < 0.5 else ev.RunCancelled(reason="x"),
+            ]
+        )
+        return msgspec.structs.replace(drawn, at=AT)
+
+    def _answer(self) -> Any:
+        approval, granted = f"{self._run()}.{self.chance.randrange(3)}", self.chance.random() < 0.5
+        given = ApprovalAnswer(granted=granted, by="ana", input_digest=self.chance.choice((None, "other")))
+        return lambda store, epochs: store.answer(approval, given, at=AT)
+
+    def _instruct(self) -> Any:
+        order = self.chance.choice(
+            [
+                Cancel(scope="run", value=self._run(), by="ana"),
+                Block(scope="all", by="ana"),
+                Lift(scope="all", by="ana"),
+            ]
+        )
+        return lambda store, epochs: store.instruct(order)
+
+    def _reserve(self) -> Any:
+        run = self._run()
+        whose = self._whose(run)
+        draws = [
+            Draw(
+                claim=claim,
+                used=self.chance.randrange(5),
+                want=self.chance.randrange(4),
+                least=self.chance.randrange(2),
+            )
+            for claim in self.chance.sample(CLAIMS, self.chance.randint(1, 2))
+        ]
+        return lambda store, epochs: store.reserve(run, draws, epoch=whose(epochs))
+
+    def _settle(self) -> Any:
+        run = self._run()
+        whose = self._whose(run)
+        used = {"cost_usd": float(self.chance.randrange(6)), "tool_calls": float(self.chance.randrange(5))}
+
+        async def use(store: Store, epochs: list[int]) -> Any:
+            return sorted(await store.settle(run, used, epoch=whose(epochs)), key=lambda drawn: drawn.claim.budget)
+
+        return use
+
+    def _prune(self) -> Any:
+        session = self._session(self._run())
+
+        async def use(store: Store, epochs: list[int]) -> Any:
+            last = await store.last_seq(session)
+            return await store.prune(ev.RecordPruned(session_id=session, at=AT), up_to=last)
+
+        return use
+
+    def _looks(self) -> Any:
+        run, session = self._run(), self._session(self._run())
+        before, limit = self.chance.choice((None, self._run())), self.chance.choice((2, 100))
+        where = self.chance.choice(
+            (
+                RunFilter(),
+                RunFilter(tenant="t"),
+                RunFilter(status=frozenset({"lost", "running"})),
+                RunFilter(begins="r1"),
+            )
+        )
+
+        async def use(store: Store, epochs: list[int]) -> Any:
+            return [
+                await store.run(run),
+                await store.runs(before=before, limit=limit, where=where),
+                await store.runs(session_id=session),
+                await store.session(session),
+                await store.lost_runs(),
+                await store.approvals(waiting=False),
+                await store.approvals(session_id=session),
+                await store.approval(f"{run}.0"),
+                await store.blocks(),
+                await store.instructions(),
+                await store.budgets(),
+                await store.last_seq(session),
+                [event async for event in store.read(session, after=1)],
+                [event async for event in store.read(session, run_id=run, newest_first=True)],
+                [(entry.session_id, entry.seq, entry.run_id, entry.tenant) async for entry in store.log()],
+            ]
+
+        return use
+
+
+_NAMES = [name[1:] for name in vars(Uses) if name.startswith("_") and name[1:2] != "_"]
+_NAMES = [name for name in _NAMES if name not in ("run", "session", "whose", "event", "owner", "owners", "claims")]
+_NAMES += ["append"] * 8 + ["claim_run", "create_run"] * 2
+
+
+async def _given(store: Store, use: Any, epochs: list[int]) -> Any:
+    """What a use gives, or how it is refused, without what is the store's own."""
+    try:
+        given = await use(store, epochs)
+    except StoreError as error:
+        return f"refused: {error.kind}"
+    return _plain(msgspec.to_builtins(given, enc_hook=str), epochs)
+
+
+def _plain(value: Any, epochs: list[int]) -> Any:
+    if isinstance(value, dict):
+        kept = {key: _plain(item, epochs) for key, item in value.items() if key not in _OWN}
+        if kept.get("epoch"):
+            kept["epoch"] = epochs.index(kept["epoch"])
+        return kept
+    return [_plain(item, epochs) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_any_sequence_of_uses_has_the_same_answers(seed: int, tmp_path: Path) -> None:
+    """Starts, claims, units, approvals, orders, budgets, lists, pruning; every refusal with its kind."""
+    uses = Uses(random.Random(seed))
+    async with stores(tmp_path) as opened:
+        epochs: list[list[int]] = [[] for _ in opened]
+        done = []
+        for name in ["register", "register", *[""] * STEPS]:
+            name, use = (name, getattr(uses, f"_{name}")()) if name else uses.next()
+            given = [await _given(store, use, own) for store, own in zip(opened, epochs, strict=True)]
+            done.append((name, given[0]))
+
+            assert given[1:] == [given[0]] * 2, (seed, len(done), done[-8:])
