@@ -85,7 +85,7 @@ hold_option = click.option(
     type=click.IntRange(0, 540),
     default=0,
     metavar="SECONDS",
-    help="An agent that cannot ask you waits so long for an answer from elsewhere. [default: 0, it is denied]",
+    help="Codex waits so long for an answer from the page to what it cannot ask you. [default: 0, it is denied]",
 )
 http_option = click.option(
     "--http", is_flag=True, help="Claude Code sends its hooks itself, without a process for each."
@@ -436,6 +436,8 @@ def _wanted(
     from ...hooks.settings import hooks
     from ..options import read_context, read_policies
 
+    if hold_s and client.hears != "call":
+        raise UsageError(f"`--hold` is for Codex: {client.title} asks you itself, or denies at once")
     if "-" in policies:
         raise UsageError("a hook reads its policies each time; name files")
     read = read_policies(policies)

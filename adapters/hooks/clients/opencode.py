@@ -150,7 +150,6 @@ OPENCODE: Final = HookClient(
         entry=lambda event, line: {"command": line},
         text=plugin,
     ),
-    hears="call",
     fails_open=(
         "other plugins run in the same process, and may change a call after it was judged",
         "a plugin that cannot be loaded is skipped",

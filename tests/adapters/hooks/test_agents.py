@@ -9,11 +9,13 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import acp_bench
+import anyio
 import codex_bench
 import pytest
 from hook_processes import daemons, end_daemons
@@ -21,6 +23,9 @@ from hook_processes import daemons, end_daemons
 from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.settings import settings_path
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor.control import approval_inbox
+from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLICY = """
@@ -256,6 +261,32 @@ def test_a_limit_of_the_session_holds_over_calls_at_once(agent: Any) -> None:
     assert len(list(agent.cwd.glob("f*"))) == 4
     assert agent.recorded("tool_call_denied") == ["tool_call_denied"] * 2
     assert results
+
+
+@pytest.mark.parametrize("answer", [True, False, None], ids=["yes", "no", "nobody"])
+def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any, answer: bool | None) -> None:
+    """Of an agent that cannot ask its person; one that nobody answers is denied."""
+    if CLIENTS[agent.name].hears != "call":
+        pytest.skip("it asks its person itself, or nobody")
+    agent.policy.write_text("{name: p, tool_rules: [{action: request_approval, deny: [bash], tell_model: Not now.}]}")
+    agent.install("--user", "--hold", "2" if answer is None else "60")
+    done = agent.cwd / "done"
+
+    async def answers() -> None:
+        async with SQLiteStore(agent.store) as store:
+            while not (waiting := await approval_inbox.pending(store)):
+                await anyio.sleep(0.05)
+            await approval_inbox.answer(store, waiting[0].approval_id, ApprovalAnswer(granted=bool(answer), by="ana"))
+
+    with ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(anyio.run, answers) if answer is not None else None
+        agent.run([agent.shell(f"touch {done}")])
+        if answering is not None:
+            answering.result(PATIENCE_S)
+
+    assert done.exists() is (answer is True)
+    last = {True: "tool_approval_granted", False: "tool_approval_denied", None: "tool_approval_expired"}[answer]
+    assert agent.recorded(*last.split()) == [last]
 
 
 @pytest.mark.parametrize("broken", ["policy", "python", "store"])

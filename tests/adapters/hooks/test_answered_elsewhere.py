@@ -105,6 +105,31 @@ def test_the_page_answers_and_the_terminals_question_goes(at: AtTheTerminal, sit
     assert (at.cwd / "deployed").exists() is (answer == "grant")
 
 
+@pytest.mark.parametrize("at", [True], ids=["http"], indirect=True)
+@pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
+def test_a_deploy_is_approved_on_a_phone(at: AtTheTerminal, site: Any) -> None:
+    """At the width of a phone, in Chromium; the terminal goes on by itself."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="pip install '.[dev]'")
+    at.prompts("touch deployed")
+    at.terminal.until("Do you want to proceed?")
+    link = f"{site.url}/#/approvals/{waiting(site)['approval_id']}"
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
+        phone = chromium.new_context(viewport={"width": 390, "height": 760}, has_touch=True, is_mobile=True)
+        page = phone.new_page()
+        page.goto(link)
+        page.get_by_label("Token").fill(web_server.ANA)
+        page.get_by_role("button", name="Go on").tap()
+        card = page.get_by_role("article")
+        sync_api.expect(card).to_contain_text("touch deployed", timeout=20_000)
+        page.get_by_role("button", name="Approve", exact=True).tap()
+        sync_api.expect(page.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)
+        chromium.close()
+    at.terminal.until("all done")
+
+    assert (at.cwd / "deployed").exists()
+
+
 @pytest.mark.parametrize("key", ["1", "2"])
 def test_the_terminal_answers_and_the_page_sees_it(at: AtTheTerminal, site: Any, key: str) -> None:
     """Who comes later is told who was first. A yes is seen once the call has ended."""
