@@ -20,7 +20,7 @@ from .markdown import table
 
 _ROOT = Path(proctor.policies.__file__).parents[1]
 _RULES, _STEPS = 10, 4
-_SESSIONS = 3
+_SESSIONS = 10
 """The shortest of these counts: a timer of another task may fire during one."""
 
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ..rules.net_shorthand import NetLine
     from ..rules.petri_net import Net, Stance
     from ..shell.words import Shell
-    from .call_table import CallState, RuleName
+    from .call_table import RuleName
     from .limit_checker import LimitUse
     from .program import CompiledRule
     from .state import MonitorState

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .words import literal, split
+from .words import Word, literal, split
 from .wrappers import UNKNOWN, Nested
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from .words import Word
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
