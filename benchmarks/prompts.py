@@ -75,7 +75,7 @@ def _by_text(pack: str) -> Callable[[TraceSession], set[str]]:
 def _of_service(session: TraceSession) -> set[str]:
     """Changes before the customer was found, or after a person took over, and a second cancellation."""
     found: set[str] = set()
-    known = over = False
+    identified = over = False
     cancelled: set[str] = set()
     open_calls: dict[str, Any] = {}
     for event in session.events:
@@ -87,11 +87,11 @@ def _of_service(session: TraceSession) -> set[str]:
             open_calls[event.tool_call_id] = name, about
             over = over or name.startswith("transfer_to_human")
             again = name.startswith("cancel_") and about in cancelled
-            if name.startswith(_WRITES) and (over or again or not known):
+            if name.startswith(_WRITES) and (over or again or not identified):
                 found.add(event.tool_call_id)
         elif isinstance(event, ToolCallCompleted):
             name, about = open_calls.get(event.tool_call_id, ("", ""))
-            known = known or name.startswith(_FINDS)
+            identified = identified or name.startswith(_FINDS)
             if name.startswith("cancel_"):
                 cancelled.add(about)
     return found

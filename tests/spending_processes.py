@@ -33,7 +33,7 @@ DEAREST_USD = 0.5
 
 
 def shared(**more: Any) -> list[Policy]:
-    return [Policy(name="org", budgets=[Budget(name="all", max_cost_usd=MOST_USD, window="month", **more)])]
+    return [Policy(name="org", budgets=[Budget(name="all", max_cost_usd=MOST_USD, window="week", **more)])]
 
 
 def opened(where: str) -> Any:

@@ -198,10 +198,10 @@ def _stopped(each: Permission) -> Iterator[dict[str, Any]]:
     elif each.about == "command":
         words = each.pattern.removesuffix(" *").rstrip("*").strip()
         if _PLAIN.fullmatch(words):
-            said = r"[\s\S]*".join(map(re.escape, words.split()))
+            in_order = r"[\s\S]*".join(map(re.escape, words.split()))
             yield {
                 "tool": tool,
-                "where": [{"path": "$.command", "runs": [words]}, {"path": "$.command", "regex": said}],
+                "where": [{"path": "$.command", "runs": [words]}, {"path": "$.command", "regex": in_order}],
             }
         regex = rf"(^|[;&|`(\n])\s*{_command_regex(each.pattern, '(?s:.*)')}"
         yield {"tool": tool, "where": [{"path": "$.command", "regex": regex}]}
@@ -325,13 +325,13 @@ def _codex_rules(text: str, to: Permissions, file: str) -> None:
             if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "prefix_rule":
                 to.unsaid.append(f"{file}:{statement.lineno}: {_one_line(ast.unparse(statement))[:80]}")
                 continue
-            said = {
+            arguments = {
                 key.arg: ast.literal_eval(key.value) for key in call.keywords if key.arg in ("pattern", "decision")
             }
-            words = [each if isinstance(each, list) else [each] for each in said["pattern"]]
+            words = [each if isinstance(each, list) else [each] for each in arguments["pattern"]]
             for one in product(*words):
                 to.add(
-                    decisions[said.get("decision", "allow")],
+                    decisions[arguments.get("decision", "allow")],
                     ast.unparse(call),
                     ["bash"],
                     "command",

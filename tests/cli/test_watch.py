@@ -28,7 +28,8 @@ def waiting(cli: Cli, place: Path) -> Iterator[str]:
     """A run of another process whose call waits for a person; gives the approval's id."""
     place.joinpath("waits.yaml").write_text(WAITING)
     policy = place / "team.yaml"
-    policy.write_text(policy.read_text().replace("timeout_s: 30", "timeout_s: 3000"))
+    budgets = "budgets: [{name: plan, max_tool_calls: 50%, allowance: 8, window: 5h}]\n"
+    policy.write_text(policy.read_text().replace("timeout_s: 30", "timeout_s: 3000") + budgets)
     files = ("--set", "script=waits.yaml", "--policy", "team.yaml", "--policy", "org.yaml")
     words = ("run", "--adapter", "scripted", *files, "--no-prompt", "--context", "tenant=acme", "x")
     with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL) as run:
@@ -48,6 +49,7 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
     assert f"waits    {waiting}\n         deploy" in shown.out
     assert "scripted  acme" in shown.out
     assert "max_total_tokens: 0 of 1000" in shown.out
+    assert "team/plan in 5h00m\n  [                    ] 0 of 4 calls used, 4 left" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "\x1b" not in shown.out
 

@@ -89,9 +89,9 @@ def init(
     follows = "claude" if hook else _next(file)[chosen]
     differ = _differences(given, file, sessions) if given and sessions else []
     if as_json:
-        said = {"path": file, "agent": chosen, "hook": str(settings) if settings else None, "next": follows}
+        result = {"path": file, "agent": chosen, "hook": str(settings) if settings else None, "next": follows}
         more = {"from": given.files, "not_said": given.unsaid, "differences": differ} if given else {}
-        say_json({**said, **more})
+        say_json({**result, **more})
         return
     for name in texts:
         say(f"wrote {name}")

@@ -61,7 +61,7 @@ def test_the_client_installs_it_from_this_folder_and_offers_its_commands(claude:
     claude.api.say(claude.api.reply(claude.api.text("done")))
     run("-p", "/proctor:proctor-why", "--model", "claude-sonnet-4-5")
 
-    asked = json.dumps(claude.api.requests[-1])
-    assert "proctor hook --explain-last" in asked
-    assert "proctor is not installed" in asked or "no policy holds this session" in asked
-    assert "write-policy" in asked
+    request = json.dumps(claude.api.requests[-1])
+    assert "proctor hook --explain-last" in request
+    assert "proctor is not installed" in request or "no policy holds this session" in request
+    assert "write-policy" in request
