@@ -235,9 +235,9 @@ def _command_regex(pattern: str, any_text: str) -> str:
 
 def _path_regex(pattern: str) -> str:
     """A glob over a path, without what it begins from: a home, a root, the folder of the settings."""
-    bare = re.sub(r"^(~/|\./|/+)", "", pattern).rstrip("/")
-    marks = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(marks.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*|\?)", bare))
+    bare = re.sub(r"^(~/|\./|/+)?(\*\*/)*", "", pattern).rstrip("/")
+    marks = {"**/": "(.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(marks.get(part, re.escape(part)) for part in re.split(r"(\*\*/|\*\*|\*|\?)", bare))
 
 
 def _host(url: str) -> str:
@@ -287,6 +287,8 @@ def _claude_rule(decision: Decision, rule: str, to: Permissions, file: str) -> N
         to.add(decision, rule, tools)
     elif name == "Bash":
         to.add(decision, rule, tools, "command", f"{what[:-2]} *" if what.endswith(":*") else what)
+    elif name in ("Write", "MultiEdit", "NotebookEdit"):  # the client asks rules of `Edit` only
+        to.add(decision, rule, WRITING, "unsaid" if decision == "allow" else "path", what.lstrip("/"))
     elif name in ("Read", "Edit"):
         if what.startswith("/") and not what.startswith("//"):
             what = f"./{what.lstrip('/')}" if not file.startswith(str(Path.home() / ".claude")) else f"**{what}"
