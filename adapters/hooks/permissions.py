@@ -291,7 +291,7 @@ def _claude_rule(decision: Decision, rule: str, to: Permissions, file: str) -> N
         to.add(decision, rule, WRITING, "unsaid" if decision == "allow" else "path", what.lstrip("/"))
     elif name in ("Read", "Edit"):
         if what.startswith("/") and not what.startswith("//"):
-            what = f"./{what.lstrip('/')}" if not file.startswith(str(Path.home() / ".claude")) else f"**{what}"
+            what = f"./{what.lstrip('/')}" if not Path(file).is_absolute() else f"**{what}"
         to.add(decision, rule, tools, "path", what[1:] if what.startswith("//") else what)
     elif name == "WebFetch" and what.startswith("domain:") and "*" not in what:
         to.add(decision, rule, tools, "url", what.removeprefix("domain:").lower())
