@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import json
 import os
 import re
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import policies
+from .command import PAGE
 from .log import circumstances
+from .table import ratios
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "evidence"
@@ -72,8 +75,14 @@ def soaked(seen: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
     return {"soak": "\n".join([*lines, *(f"| {name} | {' | '.join(map(str, row))} |" for name, row in rows)])}
 
 
+def _ratios(given: argparse.Namespace) -> Mapping[str, str]:
+    plots = importlib.import_module(".plots", __package__)
+    return {"curves": plots.table(plots.draw(ROOT / "docs")), "ratios": ratios(PAGE.read_text())}
+
+
 PROGRAMS: dict[str, Program] = {
     "policies": Program(PAGES / "policies.md", "what policies prevent and disturb on recorded sessions", _policies),
+    "ratios": Program(PAGES / "ratios.md", "how costs grow, and every ratio that was measured", _ratios),
     "soak": Program(PAGES / "soak.md", "that sessions leave nothing behind", _soak),
 }
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio
+import msgspec
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Policy, encode_event
@@ -112,14 +113,34 @@ def _schema_of_a_store(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def alone(records: list[Event], store: Store, best: dict[str, float], name: str) -> None:
+def by_batch() -> dict[str, list[tuple[int, float]]]:
+    """Microseconds of wall time an event against the events of one append, for the plot: least of three rounds."""
+    events = [each for n in range(8) for each in _of_run(f"s{n}", f"r{n}", events_of(steps(0, 256)))]
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for batch in (1, 8, 64, 512):
+        part = events[: 256 * min(batch, 16)]
+        for name in ("memory store", "SQLite store, `synchronous=FULL`"):
+            with tempfile.TemporaryDirectory() as folder:
+                best: dict[str, float] = {name: 0.0}
+                for n in range(3):
+                    store = MemoryStore() if name.startswith("memory") else SQLiteStore(Path(folder, f"{n}.db"))
+                    alone(part, store, best, name, batch)
+            curves.setdefault(name, []).append((batch, 1e6 / best[name]))
+    return curves
+
+
+def _of_run(session_id: str, run_id: str, events: list[Event]) -> list[Event]:
+    return [msgspec.structs.replace(event, session_id=session_id, run_id=run_id) for event in events]
+
+
+def alone(records: list[Event], store: Store, best: dict[str, float], name: str, batch: int = BATCH) -> None:
     """Append the events in batches, one after another."""
 
     async def main() -> float:
         try:
             begun = time.perf_counter()
-            for first in range(0, len(records), BATCH):
-                await store.append(records[first : first + BATCH])
+            for first in range(0, len(records), batch):
+                await store.append(records[first : first + batch])
             return time.perf_counter() - begun
         finally:
             await store.aclose()

@@ -34,6 +34,20 @@ def rewritten(page: str, name: str, rows: list[Row], circumstances: str) -> str:
     return between.sub(lambda _: "\n".join([*lines, "", end]), page)
 
 
+def ratios(page: str) -> str:
+    """Every ratio and share of a page as `rewritten` leaves it, and whether it is within its bound."""
+    lines = ["| benchmark | ratio | | bound | met | measured |", "|---|---|---:|---|---|---|"]
+    for name, text in re.findall(
+        r"^<!-- (?!end of )(.+?) -->\n(.*?)<!-- end of \1 -->", page, re.DOTALL | re.MULTILINE
+    ):
+        measured = text.partition(",")[0]
+        for work, figure, bound, met in re.findall(
+            r"^\| (.+?) \| ([\d.,]+(?: x|%)) \| *(.*?) *\| *(.*?) *\|$", text, re.M
+        ):
+            lines.append(f"| {name} | {work} | {figure} | {bound} | {met} | {measured} |")
+    return "\n".join(lines)
+
+
 def _figure(row: Row) -> str:
     return _amount(row.figure, row)
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks import evidence, policies
+from benchmarks.command import PAGE
+from benchmarks.table import ratios
 from proctor.adapters.cli import main
 from proctor.adapters.traces import TraceSession, read_sessions
 
@@ -119,3 +121,10 @@ def test_a_run_says_which_lines_changed() -> None:
     assert list(evidence.changes(old, new)) == ["-| 1 |", "+| 2 |"]
     with pytest.raises(ValueError, match="0 places for the table `b`"):
         evidence.with_tables(old, {"b": ""})
+
+
+def test_the_ratios_are_those_of_the_page_of_benchmarks() -> None:
+    """Collected again whenever a benchmark was measured."""
+    page = evidence.PROGRAMS["ratios"].page.read_text()
+
+    assert evidence.with_tables(page, {"ratios": ratios(PAGE.read_text())}) == page

@@ -212,7 +212,7 @@ class Crowd:
         async with httpx.AsyncClient(base_url=page.url, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
             while True:
                 for place in ("/api/runs", "/api/approvals", "/api/budgets"):
-                    answer = await client.get(place, timeout=60)
+                    answer = await self._got(client, place)
                     self.counts["page requests"] += 1
                     if answer.status_code != 200:
                         self.found.append(f"{place}: {answer.status_code} {answer.text[:200]}")
@@ -220,6 +220,14 @@ class Crowd:
                     async with client.stream("GET", "/api/changes", timeout=60) as stream:
                         async for _ in stream.aiter_lines():
                             self.counts["lines of streams"] += 1
+
+    async def _got(self, client: httpx.AsyncClient, place: str) -> httpx.Response:
+        """As a browser does: asked again where the server closed the connection while it was idle."""
+        try:
+            return await client.get(place, timeout=60)
+        except httpx.RemoteProtocolError:
+            self.counts["idle connections closed"] += 1
+            return await client.get(place, timeout=60)
 
 
 class _Page:
