@@ -74,20 +74,86 @@ _MIXED = "|".join(f"{_SIGNS}{{{n}}}[0-9]{_SIGNS}{{{7 - n},}}" for n in range(7))
 
 _NAMED = re.compile(
     r"(?:.*[_. ])?(?:pg)?(?:authorization|passwords?|passwd|passphrase|pwd|secret|token|api_?key|access_?key"
-    r"|secret_?key|private_?key|credentials?|cookie|basic_auth)"
+    r"|secret_?key|private_?key|credentials?|cookie|basic_auth"
+    r"|(?:encryption|signing|master|auth|functions|subscription)_?key|passcode|psk|otp|creds"
+    r"|(?:db|smtp|mail|ftp|sudo|become|admin|root|key|store|redis|mongo|wifi|imap|ldap|proxy)_?pass)"
 )
 
 
 _NO_SECRET = re.compile(r"(?:.*_)?(?:page|next|continuation|cancel)_token")
 
 
+def _words(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:200]).lower().strip("-: ").replace("-", "_")
+
+
 def names_secret(name: str) -> bool:
     """Whether what goes by a name is a secret: `AWS_SECRET_ACCESS_KEY`, `apiKey`, `--password`, `Authorization`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:200]).lower().strip("-: ").replace("-", "_")
+    words = _words(name)
     return _NAMED.fullmatch(words) is not None and _NO_SECRET.fullmatch(words) is None
 
 
+_VALUE = r"[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)"
+_LOGGING_IN = r"(?:docker|podman|nerdctl|buildah|skopeo|crane|helm|oras|oc|az)"
+PASSWORD_OPTIONS = (
+    ("openssl", r"-(?:k|K|hmac)\s+"),
+    ("zip|unzip|zipcloak|sqlcmd|bcp|mosquitto_pub|mosquitto_sub", r"-P\s*"),
+    ("7z|7za|7zr|7zz|rar|unrar", r"-(?:p|hp)"),
+    ("ldap(?:search|add|modify|delete|passwd|whoami|compare)", r"-w\s*"),
+    ("mongo(?:sh|dump|restore|export|import)?|cqlsh|rdesktop|rabbitmqadmin|twine|ncftp|useradd|usermod", r"-p\s+"),
+    ("mosquitto_pub|mosquitto_sub", r"--pw[ =]"),
+    *(("snmp(?:walk|get|set|bulkwalk|getnext)", rf"-{option}\s+") for option in "AXc"),
+    *(("ssh-keygen", rf"-{option}\s+") for option in "NP"),
+    ("sshpass", r"-p\s*"),
+    ("redis-cli", r"(?:-a|--pass)\s+"),
+    ("mysql(?:dump|admin)?", r"-p"),
+    ("plink|pscp|psftp", r"-pw\s+"),
+    ("pdfto[a-z]+", r"-[uo]pw\s+"),
+    ("pdftk", r"(?:user|owner|input)_pw\s+"),
+    ("keytool|jarsigner", r"-(?:store|key|src|dest)[a-z]*pass\s+"),
+    ("sendemail", r"-xp\s+"),
+    ("swaks", r"-ap\s+"),
+    ("curl", r"--(?:oauth2-bearer|pass|proxy-pass)[ =]"),
+    ("curl", r"(?:-E\s*|--cert[ =])[\"'\\]*[^\s:\"'\\]+:"),
+    ("curl", r"(?:-b\s*|--cookie[ =])[\"'\\]*[^\s=\"'\\]+="),
+    ("https?|xhs?", r"(?:-a\s*|--auth[ =])[\"'\\]*[^\s:\"'\\]+:"),
+    ("skopeo", r"--(?:src-|dest-)?creds[ =][\"'\\]*[^\s:\"'\\]+:"),
+    ("etcdctl", r"--user[ =][\"'\\]*[^\s:\"'\\]+:"),
+    ("smbclient|rpcclient", r"-U\s*[\"'\\]*[^\s%\"'\\]+%"),
+    ("lftp", r"-u\s*[\"'\\]*[^\s,\"'\\]+,"),
+    ("xfreerdp3?", r"/p:"),
+)
+"""Programs that are given a password by an option whose name does not say so, and what stands before it."""
+
+
+_GUESSED = r"[\w!@#%^*+~./-]*[0-9][\w!@#%^*+~./-]*"
+"""What may be a password in a setting of a command: a figure is among it."""
+
+
 OWN = (
+    *(
+        Pattern("command-password", rf"\b(?:{programs})\b[^\n|;&]*?\s{option}{_VALUE}", 1)
+        for programs, option in PASSWORD_OPTIONS
+    ),
+    Pattern("command-password", rf"\b{_LOGGING_IN}\b[^\n|;&]*?\blogin\b[^\n|;&]*?\s-p\s*{_VALUE}", 1),
+    Pattern(
+        "command-password",
+        r"\becho\s+(?:-n\s+)?[\"'\\]*(?:[\w.-]+:)?([^\s|\"'$\\]+)[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
+        r"|(?:sudo\s+)?cryptsetup|kinit|(?:sudo\s+)?passwd)\b",
+        1,
+    ),
+    Pattern("command-password", rf"\b(?:sudo\s+-S|kinit|cryptsetup|--with-token)\b[^\n|;&]*?<<<\s*{_VALUE}", 1),
+    Pattern("command-password", r"(?i:\b(?:identified\s+by|set\s+password\s*=|password)\s+'([^'\n]+)')", 1),
+    Pattern(
+        "named-secret",
+        r"(?:^|[\s\"'])(?:[A-Z0-9_]*_)?(?:PG|DB|MYSQL_?)?(?:PASS|PWD|PASSPHRASE)=[\"']?([^\s\"'$()\\/]{4,})",
+        1,
+    ),
+    Pattern(
+        "named-secret",
+        rf"(?i:(?:^|[\s,&?;=/.\"'-])[\w.]*(?:password|passwd|passphrase|pwd|pass))=({_GUESSED})(?:[\s\"'\\,;&]|\z)",
+        1,
+    ),
     Pattern("private-key", r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?s:.*?)(?:-----END [A-Z0-9 ]*-----|\z)"),
     Pattern("private-key", r"PuTTY-User-Key-File-[23](?s:.*?)(?:Private-MAC: *[0-9a-f]+|\z)"),
     Pattern("age-key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
@@ -116,12 +182,6 @@ OWN = (
         r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"
         r"([^\s\"'$\\][^\s\"'\\]*)",
         1,
-    ),
-    Pattern("command-password", r"\bsshpass\s+-p\s*[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
-    Pattern("command-password", r"\bredis-cli\b[^\n|;&]*?\s-a\s+[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
-    Pattern("command-password", r"\bmysql(?:dump|admin)?\b[^\n|;&]*?\s-p[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1),
-    Pattern(
-        "command-password", r"\b(?:docker|podman)[ \t]+login\b[^\n|;&]*?\s-p\s*[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)", 1
     ),
     Pattern(
         "named-secret", rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})", 1
@@ -177,7 +237,9 @@ TRIGGERS = "|".join(
         r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
         r"(?i:token)\W|://[^\s/]*:[^\s]+@",
         r"(?i:bearer)|://[\w-]{20,}@|-pass|dckr_|\"(?:pass|pw)\\*\"|(?i:basic_?auth)",
-        r"curl|sshpass|redis-cli|mysql|(?:docker|podman)[^\n]*login",
+        r"login(?s:.*)-p|\"[\w.-]*(?i:auth|login|creds|psk|otp|passcode|pass|key|userpwd)\\*\"\s*[:,]",
+        *(rf"(?:{programs})[^\w](?s:.*)(?:[-/]|_pw)" for programs, _ in PASSWORD_OPTIONS),
+        r"sudo(?s:.*)-S|chpasswd|cryptsetup|kinit|--with-token|(?i:identified)|(?i:pass|pwd|passphrase)=",
         r"AccountKey=|://[^:/?#\[\]@!$&'()*+,;=\s]+:[^:/?#\[\]@!$&'()*+,;=\s]+@",
         r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}",
         r"[0-9a-z]{32}-us[0-9]|_authToken|pypi-Ag|SG\.|sq0csp|[rs]k_live_|[rs]k_test_|whsec_",
@@ -277,6 +339,8 @@ class Detector:
     def may_be_named(self, value: str) -> bool:
         """Whether a value may be what its name says: it is no placeholder, no variable, and not allowed."""
         data = value.encode("utf-8", "surrogatepass")
+        if _REFERENCE.fullmatch(data):
+            return False
         return bool(data) and not data.startswith((PLACEHOLDER, b"$")) and data not in self._allowed
 
     def _all(self, text: bytes, wanted: Sequence[tuple[str, Any, int]]) -> Iterator[SecretSpan]:
@@ -289,8 +353,8 @@ class Detector:
                 if group == 0:
                     end = _REST.match(text, end).end()  # type: ignore[union-attr]  # it matches everywhere
                 done = end
-                if text.startswith(PLACEHOLDER, start):
-                    continue  # it was replaced before
+                if text.startswith(PLACEHOLDER, start) or _REFERENCE.fullmatch(text, start, end):
+                    continue  # it was replaced before, or says where the secret is
                 if text[start:end] not in self._allowed and match[0] not in self._allowed:
                     yield SecretSpan(start, end, kind)
 
@@ -359,8 +423,14 @@ _VALUES = ("value", "Value", "val", "v")
 """Objects that give something as a name and a value."""
 
 
-_LOGINS = ("user", "username", "login")
+_LOGINS = ("user", "username", "login", "email")
 _PASSES = ("pass", "pw")
+_PAIRS = re.compile("(?:.*_)?(?:auth|login|creds|credentials|userpwd|userpass)")
+"""Names under which a user and a password stand, as a list or as `user:password`."""
+_REFERENCE = re.compile(rb"(?:[\w./-]+,)?(?:id|src|source|target|type|env)=\S*")
+"""How a build or a container is told of a secret that it finds elsewhere: `--secret id=x,src=y`."""
+_OF_OBJECTS = ("get", "describe", "delete", "edit", "create", "rm", "inspect", "ls")
+"""Verbs after which `secret` is a kind of object: `kubectl get secret NAME`."""
 """Short names whose values are passwords where they stand beside a user."""
 
 
@@ -368,8 +438,7 @@ _NAMES_COUNTS = re.compile("token|cookie|authorization|credential", re.IGNORECAS
 """Names under which a number is a count, or a place."""
 
 
-_PROGRAMS = ("curl", "sshpass", "redis-cli", "mysql", "mysqldump", "mysqladmin", "docker", "podman")
-"""Programs that are given a password by an option whose name does not say so."""
+_PROGRAMS = re.compile("|".join((_LOGGING_IN, *(programs for programs, _ in PASSWORD_OPTIONS))))
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -442,7 +511,7 @@ class _Walk:
             by_login = any(key in value for key in _LOGINS)
             walked = {
                 self.of(key, depth + 1): self.of(
-                    item,
+                    self._login(key, item),
                     depth + 1,
                     named=named or _secret_name(key, pair) or (key if by_login and key in _PASSES else ""),
                 )
@@ -452,15 +521,32 @@ class _Walk:
             return value if same else walked
         if isinstance(value, (list, tuple)):
             before = [_secret_name(item, "") for item in (None, *value)]
+            for n, item in enumerate(value, start=1):
+                if item == "secret" and n > 1 and value[n - 2] in _OF_OBJECTS:
+                    before[n] = ""
             items = [self.of(item, depth + 1, named=named or at) for item, at in zip(value, before, strict=False)]
             items = self._arguments(items)
             return value if all(map(is_, value, items)) else type(value)(items)
         return self._struct(value, depth) if isinstance(value, msgspec.Struct) else value
 
+    def _login(self, key: Any, item: Any) -> Any:
+        """What goes by a key, without the password where the key says that a user and a password follow."""
+        if not isinstance(key, str) or names_secret(key) or _PAIRS.fullmatch(_words(key)) is None:
+            return item
+        if isinstance(item, str):
+            user, colon, password = item.partition(":")
+            is_pair = password and not item.startswith("[redacted:") and self._detector.may_be_named(password)
+            return user + colon + self._whole(password) if is_pair else item
+        if isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
+            return type(item)((item[0], self._whole(item[1]))) if self._detector.may_be_named(item[1]) else item
+        if isinstance(item, dict):
+            return {name: self._login("auth", part) if name == "basic" else part for name, part in item.items()}
+        return item
+
     def _arguments(self, items: list[Any]) -> list[Any]:
         """The words of a command, where what one of them holds depends on those before it: `-u user:password`."""
         program = items[0].rpartition("/")[2] if items and isinstance(items[0], str) else ""
-        if program not in _PROGRAMS or not all(isinstance(item, str) for item in items):
+        if _PROGRAMS.fullmatch(program) is None or not all(isinstance(item, str) for item in items):
             return items
         before = program
         for n, item in enumerate(items[1:], start=1):

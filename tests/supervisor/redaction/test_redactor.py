@@ -167,6 +167,14 @@ def test_a_text_made_to_hold_it_up_does_not(redactor: Redactor, text: str) -> No
 
 HIDDEN = "hunter2/x9!"
 NAMED = [
+    *({name: ["user", HIDDEN]} for name in ("auth", "http_auth", "proxyAuth", "login", "creds")),
+    *({name: f"user:{HIDDEN}"} for name in ("auth", "userpass", "USERPWD", "login")),
+    *({name: HIDDEN} for name in ("psk", "otp", "passcode", "masterKey", "encryption_key", "signing_key", "creds")),
+    *({name: HIDDEN} for name in ("smtp_pass", "DB_PASS", "dbpass", "keyPass", "x-functions-key", "X-Auth-Key")),
+    {"auth": {"basic": f"u:{HIDDEN}"}},
+    {"email": "a@b", "pass": HIDDEN},
+    {"headers": [["X-Auth-Key", HIDDEN]]},
+    {"env": [{"name": "DB_PASS", "value": HIDDEN}]},
     {"Authorization": f"Bearer {HIDDEN}"},
     {"headers": {"authorization": HIDDEN}},
     {"AWS_SECRET_ACCESS_KEY": HIDDEN},
@@ -302,7 +310,31 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
         ),
         *("curl --user=user:hunter2 x", "/usr/bin/curl --user user:hunter2 x", "curl --proxy-user a:hunter2 x"),
         *("sshpass -p hunter2 ssh x", "docker login -u a -p hunter2", "mysql -u root -phunter2 x"),
-        *("redis-cli -h x -a hunter2",),
+        *("redis-cli -h x -a hunter2", "redis-cli --pass hunter2", "sshpass -phunter2 ssh h"),
+        *("openssl enc -aes-256-cbc -k hunter2 -in a", "openssl enc -d -K hunter2", "openssl dgst -hmac hunter2 f"),
+        *("openssl rsa -passin pass:hunter2 -in k", "openssl req -passout pass:hunter2", "zip -P hunter2 a.zip b"),
+        *("unzip -P hunter2 a.zip", "7z a -phunter2 x.7z d", "unrar x -phunter2 a.rar", "rar a -hphunter2 a.rar b"),
+        *("http -a user:hunter2 GET u", "https --auth user:hunter2 u", "xh -a user:hunter2 u"),
+        *("smbclient //s/x -U user%hunter2", "mount -t cifs //s/x /m -o username=u,password=hunter2"),
+        *("rclone config create r webdav pass=hunter2", "ldapsearch -x -D cn=a -w hunter2", "ldapadd -w hunter2"),
+        *("mongosh --host h -u a -p hunter2", "mongo -u a -p hunter2 db", "mongodump -u a -p hunter2"),
+        *("sqlcmd -S h -U sa -P hunter2", "bcp t out f -U sa -P hunter2", "cqlsh -u a -p hunter2 h"),
+        *("az login -u a -p hunter2", "oc login -u a -p hunter2", "helm registry login h -u a -p hunter2"),
+        *("skopeo login -u a -p hunter2 h", "skopeo copy --dest-creds a:hunter2 x y", "buildah login -p hunter2 h"),
+        *("nerdctl login -u a -p hunter2", "crane auth login h -u a -p hunter2", "podman login -u a -p hunter2"),
+        *("kubectl create secret generic s --from-literal=password=hunter2", "useradd -p hunter2 bob"),
+        *("keytool -storepass hunter2 -list", "keytool -genkey -keypass hunter2", "jarsigner -storepass hunter2 x"),
+        *("java -Djavax.net.ssl.keyStorePassword=hunter2 X", "ansible -e ansible_become_pass=hunter2"),
+        *("vault kv put secret/x password=hunter2", "twine upload -u a -p hunter2 d", "lftp -u user,hunter2 h"),
+        *("ncftp -u a -p hunter2 h", "xfreerdp /u:a /p:hunter2 /v:h", "rdesktop -u a -p hunter2 h"),
+        *("snmpwalk -v3 -u a -A hunter2 h", "snmpwalk -v3 -X hunter2 h", "snmpget -v2c -c hunter2 h"),
+        *("mosquitto_pub -u a -P hunter2 -t x", "mosquitto_sub -u a --pw hunter2", "swaks -au a -ap hunter2"),
+        *("sendemail -xu a -xp hunter2", "curl -b session=hunter2 u", "curl -F password=hunter2 u"),
+        *("curl -d 'user=a&password=hunter2' u", "curl --oauth2-bearer hunter2 u", "curl -E c.pem:hunter2 u"),
+        *("curl --pass hunter2 u", "ssh-keygen -N hunter2 -f k", "ssh-keygen -p -P hunter2", "plink -pw hunter2 h"),
+        *("pdftotext -upw hunter2 a", "winscp /password=hunter2", "rabbitmqadmin -u a -p hunter2 list"),
+        *("docker run -e DB_PASS=hunter2 x", "export PGPASS=hunter2", "env MYSQL_PWD=hunter2 mysql"),
+        *("env BORG_PASSPHRASE=hunter2 borg", "etcdctl --user root:hunter2 get /"),
     ],
 )
 def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line: str) -> None:
@@ -311,8 +343,33 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line:
         shown = str(redactor.redact({"command": command}))
 
         assert "hunter2" not in shown
-        assert "[redacted:command-password:" in shown
+        assert "[redacted:" in shown
         assert line.split()[0] in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "echo hunter2 | sudo -S ls",
+            "sudo -S ls <<< hunter2",
+            "echo 'user:hunter2' | chpasswd",
+            "kinit a <<< hunter2",
+        ),
+        *("echo -n hunter2 | cryptsetup luksOpen d n -", "CREATE USER a IDENTIFIED BY 'hunter2'"),
+        *("psql -c \"ALTER USER a PASSWORD 'hunter2'\"", "pdftk a output b user_pw hunter2"),
+    ],
+)
+def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str) -> None:
+    """Where another program, or a statement, is given it."""
+    assert "hunter2" not in redactor.redact(line)
+
+
+@pytest.mark.parametrize("option", ["--secret id=x,src=y", "--secret=id=aws,env=AWS", "--secret source=a,target=b"])
+def test_where_a_secret_is_found_is_none(redactor: Redactor, option: str) -> None:
+    """A build is told of a file; `kubectl get secret NAME` names an object."""
+    for line in (f"docker build {option} .", "podman run --secret db,type=env x", "kubectl get secret mine -o yaml"):
+        assert redactor.redact([line, shlex.split(line)]) == [line, shlex.split(line)]
 
 
 @pytest.mark.parametrize(
