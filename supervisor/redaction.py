@@ -538,7 +538,7 @@ class _Walk:
             is_pair = password and not item.startswith("[redacted:") and self._detector.may_be_named(password)
             return user + colon + self._whole(password) if is_pair else item
         if isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
-            return type(item)((item[0], self._whole(item[1]))) if self._detector.may_be_named(item[1]) else item
+            return [item[0], self._whole(item[1])] if self._detector.may_be_named(item[1]) else item
         if isinstance(item, dict):
             return {name: self._login("auth", part) if name == "basic" else part for name, part in item.items()}
         return item
