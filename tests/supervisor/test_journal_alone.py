@@ -340,3 +340,17 @@ async def test_a_writer_that_is_cancelled_says_so(autojump_clock: trio.testing.M
 
     assert waiting.cancelled_caught
     assert isinstance(run.journal.failure, StoreError)
+
+
+@pytest.mark.parametrize(
+    ("given", "placed"), [((), ()), ((3, 4), (6, 7)), ((5, 6), (6, 7)), ((6, 7), (6, 7)), ((9, 10), (9, 10))]
+)
+async def test_a_unit_stands_behind_what_was_stored_and_never_before_its_own_place(
+    given: tuple[int, ...], placed: tuple[int, ...]
+) -> None:
+    """By its seq the store knows it again: one that was moved back could be taken for another."""
+    journal = Written(ScriptedStore()).journal
+    journal._last_seq = 5
+    unit = journal._unit([MessageReceived(content="x", seq=seq) for seq in given])
+
+    assert tuple(event.seq for event in unit) == placed

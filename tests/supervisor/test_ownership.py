@@ -40,8 +40,9 @@ from proctor.supervisor import (
     pending,
     run_once,
 )
-from proctor.supervisor.control.ownership import LEASE_S, RENEW_S, reap
-from proctor.supervisor.ports.processes import run_of
+from proctor.supervisor.control.ownership import LEASE_S, RENEW_S, Ownership, reap
+from proctor.supervisor.log import logger
+from proctor.supervisor.ports.processes import leave, run_of
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -439,3 +440,25 @@ async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_a
 
     assert adapter.launches == []
     assert await ends(store, "s") in ([], [RunFailed])
+
+
+@anyone
+@pytest.mark.parametrize(
+    ("kind", "settled"), [("fenced", True), ("closed", True), ("unwritable", False), (None, True)]
+)
+async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gone(
+    kind: str | None, settled: bool
+) -> None:
+    """An owner that was let go, and a closed store, answer the same each time."""
+
+    class Refuses(MemoryStore):
+        async def renew(self, epoch: int, *, lease_s: float) -> None:
+            if kind is not None:
+                raise StoreError("no", kind=kind)  # type: ignore[arg-type]
+
+    ownership = Ownership(Refuses(), logger(), registered=lambda owner: None)
+    owner = await ownership.owner()
+    try:
+        assert await ownership._renewed() is settled
+    finally:
+        leave(owner)

@@ -184,3 +184,29 @@ async def test_lines_of_something_else_are_one_clear_error(lines: list[bytes], m
     """With their number."""
     with pytest.raises(UsageError, match=message):
         await import_lines(MemoryStore(), lines)
+
+
+async def test_a_session_is_removed_from_the_moment_on_that_was_named() -> None:
+    """By its last event: what was stored at that moment is not older than it."""
+    store = MemoryStore()
+    for name, ago in (("at", timedelta()), ("before", timedelta(microseconds=1))):
+        await add(store, name, 100, over=False)
+        await store.append([RunCompleted(run_id=f"run_{name}", session_id=name, at=NOW - DAYS_90 - ago)])
+    await prune(store, older_than=DAYS_90, now=NOW)
+
+    assert await store.run("run_at") is not None
+    assert await store.run("run_before") is None
+
+
+async def test_an_export_ends_where_the_store_ended_when_it_began() -> None:
+    """With the latest event, and without what is stored meanwhile."""
+    store = MemoryStore()
+    await add(store, "a", 1)
+    before = await lines_of(store)
+    lines = export_lines(store)
+    taken = [await anext(lines)]
+    await add(store, "b", 1)
+    taken += [line async for line in lines if b'{"event"' in line]
+
+    assert taken[1:] == [line for line in before if b'{"event"' in line]
+    assert len(taken) == 4
