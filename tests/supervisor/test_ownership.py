@@ -454,7 +454,7 @@ async def test_a_lease_that_was_not_renewed_is_tried_again_soon_unless_it_is_gon
     class Refuses(MemoryStore):
         async def renew(self, epoch: int, *, lease_s: float) -> None:
             if kind is not None:
-                raise StoreError("no", kind=kind)  # type: ignore[arg-type]
+                raise StoreError("no", kind=kind)
 
     ownership = Ownership(Refuses(), logger(), registered=lambda owner: None)
     owner = await ownership.owner()
