@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from . import chaos, load
+from .broken_policies import broken_policies
 from .cancels import cancels
 from .command_lines import command_lines
 from .hook_wire import hook_wire
@@ -41,6 +42,7 @@ RUNS: Final = {
     "kills": Run("processes that own runs of one store, killed at random moments and replaced", kills),
     "load-postgres": Run("the same as load-sqlite, on a PostgreSQL server", load.on_postgres),
     "load-sqlite": Run("2,000 sessions in one process, with orders, answers, followers and the page", load.on_sqlite),
+    "policies": Run("broken variants of the examples and the cookbook, each beside its original", broken_policies),
     "power": Run("the log of a store cut off at any byte, as a loss of power may leave it", power),
     "proofs": Run("stacks with a question to `verify`, each answered by force on the monitor too", proofs),
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.fuzz.broken_policies import told_apart, variants
 from tests.fuzz.proof_pairs import pair
 from tests.fuzz.proofs import compared
 
@@ -18,3 +19,10 @@ def test_generated_questions_are_answered_as_force_answers_them(seeds: range) ->
         rng = random.Random(seed)
         answers.append(compared(pair(rng), rng, depth=3)[0].verdict)
     assert answers.count("unknown") <= 1
+
+
+@pytest.mark.parametrize("name", ["no-push", "org", "known-accounts"])
+def test_a_broken_policy_is_told_from_its_original(name: str) -> None:
+    """Each variant of a few policies; `policies` is the long run over all."""
+    verdicts = {variant.way: told_apart(variant) for variant in variants() if variant.policy == name}
+    assert set(verdicts.values()) <= {"refuted", "no policy"}, verdicts

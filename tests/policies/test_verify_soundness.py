@@ -239,3 +239,53 @@ def test_texts_for_each_set_of_patterns(patterns: tuple[str, ...]) -> None:
 def test_patterns_that_are_too_many_are_not_told_apart() -> None:
     """Then it is said that there may be more."""
     assert not texts_apart(tuple(f"{letter}x*{letter}" for letter in "abcdefgh")).complete
+
+
+REFUNDS = {"type": "precondition", "tool": "transfer", "requires": [{"prior": "approve"}]}
+SAME_INPUT = {"prior": "approve", "same": [{"path": "$.amount"}, {"path": "$.to"}]}
+SECRETS = {"path": "$.path", "within": "/secrets"}
+ELSEWHERE: dict[str, tuple[Policy, dict[str, Any], str]] = {
+    "a rule that another makes dead": (
+        policy({"type": "count", "tool": "pay", "max": 2}),
+        {"same_as": policy({"type": "count", "tool": "pay", "max": 2}, {"type": "count", "tool": "pay", "max": 5})},
+        "proved",
+    ),
+    "a rule whose trigger never comes": (
+        policy({"type": "never_after", "trigger": "drop", "forbidden": "mail"}, tool_rules=[{"deny": ["drop"]}]),
+        {"same_as": policy(tool_rules=[{"deny": ["drop"]}])},
+        "proved",
+    ),
+    "a rule that blocks itself": (
+        policy({"type": "before", "first": "deploy", "then": "deploy"}),
+        {"reach": "deploy"},
+        "proved",
+    ),
+    "two rules that block each other": (
+        policy({"type": "before", "first": "a", "then": "b"}, {"type": "before", "first": "b", "then": "a"}),
+        {"reach": ["a", "b"]},
+        "proved",
+    ),
+    "a second tool that does the same": (
+        policy(tool_rules=[{"deny": [{"tool": "read", "where": [SECRETS]}]}]),
+        {"keeps": policy(tool_rules=[{"deny": [{"tool": ["read", "open_file"], "where": [SECRETS]}]}])},
+        "refuted",
+    ),
+    "an approval that covers a later input": (
+        policy(REFUNDS),
+        {"keeps": policy({"type": "precondition", "tool": "transfer", "requires": [SAME_INPUT]})},
+        "refuted",
+    ),
+    "an approval for that very input": (
+        policy({"type": "precondition", "tool": "transfer", "requires": [SAME_INPUT]}),
+        {"keeps": policy(REFUNDS)},
+        "proved",
+    ),
+}  # fmt: skip
+"""Findings that were published about sample policies of other engines, where our language can say them."""
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_was_found_in_policies_of_other_engines_is_found_in_ours(name: str) -> None:
+    """Each is a question with the answer that shows it."""
+    stack, question, verdict = ELSEWHERE[name]
+    assert verify(stack, **question).verdict == verdict
