@@ -148,15 +148,16 @@ async def test_no_cancel_given_to_a_starting_run_is_lost(kind: str, tmp_path: Pa
     assert scene.counts["answered"] > 0
 
 
-async def _blocked(store: Store) -> None:
+async def _blocked(store: Store, _: anyio.CancelScope) -> None:
     await KillSwitch(store).block_starts(by="ops", reason="stop", everything=True)
 
 
-async def _unreadable(_: Store) -> None:
+async def _unreadable(_: Store, __: anyio.CancelScope) -> None:
     raise StoreError("not now")
 
 
-async def _cancelled(_: Store) -> None:
+async def _cancelled(_: Store, starting: anyio.CancelScope) -> None:
+    starting.cancel()
     await anyio.sleep_forever()
 
 
@@ -164,7 +165,10 @@ async def _cancelled(_: Store) -> None:
 @pytest.mark.parametrize("fault", [_blocked, _unreadable, _cancelled, None])
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
 async def test_a_created_run_that_fails_to_start_is_anybodys(
-    kind: str, fault: Callable[[Store], Awaitable[None]] | None, claimed_before: bool, tmp_path: Path
+    kind: str,
+    fault: Callable[[Store, anyio.CancelScope], Awaitable[None]] | None,
+    claimed_before: bool,
+    tmp_path: Path,
 ) -> None:
     """Whatever its start fails of: the supervisor goes on, and another starts the run, or ends it."""
     with anyio.fail_after(PATIENCE_S * 2):
@@ -174,14 +178,13 @@ async def test_a_created_run_that_fails_to_start_is_anybodys(
                 before = await store.run(run_id)
                 if claimed_before:
                     await failing.claim(run_id)
-                with pytest.MonkeyPatch.context() as patch:
-                    if fault is not None:
+                with pytest.MonkeyPatch.context() as patch, anyio.CancelScope() as starting:
+                    if fault is not None:  # asked once it is claimed
                         patch.setattr(
-                            store, "last_seq", lambda _, fault=fault: fault(store)
-                        )  # asked once it is claimed
-                    with anyio.move_on_after(0.05 if fault is _cancelled else PATIENCE_S):
-                        with pytest.raises((StoreError, UsageError, StartsBlockedError)):
-                            await failing.execute(FakeAdapter(), run_id, policies=POLICIES if fault else None)
+                            store, "last_seq", lambda _, fault=fault, starting=starting: fault(store, starting)
+                        )
+                    with pytest.raises((StoreError, UsageError, StartsBlockedError)):
+                        await failing.execute(FakeAdapter(), run_id, policies=POLICIES if fault else None)
                 assert await store.run(run_id) == before
                 await KillSwitch(store).lift(by="ops", everything=True)
             handle = await other.execute(FakeAdapter(), "started", policies=POLICIES)
