@@ -52,6 +52,6 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "a reservation of a dead owner is lost": lambda: changed(
         (memory_tables.Claims, "holds", lambda self, run_id, epoch: self._holds(epoch))
     ),
-    "a failed start keeps its session": lambda: changed((launch, "_give_up", _not_given_up)),
+    "a failed start keeps its session": lambda: changed((launch, "_release_claim", _not_given_up)),
 }
 """What each does to the supervisor while inside."""

@@ -308,10 +308,11 @@ class World:
             return  # it may have judged what was never stored
         state = _state(live)
         folded = compile_policy(merge_policies(self._policies)).monitor()
+        is_over = False
         async for event in self._store.read(start.session):
-            folded.observe(event)
-            if event.run_id == start.run and isinstance(event, TERMINAL):
-                break
+            if not is_over:
+                folded.observe(event)
+            is_over = is_over or (event.run_id == start.run and isinstance(event, TERMINAL))
         if _state(folded) != state:
             self.witness.found.append(f"the record of run {start.run} folds to another state than was live")
 
