@@ -392,36 +392,38 @@ class _WatchedFile(NamedTuple):
 class _Log:
     """A log, held to its index, which says how many pages are committed to it.
 
-    SQLite writes on behind the last page that it knows of, though the file has become shorter: what was committed
-    before is then a hole.
+    SQLite writes on behind the last page that it knows of, though the file has become shorter, by a byte or by much:
+    what was committed before is then a hole.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._log = beside(path, "-wal")
-        self._last = (b"", 0)
+        self._last = (b"", 0, b"")
 
     def is_whole(self) -> bool:
-        """Whether the last page is there, and the one that was the last when it was looked before."""
+        """Whether the last page is there, and the one that was the last when it was looked before is what it was."""
         index = read_index(self._path)
         if len(index) < 2 * INDEX_SIZE or index[:INDEX_SIZE] != index[INDEX_SIZE:]:
             return True  # not made yet, or just being written
         salt, pages = index[32:40], int.from_bytes(index[16:20], sys.byteorder)
-        before, self._last = self._last, (salt, pages)
+        before, self._last = self._last, (salt, 0, b"")
         if not pages:
             return True
         try:
             with self._log.open("rb", buffering=0) as log:
                 head = os.pread(log.fileno(), _HEAD, 0)
                 size = int.from_bytes(head[8:12], "big") + _FRAME
-                last = {pages, before[1] if before[0] == salt else pages} - {0}
-                salts = [os.pread(log.fileno(), 8, _HEAD + (page - 1) * size + 8) for page in last]
-                whole = os.fstat(log.fileno()).st_size >= _HEAD + pages * size
+                last, earlier = (
+                    os.pread(log.fileno(), size, _HEAD + (n - 1) * size) for n in (pages, before[1] or 1)
+                )
         except OSError:
             return False
         if head[16:24] != salt:
             return len(head) == _HEAD and read_index(self._path) != index  # another process has just begun it anew
-        return whole and all(found == salt for found in salts)
+        self._last = (salt, pages, last)
+        whole = len(last) == size and last[8:16] == salt
+        return whole and (before[0] != salt or not before[1] or earlier == before[2])
 
 
 class SameFile:
