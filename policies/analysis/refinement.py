@@ -171,7 +171,7 @@ class _Refinement:
     def __init__(self, setting: Setting, rule: PlayedRule | LimitEntry, followed: int, deepest: int | None) -> None:
         self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
         self.included: dict[str, PlayedRule | LimitEntry] = dict(_alike(setting.stack, rule))
-        self.others = True
+        self.others, self.unasked = True, ""
         self.classes = self.states = self.depth = 0
 
     def run(self) -> Implication:
@@ -180,6 +180,8 @@ class _Refinement:
             answer = None
             while answer is None:
                 product, alphabet = self._product()
+                if any(product.rule.watches_denial(call) for call in product.calls) and self._include_all():
+                    continue
                 found = explore(product, self.setting.work, self.deepest)
                 self._count(product, found)
                 answer = self._tried(product, found) if found.steps else self._closed(product, alphabet, found)
@@ -187,6 +189,21 @@ class _Refinement:
             return self._answer("unknown", "the search was ended before it had seen every state")
         else:
             return answer
+
+    def _include_all(self) -> bool:
+        """Let every rule of the stack join, where what they refuse counts for the property; whether any did."""
+        before = len(self.included)
+        for id, rule in self.setting.stack.rules.items():
+            if rule.unsupported:
+                self.unasked = f"what rule `{id}` refuses: {rule.unsupported}"
+            else:
+                self.included.setdefault(id, rule)
+        for entry in self.setting.stack.limits:
+            if entry.name in COUNTED_LIMITS:
+                self.included.setdefault(entry.name, entry)
+            else:
+                self.unasked = f"what `{entry.name}` refuses"
+        return len(self.included) > before
 
     def _count(self, product: SessionProduct, found: Explored) -> None:
         self.classes = max(self.classes, len(product.calls))
@@ -225,6 +242,10 @@ class _Refinement:
                 self.followed += 1
                 return None
             return self._answer("unknown", "more than a few values of a key at once would have to be followed")
+        if self.unasked:
+            return self._answer(
+                "unknown", f"no session was found, but not all that is refused was looked at: {self.unasked}"
+            )
         if alphabet.gaps:
             return self._answer(
                 "unknown", f"no session was found, but not all inputs were looked at: {alphabet.gaps[0]}"

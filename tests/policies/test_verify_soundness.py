@@ -78,6 +78,20 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
         {"reach": {"tool": "pay", "where": [{"path": "$.amount", "gt": 500}]}},
     ),
     "more calls at once than a net has tokens": (policy(), {"keeps": policy(nets=[POOL])}),
+    "attempts that the stack refuses": (
+        policy(
+            {"type": "max_calls", "tool": "pay", "max": 2},
+            tool_rules=[{"deny": [{"tool": "pay", "where": [{"path": "$.n", "gt": 5}]}]}],
+        ),
+        {"keeps": policy({"type": "count", "tool": "pay", "max": 2, "of": "attempted"})},
+    ),
+    "attempts that a limit asks about": (
+        policy(
+            {"type": "max_calls", "tool": "pay", "max": 2},
+            limits={"max_turns": {"max": 1, "action": "request_approval"}},
+        ),
+        {"keeps": policy({"type": "count", "tool": "pay", "max": 2, "of": "attempted"})},
+    ),
     "what nothing returned": (policy(), {"keeps": denied(LISTED)}),
     "what an earlier call returned": (denied(LISTED), {"reach": "pay"}),
     "a binding for each value of a key": (
