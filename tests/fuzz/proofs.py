@@ -342,6 +342,7 @@ class Walk:
             self.open.append(call)
             return False
         if LEVELS[decision.action] == ASK and self.rng.random() < 0.8:
+            self.b.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=input))
             self.held.append((call, decision))
             return False
         return refused(self.a, self.b, call, decision) and self.again(ev.RunCancelled)
