@@ -143,7 +143,7 @@ class Alphabet:
         self.calls: list[InputClass] = []
         self.gaps: list[str] = []
         names = self._names(given)
-        self.values += tuple(self._told_apart(names))
+        self.values += tuple(self._distinguished(names))
         self._read_values()
         for name in names:
             self._add(name)
@@ -178,7 +178,7 @@ class Alphabet:
                 if names.any(matches) or any(matches(v.as_) for v in virtual):
                     yield from atoms_of(where.where)
 
-    def _told_apart(self, names: Sequence[str]) -> Iterator[Any]:
+    def _distinguished(self, names: Sequence[str]) -> Iterator[Any]:
         """Values that conditions tell from others at paths which bind calls: they are followed one by one too, as
         every call, output and message may have them.
         """

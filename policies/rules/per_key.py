@@ -64,7 +64,7 @@ class Keyed(Machine):
                         return self._one_too_many(key)
                     row = untouched
                 if finding := inner(row, call, mask, state.counts.get(key, 0) if ordinals else 0):
-                    return _told_of(finding, self._keys(call))
+                    return _with_keys(finding, self._keys(call))
             return None
 
         return judge
@@ -193,6 +193,6 @@ class Keyed(Machine):
         return "; ".join(shown) + more or "no instance yet"
 
 
-def _told_of(finding: Finding, keys: list[str]) -> Finding:
+def _with_keys(finding: Finding, keys: list[str]) -> Finding:
     """An instance's finding, with the call's values it applies to."""
     return msgspec.structs.replace(finding, details={**finding.details, "keys": [key[:KEY_SHOWN] for key in keys]})
