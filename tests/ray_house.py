@@ -68,8 +68,10 @@ class RayHouse:
         self._process.process.stdin.close()
         self._process.process.wait(PATIENCE_S)
         assert self._process.process.stdout is not None
-        self._process.rest()
-        self._process.process.stdout.close()
+        try:
+            self._process.rest()
+        finally:
+            self._process.process.stdout.close()
         _, left = psutil.wait_procs(self._seen, timeout=ENDS_S)
         for process in left:
             process.kill()
