@@ -43,6 +43,7 @@ class Process:
         while (line := self._fresh.get(timeout=PATIENCE_S)) is not None:
             if line.startswith(start):
                 return line
+        self._fresh.put(None)  # for `rest`
         raise AssertionError(f"it ended before it said `{start}`: {self.lines}")
 
     def rest(self) -> list[str]:
