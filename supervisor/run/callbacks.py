@@ -18,6 +18,7 @@ from ..machine.interface import AskApproval, DropApproval, Reserve, RunChecks, S
 from ..machine.validation import NO_CALL
 from ..ports.adapter import GateAnswer
 from ..ports.stored_types import ApprovalAnswer
+from .journal import NEVER
 from .services import Services
 from .tasks import Latch, SelfCancelledError, contained, silence
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from ..ports.adapter import Approver
     from ..ports.budget_ledger import Drawn
     from ..ports.stored_types import ApprovalRequest
+
+
+_SETTLE_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
+"""How long after each failure to settle the store is asked again."""
 
 
 CHECK_TIMEOUT_S = 60.0
@@ -154,8 +159,13 @@ class Questions:
             answered.set()
 
     async def _settle(self, command: Settle) -> None:
+        """Have the store told, again if it fails: after the end of the run nobody tells it."""
         store = self.services.store
-        drawn, error = await self._answer(lambda: store.settle(self.run_id, command.used, epoch=self.epoch))
+        for pause in (*_SETTLE_AGAIN_S, None):
+            drawn, error = await self._answer(lambda: store.settle(self.run_id, command.used, epoch=self.epoch))
+            if pause is None or error is None or getattr(error, "kind", None) in NEVER:
+                break
+            await anyio.sleep(pause)
         self.feed(interface.Settled(now_ms=self.now_ms(), drawn=drawn, error=error))
 
     async def _answer(self, ask: Callable[[], Awaitable[list[Drawn]]]) -> tuple[tuple[Drawn, ...], Exception | None]:

@@ -65,7 +65,8 @@ SETTLE_S = 1.0
 """How long after a failed end the store is asked again; then twice as long, up to thirty times."""
 
 
-_NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked")
+NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked")
+"""Kinds of errors after which asking the store again is of no use."""
 
 
 class Journal:
@@ -216,7 +217,7 @@ class Journal:
             try:
                 await self._append(batch)
             except Exception as error:
-                if getattr(error, "kind", None) in _NEVER:
+                if getattr(error, "kind", None) in NEVER:
                     return
             else:
                 self._unstored = batch = []

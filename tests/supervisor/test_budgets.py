@@ -253,12 +253,31 @@ async def test_a_store_that_cannot_settle_does_not_hold_the_run_up() -> None:
 
     class Broken(MemoryStore):
         async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
-            raise StoreError("gone")
+            raise StoreError("gone", kind="gone")
 
     store = Broken()
     assert (await ran(store, [spent(2), Ask(name="a"), spent(1)], money(reserve=1))).status == "completed"
 
     assert [(b.reserved, b.runs) for b in await store.budgets()] == [(0, 0)]
+
+
+@pytest.mark.trio
+async def test_a_store_that_fails_to_settle_is_asked_again(autojump_clock: object) -> None:
+    """Nobody else tells it what was used after the last reservation."""
+
+    class Hiccups(MemoryStore):
+        left = 2
+
+        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
+            if self.left:
+                self.left -= 1
+                raise StoreError("the server is restarting")
+            return await super().settle(run_id, used, epoch=epoch)
+
+    store = Hiccups()
+    assert (await ran(store, [spent(2), Ask(name="a"), spent(1)], money(reserve=1))).status == "completed"
+
+    assert [(b.used, b.reserved) for b in await store.budgets()] == [(3, 0)]
 
 
 async def test_a_run_without_budgets_never_asks_for_them() -> None:
