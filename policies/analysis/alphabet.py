@@ -187,11 +187,11 @@ class Alphabet:
             bound = self._bindings(name)
             tested = _by_path((path, atom) for path, atom in self._conditions(name) if path in bound)
             for path, atoms in tested.items():
-                known = {self._outcomes(name, path, value) for value in self.values}
+                met = {self._outcomes(name, path, value) for value in self.values}
                 for value in filter(_binds, [*_literals(atoms)[:MOST_LITERALS], *candidates(atoms)]):
                     outcome = self._outcomes(name, path, value)
-                    if outcome not in known or (is_exact(atoms) and value in _literals(atoms)):
-                        known.add(outcome)
+                    if outcome not in met or (is_exact(atoms) and value in _literals(atoms)):
+                        met.add(outcome)
                         found.setdefault(text_of(value), value)
         for requirement in (requirement for each in self._played for requirement in each.requirements):
             returned = {same.prior_output_path for same in requirement.same}

@@ -69,11 +69,11 @@ class Brute:
     """Sessions on real monitors. `strict`: what the other policy only warns of counts too."""
 
     def __init__(
-        self, asked: Pair, mine: CompiledPolicy, other: CompiledPolicy, rng: random.Random, *, strict: bool
+        self, question: Pair, mine: CompiledPolicy, other: CompiledPolicy, rng: random.Random, *, strict: bool
     ) -> None:
         self.mine, self.theirs, self.strict = mine, other, strict
-        self.says, self.moves = asked.says, 0
-        calls = [(name, input) for name in asked.names() for input in self._inputs(asked)]
+        self.says, self.moves = question.says, 0
+        calls = [(name, input) for name in question.names() for input in self._inputs(question)]
         self.calls = rng.sample(calls, min(MOST_CALLS, len(calls)))
         tokens = [n for n in ("input_tokens", "cost_usd") if n.split("_")[0] in self.says or "total" in self.says]
         self.used = [{"cost_usd": 1.0}] if "cost" in self.says else [{n: 1} for n in tokens if n != "cost_usd"]
@@ -85,8 +85,8 @@ class Brute:
             self.outputs = [*self.outputs, OUTPUTS[3]]
 
     @staticmethod
-    def _inputs(asked: Pair) -> list[dict[str, Any]]:
-        fields = asked.fields
+    def _inputs(question: Pair) -> list[dict[str, Any]]:
+        fields = question.fields
         choices = [[*VALUES[name][:2], None] if len(fields) < 2 else VALUES[name][:2] for name in fields]
         made = [dict(zip(fields, values, strict=True)) for values in itertools.product(*choices)]
         return [{name: value for name, value in each.items() if value is not None} for each in made][:6]
@@ -247,7 +247,7 @@ class Brute:
 
 
 def refused(a: Monitor, b: Monitor, call: ToolCall, decision: Decision) -> bool:
-    """A call is refused that the stack was asked about; whether that ends the run."""
+    """A call is refused that the stack was question about; whether that ends the run."""
     b.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
     found = a.observe(denied := ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name))
     b.observe(denied)
@@ -261,7 +261,7 @@ def next_run(brute: Brute, a: Monitor, b: Monitor, run: int, ended: type[ev.Even
     return brute.weighed(a, b, ev.RunStarted(run_id=f"run-{run + 1}"), ev.TurnStarted(turn=1)) < DENY
 
 
-_REPORTED: Final = ("finished", "denied", "granted", "exercised", "violated", "asked", "earlier")
+_REPORTED: Final = ("finished", "denied", "granted", "exercised", "violated", "question", "earlier")
 
 
 def _key(node: Node) -> tuple[Any, ...]:
@@ -278,8 +278,8 @@ def _key(node: Node) -> tuple[Any, ...]:
 class Walk:
     """One long session, at random."""
 
-    def __init__(self, brute: Brute, asked: Pair, context: RunContext, rng: random.Random) -> None:
-        self.brute, self.rng, self.asked = brute, rng, asked
+    def __init__(self, brute: Brute, question: Pair, context: RunContext, rng: random.Random) -> None:
+        self.brute, self.rng, self.question = brute, rng, question
         start = brute.start(context)
         self.a, self.b = brute.mine.restore(start.mine), brute.theirs.restore(start.other)
         self.calls, self.turn, self.run = 0, 1, 1
@@ -334,8 +334,8 @@ class Walk:
     def called(self) -> bool:
         """A call is proposed."""
         self.calls += 1
-        input = {name: self.rng.choice(VALUES[name]) for name in self.asked.fields if self.rng.random() < 0.7}
-        call = ToolCall(id=f"c{self.calls}", name=self.rng.choice(self.asked.names()), input=input)
+        input = {name: self.rng.choice(VALUES[name]) for name in self.question.fields if self.rng.random() < 0.7}
+        call = ToolCall(id=f"c{self.calls}", name=self.rng.choice(self.question.names()), input=input)
         decision = self.a.propose(call)
         if LEVELS[decision.action] < ASK:
             self.brute.ran(self.a, self.b, call, decision)
@@ -348,27 +348,27 @@ class Walk:
         return refused(self.a, self.b, call, decision) and self.again(ev.RunCancelled)
 
 
-def contexts(asked: Pair) -> list[RunContext]:
+def contexts(question: Pair) -> list[RunContext]:
     """Every context with the fields that a `when` asks for."""
-    if asked.context is not None:
-        return [asked.context]
-    fields = [name for name in CONTEXTS if f"$.{name}" in asked.says]
+    if question.context is not None:
+        return [question.context]
+    fields = [name for name in CONTEXTS if f"$.{name}" in question.says]
     choices = itertools.product(*(CONTEXTS[name] for name in fields))
     return [RunContext(**dict(zip(fields, values, strict=True))) for values in choices]
 
 
-def both_ways(asked: Pair, rng: random.Random) -> list[Brute]:
+def both_ways(question: Pair, rng: random.Random) -> list[Brute]:
     """The searches that answer a question by force."""
-    tools = asked.tools or ()
-    mine, other = compile_policy(asked.stack, tools=tools), compile_policy(asked.other, tools=tools)
-    strict = asked.question in ("keeps", "reach")
-    there = Brute(asked, mine, other, rng, strict=strict)
-    return [there, Brute(asked, other, mine, rng, strict=False)] if asked.question == "same_as" else [there]
+    tools = question.tools or ()
+    mine, other = compile_policy(question.stack, tools=tools), compile_policy(question.other, tools=tools)
+    strict = question.question in ("keeps", "reach")
+    there = Brute(question, mine, other, rng, strict=strict)
+    return [there, Brute(question, other, mine, rng, strict=False)] if question.question == "same_as" else [there]
 
 
-def compared(asked: Pair, rng: random.Random, *, depth: int = DEPTH, walks: int = 6) -> tuple[Any, int]:
+def compared(question: Pair, rng: random.Random, *, depth: int = DEPTH, walks: int = 6) -> tuple[Any, int]:
     """The answer to a question, once force agrees, and how many calls all sessions of were tried."""
-    answer = verify(asked.stack, **asked.arguments, steps=MOST_WORK)
+    answer = verify(question.stack, **question.arguments, steps=MOST_WORK)
     if not isinstance(answer, Proved | Refuted):
         return answer, 0
     length = sum(1 for call in answer.session if call["tool"]) if isinstance(answer, Refuted) else STEPS + 1
@@ -377,16 +377,16 @@ def compared(asked: Pair, rng: random.Random, *, depth: int = DEPTH, walks: int 
         assert check(certificate) == []
     whole = depth
     shortest: int | None = None
-    for brute, context in itertools.product(both_ways(asked, rng), contexts(asked)):
+    for brute, context in itertools.product(both_ways(question, rng), contexts(question)):
         found, all_of = brute.shortest(context, depth, rng)
         whole = min(whole, all_of)
         shortest = found if shortest is None else min(shortest, STEPS if found is None else found)
-        for _ in range(walks // len(contexts(asked))):
-            walk = Walk(brute, asked, context, rng)
+        for _ in range(walks // len(contexts(question))):
+            walk = Walk(brute, question, context, rng)
             if walk.differs():
                 shortest = walk.calls if shortest is None else min(shortest, walk.calls)
     shortest_known = not any("not searched" in bound for bound in answer.explored["bounded"])
-    if isinstance(answer, Proved) or (shortest_known and asked.question != "same_as"):
+    if isinstance(answer, Proved) or (shortest_known and question.question != "same_as"):
         assert shortest is None or shortest >= length, (
             f"{answer.verdict}" + f" by {length} calls" * isinstance(answer, Refuted) + f", and {shortest} are enough"
         )
@@ -399,12 +399,12 @@ def proofs(seed: int, number: int) -> Share:
     found = []
     for n in range(PAIRS):
         rng = random.Random(f"{seed} {number} {n}")
-        asked = pair(rng)
+        question = pair(rng)
         counts["pairs"] += 1
         try:
-            answer, whole = compared(asked, rng)
+            answer, whole = compared(question, rng)
         except AssertionError as error:
-            found.append(f"pair {n} of share {number}, seed {seed}: {error}: {asked.says}")
+            found.append(f"pair {n} of share {number}, seed {seed}: {error}: {question.says}")
             continue
         counts[answer.verdict] += 1
         counts["proved with every session of 6 calls"] += isinstance(answer, Proved) and whole == DEPTH

@@ -24,5 +24,5 @@ def test_generated_questions_are_answered_as_force_answers_them(seeds: range) ->
 @pytest.mark.parametrize("name", ["no-push", "org", "known-accounts"])
 def test_a_broken_policy_is_told_from_its_original(name: str) -> None:
     """Each variant of a few policies; `policies` is the long run over all."""
-    verdicts = {variant.way: told_apart(variant) for variant in variants() if variant.policy == name}
-    assert set(verdicts.values()) <= {"refuted", "no policy"}, verdicts
+    answers = {variant.way: told_apart(variant) for variant in variants() if variant.policy == name}
+    assert set(answers.values()) <= {"refuted", "no policy"}, answers
