@@ -40,7 +40,7 @@ class _Checker:
         self.stack = [_forgetful(part) for part in product.stack]
         self.property = _forgetful(product.rule)
         self.parts = [*self.stack, self.property]
-        self.strict = product.strict
+        self.strict, self.any_refused = product.strict, product.any_refused
         self.alike = ending_alike(self.parts, self.calls)
 
     def problems(self) -> Iterator[str]:
@@ -106,10 +106,13 @@ class _Checker:
         what = f"a call of `{call.name}` with {call.input}"
         at = tuple(part.requested(n, call) for part, n in zip(self.parts, at, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
-        if level >= ASK and any(part.watches_denial(call) for part in self.parts):
+        if (level >= ASK or self.any_refused) and any(part.watches_denial(call) for part in self.parts):
             refused = [part.denied(n, call) for part, n in zip(self.parts, at, strict=True)]
-            ends = any(found >= DENY for found, _ in refused[:-1])
-            yield (tuple(n for _, n in refused), (-1,) * IN_FLIGHT if ends else flying), f"{what}, refused,"
+            after, ends = tuple(n for _, n in refused), any(found >= DENY for found, _ in refused[:-1])
+            if not ends:
+                yield (after, flying), f"{what}, refused,"
+            if ends or self.any_refused:
+                yield (after, (-1,) * IN_FLIGHT), f"{what}, refused,"
         if level >= DENY:
             return
         if self._is_wrong(self.property.level(at[-1], call), level):

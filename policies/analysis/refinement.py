@@ -243,9 +243,13 @@ class _Refinement:
                 return None
             return self._answer("unknown", "more than a few values of a key at once would have to be followed")
         if self.unasked:
-            return self._answer(
-                "unknown", f"no session was found, but not all that is refused was looked at: {self.unasked}"
-            )
+            product = product._replace(any_refused=True)
+            found = explore(product, self.setting.work)
+            self._count(product, found)
+            if found.steps:
+                return self._answer(
+                    "unknown", f"no session was found, but not all that is refused was looked at: {self.unasked}"
+                )
         if alphabet.gaps:
             return self._answer(
                 "unknown", f"no session was found, but not all inputs were looked at: {alphabet.gaps[0]}"

@@ -48,6 +48,7 @@ class SessionProduct(NamedTuple):
     `strict`: what the property only warns of breaks it too, as does all that it finds and no person agreed to;
     otherwise what it finds must be stricter than the stack's answer. `phantoms`: also calls without an example.
     `alike` has for each call the first that ends as it does, which stands for it while it is in flight.
+    `any_refused`: each call may also be refused by a part of the stack that is not looked at, which may end the run.
     """
 
     stack: Sequence[Component]
@@ -57,6 +58,7 @@ class SessionProduct(NamedTuple):
     strict: bool
     phantoms: bool = True
     alike: Sequence[int] = ()
+    any_refused: bool = False
 
     @property
     def parts(self) -> tuple[Component, ...]:
@@ -99,8 +101,11 @@ class SessionProduct(NamedTuple):
         parts = self.parts
         at = tuple(part.requested(n, call) for part, n in zip(parts, before, strict=True))
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
-        if level >= ASK and any(part.watches_denial(call) for part in parts):
-            yield SessionStep("call", call, level, REFUSED), self._refused(at, call, flying)
+        if (level >= ASK or self.any_refused) and any(part.watches_denial(call) for part in parts):
+            after, left = self._refused(at, call, flying)
+            yield SessionStep("call", call, level, REFUSED), (after, left)
+            if self.any_refused and left != (-1,) * IN_FLIGHT:
+                yield SessionStep("call", call, level, REFUSED), (after, (-1,) * IN_FLIGHT)
         if level >= DENY:
             return
         if self.breaks(self.rule.level(at[-1], call), level):

@@ -17,7 +17,8 @@ import pytest
 
 from proctor.adapters.hooks.record import HookStore, store_id
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.audit.audit import AuditReport, Heads, audited
+from proctor.adapters.stores.audit.audit import AuditReport, audited
+from proctor.adapters.stores.audit.verify import Heads
 from proctor.adapters.stores.tables.transactions import run_mark
 from proctor.policies import Limits, Policy, RunContext, encode_event, parse_policies
 from proctor.policies.events import TokenUsageUpdated

@@ -139,8 +139,9 @@ class Pair(NamedTuple):
     @property
     def other(self) -> Policy:
         """The policy that is compared with the stack."""
+        given: Policy = self.argument
         if self.question != "reach":
-            return self.argument
+            return given
         denied: Deny = read_selector(self.argument)
         aliases, virtual = self.stack.aliases, self.stack.virtual_tools
         return Policy(name="reach", tool_rules=[denied], aliases=aliases, virtual_tools=virtual)
@@ -174,7 +175,7 @@ class _Generator:
         self.virtual = self.chance(0.1)
         self.aliases = self.chance(0.1)
         self.whens = self.chance(0.15)
-        self.bases = [*TOOLS, *(["Shell", "bash"] if self.portable else ())]
+        self.bases: list[str] = [*TOOLS, *(["Shell", "bash"] if self.portable else ())]
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share

@@ -108,6 +108,10 @@ BUDGET: dict[str, Callable[[], bool]] = {
     "tell_model": lambda: budget(TEXTS, {"max_cost_usd": 9, "tell_model": "-"})[0].tell_model == "ours",
     "description": lambda: budget(TEXTS, {"max_cost_usd": 9, "description": "-"})[0].description == "ours",
     "when": lambda: both_hold(when=[{"path": "$.tenant", "equals": "x"}]),
+    "allowance": lambda: all(
+        budget({"allowance": 20}, {"max_cost_usd": part, "allowance": 400})[0].max == HELD["max_cost_usd"]
+        for part in (99, "50%")
+    ),
 }
 """The same of a shared budget."""
 
