@@ -108,11 +108,13 @@ class _Checker:
         level = max((part.level(n, call) for part, n in zip(self.stack, at, strict=False)), default=NOTHING)
         if (level >= ASK or self.any_refused) and any(part.watches_denial(call) for part in self.parts):
             refused = [part.denied(n, call) for part, n in zip(self.parts, at, strict=True)]
-            after, ends = tuple(n for _, n in refused), any(found >= DENY for found, _ in refused[:-1])
+            where = tuple(n for _, n in refused)
+            ends = any(found >= DENY for found, _ in refused[:-1])
+            none: tuple[int, ...] = (-1,) * IN_FLIGHT
             if not ends:
-                yield (after, flying), f"{what}, refused,"
+                yield (where, flying), f"{what}, refused,"
             if ends or self.any_refused:
-                yield (after, (-1,) * IN_FLIGHT), f"{what}, refused,"
+                yield (where, none), f"{what}, refused,"
         if level >= DENY:
             return
         if self._is_wrong(self.property.level(at[-1], call), level):
