@@ -171,6 +171,8 @@ class Bench:
         return {
             "OPENCODE_CONFIG_CONTENT": json.dumps(config),
             "OPENCODE_MODELS_PATH": str(models),  # its own list of models takes a second to read
+            "npm_config_registry": "http://127.0.0.1:9",  # where it looks, for a minute, for types of plugins
+            "npm_config_fetch_retries": "0",
             **{f"OPENCODE_DISABLE_{name}": "1" for name in off},
         }
 
