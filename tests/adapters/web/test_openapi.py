@@ -28,7 +28,7 @@ def test_no_request_that_can_be_made_breaks_the_api_or_its_description(tmp_path:
     rules out is refused; nothing is found without a token. The requests are the same each time.
     """
     command = [*(sys.executable, "-m", "schemathesis.cli", "run"), "--generation-deterministic"]
-    command += ["--request-timeout", "120", "--phases", "coverage,fuzzing", "--max-examples", "10"]
+    command += ["--request-timeout", "120", "--phases", "coverage,fuzzing", "--max-examples", "3"]
     command += ["--exclude-path-regex", ENDLESS, "--exclude-checks", RULED_OUT, "--suppress-health-check", "all"]
     with web_server.site(tmp_path) as site, web_server.going(site, SCRIPT, POLICY):
         site.until("/api/approvals", lambda found: found["approvals"])
