@@ -306,6 +306,11 @@ class RuleComponent:
         denials = type(_inner(self.machine)).denied is not Machine.denied
         return bool(self.mask(call) & (self.machine.attempts | (self.machine.outcomes if denials else 0)))
 
+    def owes_attempts(self, call: InputClass) -> bool:
+        """Whether a refused call of these may be one that the session owes."""
+        machine = _inner(self.machine)
+        return isinstance(machine, CountMachine) and machine.min is not None and self.watches_denial(call)
+
     def denied(self, at: int, call: InputClass, variant: int = 0) -> Outcome:
         """A requested call was refused."""
         if not self.mask(call) & self.machine.outcomes:
@@ -478,6 +483,10 @@ class LimitComponent:
         return 0
 
     def watches_denial(self, call: InputClass) -> bool:
+        """No."""
+        return False
+
+    def owes_attempts(self, call: InputClass) -> bool:
         """No."""
         return False
 

@@ -167,6 +167,14 @@ def _sentence(rule: PlayedRule) -> bytes:
     return msgspec.json.encode({k: v for k, v in written.items() if k not in silent}, order="deterministic")
 
 
+def _refusals_matter(product: SessionProduct) -> bool:
+    """Whether a call that the stack refuses may break the property, or be one that a rule of the stack asks for."""
+    return any(
+        product.rule.watches_denial(call) or any(part.owes_attempts(call) for part in product.stack)
+        for call in product.calls
+    )
+
+
 class _Refinement:
     def __init__(self, setting: Setting, rule: PlayedRule | LimitEntry, followed: int, deepest: int | None) -> None:
         self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
@@ -180,7 +188,7 @@ class _Refinement:
             answer = None
             while answer is None:
                 product, alphabet = self._product()
-                if any(product.rule.watches_denial(call) for call in product.calls) and self._include_all():
+                if _refusals_matter(product) and self._include_all():
                     continue
                 found = explore(product, self.setting.work, self.deepest)
                 self._count(product, found)

@@ -169,6 +169,10 @@ class SplitComponent:
         """Whether a refused call of these makes a difference to it."""
         return self.followed.watches_denial(call)
 
+    def owes_attempts(self, call: InputClass) -> bool:
+        """Whether a refused call of these may be one that the session owes."""
+        return self.followed.owes_attempts(call)
+
     def turned(self, at: int) -> Outcome:
         """The next turn began."""
         return NOTHING, self._lifted("turned", at, lambda part, n, v: part.turned(n)[1], 1)

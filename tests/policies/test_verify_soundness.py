@@ -136,6 +136,13 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
         denied({"path": "$.to[*]", "equals": "x"}, {"path": "$.to[*]", "equals": "y"}),
         {"keeps": denied({"path": "$.to[*]", "equals": "x"})},
     ),
+    "an attempt that is owed, and refused": (
+        policy(
+            {"type": "count", "tool": "c", "exact": 1, "of": "attempted"},
+            tool_rules=[{"deny": ["c"]}],
+        ),
+        {"keeps": policy({"type": "require", "tool": "c"})},
+    ),
 }  # fmt: skip
 PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
     "a pattern in another": (
@@ -170,6 +177,14 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
     "refusals of the stack itself": (
         policy({"type": "circuit_breaker", "total": 1}),
         {"keeps": policy({"type": "circuit_breaker", "total": 2})},
+    ),
+    "refusals of a rule that is not followed": (
+        policy(
+            {"type": "circuit_breaker", "total": 2},
+            {"type": "precondition", "tool": "pay", "requires": [MATCHING]},
+            limits={"max_cost_usd": 5},
+        ),
+        {"keeps": policy({"type": "circuit_breaker", "total": 3})},
     ),
 }  # fmt: skip
 
