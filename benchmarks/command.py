@@ -32,6 +32,7 @@ NAMES = (
     "telemetry",
     "disk",
     "fleet",
+    "prove",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from proctor.policies import merge_policies
-from proctor.policies.policy import Allow, Deny
+from proctor.policies.policy import Allow, Deny, members_of
 from proctor.policies.rules.lists import Allowlist, Blocklist
 from proctor.policies.rules.response import Eventually, Require
 from proctor.policies.stack.clauses import clauses_of
@@ -45,10 +45,11 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
     `refuted` is a finding. A rule that only warns is left out: it never decides.
     """
     whole = merge_policies(list(policies))
+    policies = members_of(whole)
     everywhere = list(placed(policies))
     for each in everywhere:
         if each.clause.action != "warn":
-            yield _rule_record(policies, whole, everywhere, each, prove)
+            yield _rule_record(policies, everywhere, each, prove)
     for tool in _ordered_tools(everywhere):
         yield _tool_record(policies, whole, everywhere, tool, prove)
 
@@ -77,11 +78,11 @@ def kept(policies: Sequence[Policy], clauses: Sequence[PlacedClause]) -> Policy:
 
 
 def _rule_record(
-    policies: Sequence[Policy], whole: Policy, placed: Sequence[PlacedClause], rule: PlacedClause, prove: Prover
+    policies: Sequence[Policy], placed: Sequence[PlacedClause], rule: PlacedClause, prove: Prover
 ) -> ProofRecord:
     """Whether a rule decides anything that the others do not."""
     others = [each for each in placed if each is not rule]
-    answer = prove(kept(policies, others), no_looser_than=whole)
+    answer = prove(kept(policies, others), no_looser_than=kept(policies, [rule]))
     question = f"rule {rule.clause.id}"
     if answer.verdict == "unknown":
         return _record(question, "unknown", answer, answer.reason)

@@ -151,13 +151,20 @@ def _asks_alike(entry: LimitEntry, limit: LimitEntry) -> bool:
 
 
 def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
-    """The first rule or limit of the stack that says the same, which the search begins with."""
+    """The rule or limit that the search begins with: one that says the same, or else is about the same tools."""
     if isinstance(rule, LimitEntry):
         yield from ((e.name, e) for e in stack.limits if e.name == rule.name)
         return
-    wanted = _sentence(rule)
-    same = ((id, each) for id, each in stack.rules.items() if not each.unsupported and _sentence(each) == wanted)
-    yield from itertools.islice(same, 1)
+    wanted, names = _sentence(rule), _names(rule)
+    known = [(id, each) for id, each in stack.rules.items() if not each.unsupported]
+    same = [(id, each) for id, each in known if _sentence(each) == wanted]
+    kind = [(id, each) for id, each in known if _names(each) == names and not each.bound_paths]
+    yield from itertools.islice(same or kind, 1)
+
+
+def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:
+    """A rule's type and the tools that it names."""
+    return type(rule.clause.record), frozenset(rule.clause.patterns(*rule.clause.roles.all()))
 
 
 def _sentence(rule: PlayedRule) -> bytes:

@@ -32,6 +32,7 @@ FEWEST_ROWS = {
     "telemetry": 5,
     "disk": 2,
     "fleet": 7,
+    "prove": 12,
 }
 PEERS = ("cedarpy", "agent_os")
 """What `benchmarks/requirements.txt` installs."""
