@@ -55,30 +55,26 @@ _DETECTORS = {
 as `password` alone are not among them: they take commit ids and test names for secrets.
 """
 
-
 _GROUPS = {"password-in-url": 1, "npm-token": 1}
-
 
 _WORDS = "authorization|passwords?|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|cookie"
 """Endings of names whose values are secrets."""
 
-
 _ASSIGNED = "passwords?|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
 """Endings of names whose assigned values in a text are secrets."""
-
 
 _SIGNS = r"[\w+/~!@#%^*-]"
 _MIXED = "|".join(f"{_SIGNS}{{{n}}}[0-9]{_SIGNS}{{{7 - n},}}" for n in range(7)) + f"|{_SIGNS}{{7,}}[0-9]{_SIGNS}*"
 """Eight signs or more, one of them a figure: a value, and no word, call or type of a program."""
 
-
 _NAMED = re.compile(
     r"(?:.*[_. ])?(?:pg)?(?:authorization|passwords?|passwd|passphrase|pwd|secret|token|api_?key|access_?key"
     r"|secret_?key|private_?key|credentials?|cookie|basic_auth"
-    r"|(?:encryption|signing|master|auth|functions|subscription)_?key|passcode|psk|otp|creds"
+    r"|(?:encryption|signing|master|auth|functions|subscription|app)_?key|passcode|psk|otp|creds"
+    r"|pass_?key|(?:password|passwd|pwd)_?hash"
     r"|(?:db|smtp|mail|ftp|sudo|become|admin|root|key|store|redis|mongo|wifi|imap|ldap|proxy)_?pass)"
+    r"|(?:(?:user|card|sim|login)_)?pin"
 )
-
 
 _NO_SECRET = re.compile(r"(?:.*_)?(?:page|next|continuation|cancel)_token")
 
@@ -93,7 +89,7 @@ def names_secret(name: str) -> bool:
     return _NAMED.fullmatch(words) is not None and _NO_SECRET.fullmatch(words) is None
 
 
-_VALUE = r"[\"'\\]*([^\s\"'$\\][^\s\"'\\]*)"
+_VALUE = r"[\"'\\\x1f]*([^\s\"'$\\\x1f][^\s\"'\\]*)"
 _LOGGING_IN = r"(?:docker|podman|nerdctl|buildah|skopeo|crane|helm|oras|oc|az)"
 PASSWORD_OPTIONS = (
     ("openssl", r"-(?:k|K|hmac)\s+"),
@@ -107,12 +103,10 @@ PASSWORD_OPTIONS = (
     ("sshpass", r"-p\s*"),
     ("redis-cli", r"(?:-a|--pass)\s+"),
     ("mysql(?:dump|admin)?", r"-p"),
-    ("plink|pscp|psftp", r"-pw\s+"),
+    ("plink|pscp|psftp|sendemail|swaks", r"-(?:pw|xp|ap)\s+"),
     ("pdfto[a-z]+", r"-[uo]pw\s+"),
     ("pdftk", r"(?:user|owner|input)_pw\s+"),
     ("keytool|jarsigner", r"-(?:store|key|src|dest)[a-z]*pass\s+"),
-    ("sendemail", r"-xp\s+"),
-    ("swaks", r"-ap\s+"),
     ("curl", r"--(?:oauth2-bearer|pass|proxy-pass)[ =]"),
     ("curl", r"(?:-E\s*|--cert[ =])[\"'\\]*[^\s:\"'\\]+:"),
     ("curl", r"(?:-b\s*|--cookie[ =])[\"'\\]*[^\s=\"'\\]+="),
@@ -125,93 +119,104 @@ PASSWORD_OPTIONS = (
 )
 """Programs that are given a password by an option whose name does not say so, and what stands before it."""
 
-
 _GUESSED = r"[\w!@#%^*+~./-]*[0-9][\w!@#%^*+~./-]*"
 """What may be a password in a setting of a command: a figure is among it."""
 
+_WORD = r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"'-][^\s\"']*)\s+"
+PASSWORD_PLACES = (
+    ("vault", r"login\s+(?:-(?:no-|method=token|path|address|format|field|namespace|token-only)\S*\s+)*(?:token=)?"),
+    (
+        "ansible-vault",
+        rf"encrypt_string\s+(?:-(?:n|-[a-z-]*(?:name|id|file)|-output)\s+{_WORD}|-(?:v+|-\S+=\S+)\s+)*",
+    ),
+    ("openssl", r"passwd\s+(?:-salt\s+\S+\s+|-(?:[1-9]|apr1|aixmd5|crypt|noverify|quiet|table|reverse)\s+)*"),
+    *(("qpdf", rf"(?:\S+\s+)*?--encrypt\s+{word}") for word in ("", _WORD)),
+    ("(?i:net1?(?:\\.exe)?)", r"(?i:use)\s+(?:[A-Za-z*]:?\s+)?[\"']?[\\/][^\s\"']+[\"']?\s+(?:/\S+\s+)*"),
+    ("rabbitmqctl", rf"(?:add_user|change_password|authenticate_user)\s+{_WORD}"),
+    ("wpa_passphrase", _WORD),
+    ("gh", r"secret\s+set\b[^\n|;&]*?\s(?:--body[\s=]|-b\s*)"),
+    ("aws", r"configure\s+set\s+[\w.]*aws_(?:secret_access_key|session_token)\s+"),
+    (
+        "p?npm|yarn",
+        r"(?:config\s+)?set\s+[\"'\\]*[^\s=\"'\\]*(?:_authToken|_auth|_password|npmAuth(?:Token|Ident))[\s=]+",
+    ),
+)
+"""Programs that are given a password by its place after other words, and what stands between."""
+
+_STARTS = r"(?:^|[\n|;&`>\"']|\$[ (]|\\n|\bsudo\s|\s--\s|\bexec\s[^\n|;&]*\s)\s*(?:\w+=\S*\s+)*(?:[\w./-]*/)?"
+_LAST = r"([^\s\"'$\\<>\[({*/-][^\s\"'\\]*)[\"'\\]*(?:\s*(?:\z|[\n|;&)<>#`\"'])|\s+(?:\S+\s+)?[-/0-9])"
+_FIGURED = r"((?:[\w!@#%^*+~.][\w!@#%^*+~./-]*)?[0-9][\w!@#%^*+~./=-]*)(?:[\s\"'\\,;&|)`]|\z)"
+"""What such a program is given where it is run, and what is a password anywhere else: prose has few figures."""
+
+_PLACED = [rf"(?:{name})\s+(?:-\S+\s+(?:[^\s-]\S*\s+)?)*?{place}[\"'\\]*" for name, place in PASSWORD_PLACES]
+_HEADERS = (
+    r"[\w-]*(?:(?:api|auth|access|functions|subscription)-?(?:key|token)|secret|password"
+    r"|(?:vault|csrf|xsrf|security|private|job|github|gitlab|user|admin|session)-token)"
+)
+"""Names of headers whose values are secrets."""
+
+_AFTER = {
+    "command-password": (
+        *(rf"\b(?:{programs})\b[^\n|;&]*?\s{option}{_VALUE}" for programs, option in PASSWORD_OPTIONS),
+        *(rf"{_STARTS}{place}{_LAST}" for place in _PLACED[1:]),  # `vault login failed` is no command
+        *(rf"\b{place}{_FIGURED}" for place in _PLACED),
+        rf"(?:\s-H\s*|\s--header[\s=])[\"'\\]*(?i:{_HEADERS})\s*:\s*{_VALUE}",
+        rf"\b{_LOGGING_IN}\b[^\n|;&]*?\blogin\b[^\n|;&]*?\s-p\s*{_VALUE}",
+        r"\becho\s+(?:-n\s+)?[\"'\\]*(?:[\w.-]+:)?([^\s|\"'$\\]+)[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
+        r"|(?:sudo\s+)?cryptsetup|kinit|(?:sudo\s+)?passwd|gh\s+auth\s+login\b[^\n|]*--with-token)\b",
+        rf"(?:\bsudo\s+-S|\bkinit|\bcryptsetup|--with-token)\b[^\n|;&]*?<<<\s*{_VALUE}",
+        r"(?i:\b(?:identified\s+by|set\s+password\s*=|password)\s+'([^'\n]+)')",
+        r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"
+        r"([^\s\"'$\\][^\s\"'\\]*)",
+        r"-pass(?:in|out)?[ \t]+pass:([^\s\"'\\]+)",
+        r"\bhtpasswd\s+-\S*b\S*\s+\S+\s+\S+\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\blogin\s+\S+\s+password\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\becho\s+[\"'\\]*([^\s|\"'$\\]+)[\"'\\]*\s*\|[^\n]*--password-stdin",
+    ),
+    "named-secret": (
+        rf"(?i:\bx-{_HEADERS})\s*:\s*({_GUESSED})(?:[\s\"'\\,;&]|\z)",
+        r"(?:^|[\s\"'])(?:[A-Z0-9_]*_)?(?:PG|DB|MYSQL_?)?(?:PASS|PWD|PASSPHRASE)=[\"']?([^\s\"'$()\\/]{4,})",
+        rf"(?i:(?:^|[\s,&?;=/.\"'-])[\w.]*(?:password|passwd|passphrase|pwd|pass))=({_GUESSED})(?:[\s\"'\\,;&]|\z)",
+        rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})",
+        r"\b[A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|(?:API|APP)_?KEY"
+        r"|(?:ACCESS|PRIVATE|ENCRYPTION|SIGNING|MASTER|AUTH)_KEY)=[\"']?([^\s\"'$()\\]{4,})",
+        rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)",
+        r"\"[\w.-]*(?i:passwords?|passwd|passphrase|pwd|secret)\\*\"\s*:\s*(-?[0-9][0-9.]*)",
+        r"\"(?i:[\w.-]*(?:pass_?key|passw(?:or)?d_?hash)|pin)\\*\"[ \t]*:\s*\\*\"?([\w!@#%^*+~./$=-]{4,})",
+        rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
+        r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
+        rf"<[\w:.-]*(?i:{_ASSIGNED})>([^<\s\"'\\]{{4,}})</",
+        rf"(?i:\b(?:password|passphrase)(?:\s+is)?\s+)[\"'\\]*({_MIXED})(?:[\s\"'\\.,;]|\z)",
+        r"(?i:\bcookie\s*:\s*)([\w.-]+=[^\"'\\\n]{8,})",
+    ),
+    "aws-key": (r"(?i:aws_?secret_?(?:access_?)?key)\W{1,8}([0-9a-zA-Z/+]{40})",),
+    "authorization": (
+        r"(?i:authorization\W{1,6}(?:bearer|basic|token)\s+)([\w.~+/=-]{8,})",
+        r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})",
+    ),
+    "password-in-url": (
+        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:([^\s/\"'<>\\]+)@[\w.\[-]",
+        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:"
+        # with a slash: what can be a port of `host:8080/path@x` is none
+        r"([^\s/\"'<>\\@]*[^\s/\"'<>\\@0-9][^\s/\"'<>\\@]*/[^\s\"'<>\\@]*|(?:[0-9]{6,})?/[^\s\"'<>\\@]*)@[\w.\[-]",
+        r"[A-Za-z][\w+.-]*://:([0-9]+/[^\s\"'<>\\@]*)@[\w.\[-]",  # of no host: no port
+        r"[A-Za-z][\w+.-]*://([\w-]{20,})@[\w.\[-]",
+    ),
+    "bearer-token": (r"(?i:\bbearer:?\s+)([\w.~+/=-]{20,})",),
+}
+"""Kinds of secrets that are known by what stands before them: the first group of each expression."""
 
 OWN = (
-    *(
-        Pattern("command-password", rf"\b(?:{programs})\b[^\n|;&]*?\s{option}{_VALUE}", 1)
-        for programs, option in PASSWORD_OPTIONS
-    ),
-    Pattern("command-password", rf"\b{_LOGGING_IN}\b[^\n|;&]*?\blogin\b[^\n|;&]*?\s-p\s*{_VALUE}", 1),
-    Pattern(
-        "command-password",
-        r"\becho\s+(?:-n\s+)?[\"'\\]*(?:[\w.-]+:)?([^\s|\"'$\\]+)[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
-        r"|(?:sudo\s+)?cryptsetup|kinit|(?:sudo\s+)?passwd)\b",
-        1,
-    ),
-    Pattern("command-password", rf"\b(?:sudo\s+-S|kinit|cryptsetup|--with-token)\b[^\n|;&]*?<<<\s*{_VALUE}", 1),
-    Pattern("command-password", r"(?i:\b(?:identified\s+by|set\s+password\s*=|password)\s+'([^'\n]+)')", 1),
-    Pattern(
-        "named-secret",
-        r"(?:^|[\s\"'])(?:[A-Z0-9_]*_)?(?:PG|DB|MYSQL_?)?(?:PASS|PWD|PASSPHRASE)=[\"']?([^\s\"'$()\\/]{4,})",
-        1,
-    ),
-    Pattern(
-        "named-secret",
-        rf"(?i:(?:^|[\s,&?;=/.\"'-])[\w.]*(?:password|passwd|passphrase|pwd|pass))=({_GUESSED})(?:[\s\"'\\,;&]|\z)",
-        1,
-    ),
+    *(Pattern(kind, regex, 1) for kind, regexes in _AFTER.items() for regex in regexes),
     Pattern("private-key", r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?s:.*?)(?:-----END [A-Z0-9 ]*-----|\z)"),
     Pattern("private-key", r"PuTTY-User-Key-File-[23](?s:.*?)(?:Private-MAC: *[0-9a-f]+|\z)"),
     Pattern("age-key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
     Pattern("anthropic-key", r"sk-ant-[\w-]{16,}"),
-    Pattern("openai-key", r"sk-(?:proj|svcacct|admin|or-v1)-[\w-]{20,}"),
-    Pattern("openai-key", r"\bsk-[A-Za-z0-9]{32,}"),
+    Pattern("openai-key", r"sk-(?:proj|svcacct|admin|or-v1)-[\w-]{20,}|\bsk-[A-Za-z0-9]{32,}"),
     Pattern("github-token", r"github_pat_\w{22,}"),
     Pattern("google-api-key", r"AIza[\w-]{35}"),
     Pattern("google-oauth", r"(?:ya29\.|GOCSPX-|1//0)[\w-]{24,}"),
-    Pattern("aws-key", r"(?i:aws_?secret_?(?:access_?)?key)\W{1,8}([0-9a-zA-Z/+]{40})", 1),
     Pattern("jwt", r"eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)*"),
-    Pattern("authorization", r"(?i:authorization\W{1,6}(?:bearer|basic|token)\s+)([\w.~+/=-]{8,})", 1),
-    Pattern(
-        "authorization", r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})", 1
-    ),
-    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:([^\s/\"'<>\\]+)@[\w.\[-]", 1),
-    Pattern(  # with a slash; `host:8080/path@x` has none: what can be a port is one
-        "password-in-url",
-        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:"
-        r"([^\s/\"'<>\\@]*[^\s/\"'<>\\@0-9][^\s/\"'<>\\@]*/[^\s\"'<>\\@]*|(?:[0-9]{6,})?/[^\s\"'<>\\@]*)@[\w.\[-]",
-        1,
-    ),
-    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://:([0-9]+/[^\s\"'<>\\@]*)@[\w.\[-]", 1),  # of no host: no port
-    Pattern(
-        "command-password",
-        r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"
-        r"([^\s\"'$\\][^\s\"'\\]*)",
-        1,
-    ),
-    Pattern(
-        "named-secret", rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})", 1
-    ),
-    Pattern(
-        "named-secret",
-        r"\b[A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|PRIVATE_KEY)=[\"']?([^\s\"'$()\\]{4,})",
-        1,
-    ),
-    Pattern("named-secret", rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)", 1),
-    Pattern("named-secret", r"\"[\w.-]*(?i:passwords?|passwd|passphrase|pwd|secret)\\*\"\s*:\s*(-?[0-9][0-9.]*)", 1),
-    Pattern(  # in a text: `db_password = "..."`, `X-Api-Key: ...`, `?access_token=...`
-        "named-secret",
-        rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
-        1,
-    ),
-    Pattern(
-        "named-secret",
-        r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
-        1,
-    ),
-    Pattern("named-secret", rf"<[\w:.-]*(?i:{_ASSIGNED})>([^<\s\"'\\]{{4,}})</", 1),
-    Pattern("named-secret", rf"(?i:\b(?:password|passphrase)(?:\s+is)?\s+)[\"'\\]*({_MIXED})(?:[\s\"'\\.,;]|\z)", 1),
-    Pattern("named-secret", r"(?i:\bcookie\s*:\s*)([\w.-]+=[^\"'\\\n]{8,})", 1),
-    Pattern("bearer-token", r"(?i:\bbearer:?\s+)([\w.~+/=-]{20,})", 1),
-    Pattern("password-in-url", r"[A-Za-z][\w+.-]*://([\w-]{20,})@[\w.\[-]", 1),
-    Pattern("command-password", r"-pass(?:in|out)?[ \t]+pass:([^\s\"'\\]+)", 1),
-    Pattern("command-password", r"\bhtpasswd\s+-\S*b\S*\s+\S+\s+\S+\s+[\"'\\]*([^\s\"'$\\]+)", 1),
-    Pattern("command-password", r"\blogin\s+\S+\s+password\s+[\"'\\]*([^\s\"'$\\]+)", 1),
-    Pattern("command-password", r"\becho\s+[\"'\\]*([^\s|\"'$\\]+)[\"'\\]*\s*\|[^\n]*--password-stdin", 1),
     Pattern("docker-token", r"dckr_[a-z]{2,4}_[\w-]{20,}"),
     Pattern("slack-token", r"xox[a-z](?:-[0-9A-Za-z]+){2,}|xapp-\d-[0-9A-Za-z-]{20,}"),
     Pattern("stripe-key", r"(?:[rs]k_(?:live|test)|whsec)_[0-9a-zA-Z]{16,}"),
@@ -226,7 +231,6 @@ OWN = (
     Pattern("databricks-token", r"\bdapi[a-f0-9]{32}"),
 )
 
-
 TRIGGERS = "|".join(
     (
         r"PRIVATE KEY|PuTTY-User-Key-File|AGE-SECRET-KEY-1",
@@ -237,8 +241,10 @@ TRIGGERS = "|".join(
         r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
         r"(?i:token)\W|://[^\s/]*:[^\s]+@",
         r"(?i:bearer)|://[\w-]{20,}@|-pass|dckr_|\"(?:pass|pw)\\*\"|(?i:basic_?auth)",
-        r"login(?s:.*)-p|\"[\w.-]*(?i:auth|login|creds|psk|otp|passcode|pass|key|userpwd)\\*\"\s*[:,]",
+        r"login(?s:.*)-p|\"[\w.-]*(?i:auth|login|creds|psk|otp|pin|passcode|pass|key|userpwd)\\*\"(?:\s|\\+t)*[:,]",
         *(rf"(?:{programs})[^\w](?s:.*)(?:[-/]|_pw)" for programs, _ in PASSWORD_OPTIONS),
+        r"encrypt_string|vault[^\w](?s:.*)login|qpdf|(?i:net1?(?:\.exe)?[^\w](?s:.*)use)|rabbitmqctl|_KEY=|APPKEY="
+        r"|_auth|npmAuth|(?i:(?:auth|access|functions|subscription)-?(?:key|token)|-token|pass_?key)",
         r"sudo(?s:.*)-S|chpasswd|cryptsetup|kinit|--with-token|(?i:identified)|(?i:pass|pwd|passphrase)=",
         r"AccountKey=|://[^:/?#\[\]@!$&'()*+,;=\s]+:[^:/?#\[\]@!$&'()*+,;=\s]+@",
         r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}",
@@ -306,7 +312,6 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 PLACEHOLDER = b"[redacted:"
 """How what stands for a secret begins."""
-
 
 _REST = re.compile(rb"[\w-]*")
 
@@ -394,9 +399,6 @@ def _compiled(kind: str, regex: str) -> tuple[str, Any, int]:
     return kind, compiled, min(compiled.groups, 1)
 
 
-T = TypeVar("T")
-
-
 EXACT = frozenset(
     (
         "approval_id",
@@ -415,35 +417,31 @@ EXACT = frozenset(
 )
 """Fields of records by which something is found again; they are left as they are."""
 
-
 _NAMES = ("name", "key", "k", "header", "field", "variable", "Name", "Key")
-
 
 _VALUES = ("value", "Value", "val", "v")
 """Objects that give something as a name and a value."""
-
-
 _LOGINS = ("user", "username", "login", "email")
 _PASSES = ("pass", "pw")
 _PAIRS = re.compile("(?:.*_)?(?:auth|login|creds|credentials|userpwd|userpass)")
 """Names under which a user and a password stand, as a list or as `user:password`."""
 _REFERENCE = re.compile(rb"(?:[\w./-]+,)?(?:id|src|source|target|type|env)=\S*")
 """How a build or a container is told of a secret that it finds elsewhere: `--secret id=x,src=y`."""
-_OF_OBJECTS = ("get", "describe", "delete", "edit", "create", "rm", "inspect", "ls")
-"""Verbs after which `secret` is a kind of object: `kubectl get secret NAME`."""
-"""Short names whose values are passwords where they stand beside a user."""
+_OBJECTS = "get|describe|delete|edit|create|rm|inspect|ls|list|set|remove"
+_NO_NAME = re.compile(
+    rf"(?s)(?:{_OBJECTS})\0secret\0.*|.*\0secret\0(?:{_OBJECTS})|.*openssl\0passwd\0.*"
+    r"|.*\0(?:change_password|pin|passkey|--with-token)\0.+|\0.*wpa_passphrase\0.*"
+)
+"""Words of commands, between their neighbours, that name no value: `kubectl get secret NAME`, `brew pin NAME`."""
 
-
-_NAMES_COUNTS = re.compile("token|cookie|authorization|credential", re.IGNORECASE)
+_NAMES_COUNTS = re.compile(r"(?i)token|cookie|authorization|credential|pin=-?[0-9.]{1,3}$")
 """Names under which a number is a count, or a place."""
 
+_PROGRAMS = re.compile("|".join((_LOGGING_IN, *(name for name, _ in (*PASSWORD_OPTIONS, *PASSWORD_PLACES)))))
+_ONE_WORD = bytes.maketrans(b" \t\n\r\f|;&\"'`", b"\x1f" * 11)
 
-_PROGRAMS = re.compile("|".join((_LOGGING_IN, *(programs for programs, _ in PASSWORD_OPTIONS))))
-
-
+T = TypeVar("T")
 _encode = msgspec.json.Encoder(enc_hook=str).encode
-
-
 _UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
@@ -503,7 +501,7 @@ class _Walk:
         if depth > _DEEPEST or value is None:
             return value
         if isinstance(value, (int, float)):
-            is_secret = named and not isinstance(value, bool) and not _NAMES_COUNTS.search(named)
+            is_secret = named and not isinstance(value, bool) and not _NAMES_COUNTS.search(f"{named}={value}")
             return self._whole(str(value)) if is_secret and self._detector.may_be_named(str(value)) else value
         if isinstance(value, dict):
             pair = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), "")
@@ -521,11 +519,13 @@ class _Walk:
             return value if same else walked
         if isinstance(value, (list, tuple)):
             before = [_secret_name(item, "") for item in (None, *value)]
-            for n, item in enumerate(value, start=1):
-                if item == "secret" and n > 1 and value[n - 2] in _OF_OBJECTS:
-                    before[n] = ""
-            items = [self.of(item, depth + 1, named=named or at) for item, at in zip(value, before, strict=False)]
-            items = self._arguments(items)
+            if any(before) and len(value) > 2:
+                near = [item if isinstance(item, str) else "" for item in ("", *value, "")]
+                for n, words in enumerate(zip(near, near[1:], near[2:], strict=False), start=1):
+                    if _NO_NAME.fullmatch("\0".join(words)):
+                        before[n] = ""
+            each = (self.of(item, depth + 1, named=named or at) for item, at in zip(value, before, strict=False))
+            items = self._arguments(list(each))
             return value if all(map(is_, value, items)) else type(value)(items)
         return self._struct(value, depth) if isinstance(value, msgspec.Struct) else value
 
@@ -540,21 +540,29 @@ class _Walk:
         if isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(part, str) for part in item):
             return [item[0], self._whole(item[1])] if self._detector.may_be_named(item[1]) else item
         if isinstance(item, dict):
-            return {name: self._login("auth", part) if name == "basic" else part for name, part in item.items()}
+            if "basic" in item:
+                item = item | {"basic": self._login("auth", item["basic"])}
+            wholes = ("bearer", "value") if "type" in item or "scheme" in item else ("bearer",)
+            whole = {name: item[name] for name in wholes if isinstance(item.get(name), str | int)}
+            return item | {name: self.of(part, named="password") for name, part in whole.items()}
         return item
 
     def _arguments(self, items: list[Any]) -> list[Any]:
         """The words of a command, where what one of them holds depends on those before it: `-u user:password`."""
-        program = items[0].rpartition("/")[2] if items and isinstance(items[0], str) else ""
-        if _PROGRAMS.fullmatch(program) is None or not all(isinstance(item, str) for item in items):
+        are_words = all(isinstance(item, str) for item in items)
+        if not are_words or not any(_PROGRAMS.fullmatch(item.rpartition("/")[2]) for item in items):
             return items
-        before = program
-        for n, item in enumerate(items[1:], start=1):
-            shown = self._text(f"{before} {item}")[len(before) + 1 :] if not re.search(r"\s", item) else item
-            if shown != item:
-                items[n] = shown
-            verb = " login" if "login" in items[1 : n + 1] else ""
-            before = f"{program}{verb} {item}" if item.startswith("-") else program
+        words = [item.encode("utf-8", "surrogatepass") for item in items]
+        line = b" ".join(word.translate(_ONE_WORD) or b"\x1f" for word in words)
+        spans = [span for span in self._detector.find(line) if span.kind == "command-password"]
+        place = 0
+        for n, word in enumerate(words):
+            for start, end, kind in reversed(spans):
+                if place <= start and end <= place + len(word):
+                    start, end = start - place, end - place
+                    word = word[:start] + self._placeholder(kind, word[start:end]) + word[end:]
+                    items[n] = word.decode("utf-8", "surrogatepass")
+            place += max(len(words[n]), 1) + 1
         return items
 
     def _struct(self, value: msgspec.Struct, depth: int) -> msgspec.Struct:
@@ -589,7 +597,6 @@ def _secret_name(key: Any, pair: str) -> str:
 
 UNREDACTED = Redactor(Redaction(off=True))
 """Leaves everything as it is."""
-
 
 _DEEPEST = 400
 """No store takes a value that is nested deeper."""

@@ -171,7 +171,14 @@ NAMED = [
     *({name: f"user:{HIDDEN}"} for name in ("auth", "userpass", "USERPWD", "login")),
     *({name: HIDDEN} for name in ("psk", "otp", "passcode", "masterKey", "encryption_key", "signing_key", "creds")),
     *({name: HIDDEN} for name in ("smtp_pass", "DB_PASS", "dbpass", "keyPass", "x-functions-key", "X-Auth-Key")),
+    *(
+        {name: HIDDEN}
+        for name in ("pin", "user_pin", "passkey", "passKey", "password_hash", "passwordHash", "app_key")
+    ),
     {"auth": {"basic": f"u:{HIDDEN}"}},
+    {"auth": {"bearer": HIDDEN}},
+    *({"auth": {"type": kind, "value": HIDDEN}} for kind in ("basic", "bearer")),
+    *({"output": json.dumps({name: "hunter2/x9!"})} for name in ("pin", "passkey", "password_hash")),
     {"email": "a@b", "pass": HIDDEN},
     {"headers": [["X-Auth-Key", HIDDEN]]},
     {"env": [{"name": "DB_PASS", "value": HIDDEN}]},
@@ -290,6 +297,9 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
     """Counts of tokens, pages, variables, ports, and what is allowed."""
     plain = {"input_tokens": 5, "max_tokens": "7", "next_page_token": "abc", "token": "$TOKEN", "tokens": "many"}
     plain |= {
+        "pin": 13,
+        "gpio_pin": "A4",
+        "auth": {"type": "none"},
         "url": "http://localhost:8080/a@b",
         "package": "https://host:4873/@scope/name",
         "keyboard": "us",
@@ -335,6 +345,29 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
         *("pdftotext -upw hunter2 a", "winscp /password=hunter2", "rabbitmqadmin -u a -p hunter2 list"),
         *("docker run -e DB_PASS=hunter2 x", "export PGPASS=hunter2", "env MYSQL_PWD=hunter2 mysql"),
         *("env BORG_PASSPHRASE=hunter2 borg", "etcdctl --user root:hunter2 get /"),
+        *("openssl passwd hunter2", "openssl passwd -6 -salt ab hunter2", "openssl passwd -1 correct-horse-hunter2"),
+        *("ansible-vault encrypt_string hunter2 --name x", "ansible-vault encrypt_string --name 'a b' hunter2"),
+        *("vault login hunter2", "vault login -no-print token=hunter2", "docker exec v vault login hunter2"),
+        *(
+            "gh secret set NAME --body hunter2",
+            "gh secret set -b'hunter2' NAME",
+            "gh secret set N --body=hunter2 -R o/r",
+        ),
+        *("qpdf --encrypt hunter2 owner 256 -- a b", "qpdf a b --encrypt user hunter2 256 --"),
+        *(
+            "qpdf --encrypt '' hunter2 256 -- a b",
+            "net use X: '\\\\host\\s' hunter2 /user:U",
+            "NET.exe use //h/s /user:U hunter2",
+        ),
+        *("rabbitmqctl add_user U hunter2", "sudo rabbitmqctl -n r@h change_password U hunter2"),
+        *("docker exec r rabbitmqctl authenticate_user U hunter2", "wpa_passphrase 'My SSID' hunter2"),
+        *("aws configure set aws_secret_access_key hunter2", "aws configure set profile.x.aws_session_token hunter2"),
+        *(
+            "npm config set //host/:_authToken hunter2",
+            "npm config set //host/:_authToken=hunter2",
+            "env APP_KEY=hunter2",
+        ),
+        *("curl -H 'X-Api-Key: hunter2' u", "curl --header 'api-key:hunter2' u", "http u X-Auth-Token:hunter2"),
     ],
 )
 def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line: str) -> None:
@@ -358,6 +391,12 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line:
         ),
         *("echo -n hunter2 | cryptsetup luksOpen d n -", "CREATE USER a IDENTIFIED BY 'hunter2'"),
         *("psql -c \"ALTER USER a PASSWORD 'hunter2'\"", "pdftk a output b user_pw hunter2"),
+        *("gh auth login --with-token <<< hunter2", "echo hunter2 | gh auth login --with-token", "APP_KEY=hunter2"),
+        *(
+            "net use X: \\\\host\\s hunter2 /user:U",
+            "GET / HTTP/1.1\nX-Api-Key: hunter2\n",
+            "cd a && vault login hunter2",
+        ),
     ],
 )
 def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str) -> None:
@@ -373,7 +412,26 @@ def test_where_a_secret_is_found_is_none(redactor: Redactor, option: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "line", ["curl -X POST http://h:80/x", "curl -su $U:$P x", "docker run -p 80:80 x", "mysql -p x"]
+    "line",
+    [
+        *("curl -X POST http://h:80/x", "curl -su $U:$P x", "docker run -p 80:80 x", "mysql -p x", "brew pin wget"),
+        *("vault login -method=oidc role=admin", "vault login failed: permission denied", "use vault login to enter"),
+        *("openssl passwd -6 -stdin", "openssl passwd -salt a1 $PW", "ansible-vault encrypt_string --stdin-name x1"),
+        *(
+            "gh secret set NAME -R o/r",
+            "gh pr create --body hello1",
+            "qpdf --linearize a1.pdf b2.pdf",
+            "net use X: /delete",
+        ),
+        *(
+            "gh secret set N --body $X",
+            "rabbitmqctl list_users",
+            "net use of 5 items",
+            "npm config set always-auth true",
+        ),
+        *("aws configure set region us-east-1", "npm config set //h/:_authToken ${T}", "curl -H 'X-Api-Key: $KEY' u"),
+        *("rabbitmqctl add_user and rabbitmqctl set_permissions", "APP_KEY=$KEY", "curl -H 'Accept: text/html' u"),
+    ],
 )
 def test_a_command_without_a_password_stays(redactor: Redactor, line: str) -> None:
     """Ports and variables are none."""
