@@ -96,7 +96,8 @@ def saturated(machine: Machine, at: RuleMoment) -> Hashable:
             (key, saturated(machine.inner, at._replace(state=row, now=state.counts.get(key, 0))))
             for key, row in state.rows.items()
         )
-        return frozenset(rows)
+        fresh = at._replace(state=machine.inner.fresh(), now=0)
+        return frozenset(rows), saturated(machine.inner, fresh)
     if isinstance(machine, CountMachine):
         most = max(machine.max or 0, machine.min or 0) + 1 + (IN_FLIGHT if machine.of == "completed" else 0)
         window: Hashable = ()

@@ -136,6 +136,10 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
         denied({"path": "$.to[*]", "equals": "x"}, {"path": "$.to[*]", "equals": "y"}),
         {"keeps": denied({"path": "$.to[*]", "equals": "x"})},
     ),
+    "turns before a value of a key was seen": (
+        policy({"type": "precondition", "tool": "b", "requires": [{"turns_gte": 2}], "key": "$.n"}),
+        {"reach": "b"},
+    ),
     "an attempt that is owed, and refused": (
         policy(
             {"type": "count", "tool": "c", "exact": 1, "of": "attempted"},
