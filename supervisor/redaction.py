@@ -134,18 +134,15 @@ PASSWORD_PLACES = (
     ("(?i:net1?(?:\\.exe)?)", r"(?i:use)\s+(?:[A-Za-z*]:?\s+)?[\"']?[\\/][^\s\"']+[\"']?\s+(?:/\S+\s+)*"),
     ("rabbitmqctl", rf"(?:add_user|change_password|authenticate_user)\s+{_WORD}"),
     ("wpa_passphrase", _WORD),
-    ("gh", r"secret\s+set\b[^\n|;&]*?\s(?:--body[\s=]|-b\s*)"),
+    ("gh", r"secret\s+set\b[^\n|;&]*?\s[\"']?(?:--body[\s=]|-b\s*)"),
     ("aws", r"configure\s+set\s+[\w.]*aws_(?:secret_access_key|session_token)\s+"),
-    (
-        "p?npm|yarn",
-        r"(?:config\s+)?set\s+[\"'\\]*[^\s=\"'\\]*(?:_authToken|_auth|_password|npmAuth(?:Token|Ident))[\s=]+",
-    ),
+    ("p?npm|yarn", r"(?:config\s+)?set\s+[\"'\\]*[^\s=\"'\\]*(?:_auth(?:Token)?|_password|npmAuth\w+)[\s=]+"),
 )
 """Programs that are given a password by its place after other words, and what stands between."""
 
 _STARTS = r"(?:^|[\n|;&`>\"']|\$[ (]|\\n|\bsudo\s|\s--\s|\bexec\s[^\n|;&]*\s)\s*(?:\w+=\S*\s+)*(?:[\w./-]*/)?"
 _LAST = r"([^\s\"'$\\<>\[({*/-][^\s\"'\\]*)[\"'\\]*(?:\s*(?:\z|[\n|;&)<>#`\"'])|\s+(?:\S+\s+)?[-/0-9])"
-_FIGURED = r"((?:[\w!@#%^*+~.][\w!@#%^*+~./-]*)?[0-9][\w!@#%^*+~./=-]*)(?:[\s\"'\\,;&|)`]|\z)"
+_FIGURED = r"((?:[^\s\"'$\\<>\[({*/;|&)`-][^\s\"'\\<>;|&)`,]*)?[0-9][^\s\"'\\<>;|&)`,]*)(?:[\s\"'\\,;&|)`]|\z)"
 """What such a program is given where it is run, and what is a password anywhere else: prose has few figures."""
 
 _PLACED = [rf"(?:{name})\s+(?:-\S+\s+(?:[^\s-]\S*\s+)?)*?{place}[\"'\\]*" for name, place in PASSWORD_PLACES]
@@ -157,7 +154,7 @@ _HEADERS = (
 
 _AFTER = {
     "command-password": (
-        *(rf"\b(?:{programs})\b[^\n|;&]*?\s{option}{_VALUE}" for programs, option in PASSWORD_OPTIONS),
+        *(rf"\b(?:{programs})\b[^\n|;&]*?\s[\"']?{option}{_VALUE}" for programs, option in PASSWORD_OPTIONS),
         *(rf"{_STARTS}{place}{_LAST}" for place in _PLACED[1:]),  # `vault login failed` is no command
         *(rf"\b{place}{_FIGURED}" for place in _PLACED),
         rf"(?:\s-H\s*|\s--header[\s=])[\"'\\]*(?i:{_HEADERS})\s*:\s*{_VALUE}",

@@ -322,7 +322,7 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
         *("sshpass -p hunter2 ssh x", "docker login -u a -p hunter2", "mysql -u root -phunter2 x"),
         *("redis-cli -h x -a hunter2", "redis-cli --pass hunter2", "sshpass -phunter2 ssh h"),
         *("openssl enc -aes-256-cbc -k hunter2 -in a", "openssl enc -d -K hunter2", "openssl dgst -hmac hunter2 f"),
-        *("openssl rsa -passin pass:hunter2 -in k", "openssl req -passout pass:hunter2", "zip -P hunter2 a.zip b"),
+        *("openssl rsa -passin pass:hunter2 -in k", "openssl req -passout pass:hunter2", "zip '-Phunter2' a.zip b"),
         *("unzip -P hunter2 a.zip", "7z a -phunter2 x.7z d", "unrar x -phunter2 a.rar", "rar a -hphunter2 a.rar b"),
         *("http -a user:hunter2 GET u", "https --auth user:hunter2 u", "xh -a user:hunter2 u"),
         *("smbclient //s/x -U user%hunter2", "mount -t cifs //s/x /m -o username=u,password=hunter2"),
@@ -347,7 +347,7 @@ def test_names_that_only_look_like_a_secrets_are_left(redactor: Redactor) -> Non
         *("env BORG_PASSPHRASE=hunter2 borg", "etcdctl --user root:hunter2 get /"),
         *("openssl passwd hunter2", "openssl passwd -6 -salt ab hunter2", "openssl passwd -1 correct-horse-hunter2"),
         *("ansible-vault encrypt_string hunter2 --name x", "ansible-vault encrypt_string --name 'a b' hunter2"),
-        *("vault login hunter2", "vault login -no-print token=hunter2", "docker exec v vault login hunter2"),
+        *("vault login hunter2", "vault login -no-print token=hunter2", "docker exec v vault login 'hunter2;ä $x'"),
         *(
             "gh secret set NAME --body hunter2",
             "gh secret set -b'hunter2' NAME",
