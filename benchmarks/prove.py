@@ -120,7 +120,8 @@ def _hard() -> str:
 
 
 def _sanity(rules: int) -> None:
-    unknown = [record for record in sanity([stack_of(rules)], verify) if record.verdict == "unknown"]
+    records = sanity([stack_of(rules)], lambda stack, **question: verify(stack, **question))
+    unknown = [record for record in records if record.verdict == "unknown"]
     if unknown:
         raise AssertionError(f"unknown: {unknown}")
 

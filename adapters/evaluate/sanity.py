@@ -94,7 +94,7 @@ def _rule_record(
 def _why_dead(policies: Sequence[Policy], others: list[PlacedClause], rule: PlacedClause, prove: Prover) -> str:
     id = rule.clause.id
     stack = kept(policies, others)
-    for selector in rule.clause.roles.all():
+    for selector in (each for each in rule.clause.roles.all() if each):  # an approval has an empty one
         if prove(stack, reach=selector).verdict == "proved":
             return f"vacuous: no session comes to {', '.join(f'`{n}`' for n in rule.clause.patterns(selector))}"
     alone = kept(policies, [rule])

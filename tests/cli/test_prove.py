@@ -233,6 +233,8 @@ rules:
   - {id: more, type: count, tool: pay, max: 5}
   - {id: after-drop, type: never_after, trigger: drop, forbidden: report}
   - {id: itself, type: before, first: deploy, then: deploy}
+  - {id: ask, type: before, first: human-approval, then: pay}
+  - {id: again, type: before, first: human-approval, then: pay}
 """)
     answer = cli("prove", "odd.yaml", "--json")
     reasons = {line["question"]: line["reason"] for line in answer.lines if line["verdict"] == "refuted"}
@@ -241,9 +243,11 @@ rules:
     assert reasons == {
         "rule more": "subsumed: `few` already stops all that `more` stops",
         "rule after-drop": "vacuous: no session comes to `drop`",
+        "rule ask": "subsumed: `again` already stops all that `ask` stops",
+        "rule again": "subsumed: `ask` already stops all that `again` stops",
         "callable deploy": "never callable: `itself` always denies it",
     }
-    assert cli("prove", "odd.yaml").out.endswith("9 checked: 6 fine, 3 found, 0 unknown\n")
+    assert cli("prove", "odd.yaml").out.endswith("11 checked: 6 fine, 5 found, 0 unknown\n")
 
 
 def test_the_tools_of_an_agent_are_known_by_their_portable_names(cli: Cli, place: Path) -> None:

@@ -17,10 +17,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from proctor.adapters.evaluate.sanity import kept, placed, sanity
 from proctor.policies import (
     CompiledPolicy,
     Decision,
     Monitor,
+    Policy,
     Proved,
     Refuted,
     RunContext,
@@ -32,6 +34,7 @@ from proctor.policies import (
 )
 from proctor.policies import events as ev
 from proctor.policies.analysis.certificate import check
+from proctor.policies.policy import members_of
 
 from .ledger import Share
 from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair
@@ -391,6 +394,35 @@ def compared(question: Pair, rng: random.Random, *, depth: int = DEPTH, walks: i
             f"{answer.verdict}" + f" by {length} calls" * isinstance(answer, Refuted) + f", and {shortest} are enough"
         )
     return answer, whole
+
+
+def sanity_compared(question: Pair, rng: random.Random, *, depth: int) -> list[str]:
+    """The findings about a stack by itself, once force agrees with each answer that they rest on."""
+
+    def prove(stack: Policy, **asked: Any) -> Any:
+        ((kind, argument),) = asked.items()
+        return compared(question._replace(stack=stack, question=kind, argument=argument), rng, depth=depth, walks=0)[
+            0
+        ]
+
+    members = members_of(question.stack)
+    rules = list(placed(members))
+    findings = []
+    for record in sanity(members, prove):
+        about, _, id = record.question.partition(" ")
+        if record.verdict == "refuted":
+            findings.append(record.reason.partition(":")[0])
+        if about != "rule" or record.verdict == "unknown":
+            continue
+        without = kept(members, [each for each in rules if each.clause.id != id])
+        whole = question._replace(stack=without, question="no_looser_than", argument=question.stack)
+        (brute,) = both_ways(whole, rng)
+        for context in contexts(whole):
+            shortest, _ = brute.shortest(context, depth, rng)
+            assert shortest is None or record.verdict == "proved", (
+                f"`{id}` {record.reason}, and {shortest} calls differ"
+            )
+    return findings
 
 
 def proofs(seed: int, number: int) -> Share:
