@@ -156,9 +156,9 @@ def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, Pl
         yield from ((e.name, e) for e in stack.limits if e.name == rule.name)
         return
     wanted, names = _sentence(rule), _names(rule)
-    known = [(id, each) for id, each in stack.rules.items() if not each.unsupported]
-    same = [(id, each) for id, each in known if _sentence(each) == wanted]
-    kind = [(id, each) for id, each in known if _names(each) == names and not each.bound_paths]
+    usable = [(id, each) for id, each in stack.rules.items() if not each.unsupported]
+    same = [(id, each) for id, each in usable if _sentence(each) == wanted]
+    kind = [(id, each) for id, each in usable if _names(each) == names and not each.bound_paths]
     yield from itertools.islice(same or kind, 1)
 
 

@@ -399,8 +399,8 @@ def compared(question: Pair, rng: random.Random, *, depth: int = DEPTH, walks: i
 def sanity_compared(question: Pair, rng: random.Random, *, depth: int) -> list[str]:
     """The findings about a stack by itself, once force agrees with each answer that they rest on."""
 
-    def prove(stack: Policy, **asked: Any) -> Any:
-        ((kind, argument),) = asked.items()
+    def prove(stack: Policy, **keywords: Any) -> Any:
+        ((kind, argument),) = keywords.items()
         return compared(question._replace(stack=stack, question=kind, argument=argument), rng, depth=depth, walks=0)[
             0
         ]
