@@ -307,7 +307,7 @@ class RuleComponent:
         denials = type(_inner(self.machine)).denied is not Machine.denied
         return bool(self.mask(call) & (self.machine.attempts | (self.machine.outcomes if denials else 0)))
 
-    def owes_attempts(self, call: InputClass) -> bool:
+    def attempts_due(self, call: InputClass) -> bool:
         """Whether a refused call of these may be one that the session owes."""
         machine = _inner(self.machine)
         return isinstance(machine, CountMachine) and machine.min is not None and self.watches_denial(call)
@@ -487,7 +487,7 @@ class LimitComponent:
         """No."""
         return False
 
-    def owes_attempts(self, call: InputClass) -> bool:
+    def attempts_due(self, call: InputClass) -> bool:
         """No."""
         return False
 

@@ -169,9 +169,9 @@ class SplitComponent:
         """Whether a refused call of these makes a difference to it."""
         return self.followed.watches_denial(call)
 
-    def owes_attempts(self, call: InputClass) -> bool:
+    def attempts_due(self, call: InputClass) -> bool:
         """Whether a refused call of these may be one that the session owes."""
-        return self.followed.owes_attempts(call)
+        return self.followed.attempts_due(call)
 
     def turned(self, at: int) -> Outcome:
         """The next turn began."""
