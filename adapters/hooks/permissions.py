@@ -133,7 +133,7 @@ def policy_text(given: Permissions) -> str:
     words = [each for each in allowed if _words(each)]
     given.unsaid += [f"allow `{e.written}`: it is asked about" for e in allowed if not allowed[e] and e not in words]
     lines = [
-        f"# What {', '.join(given.files)} permit, as far as it could be said; nothing more is allowed than there."
+        f"# The permissions in {', '.join(given.files)}, as far as a policy can state them; it allows nothing more."
     ]
     lines += [f"# not said: {_one_line(each)}" for each in given.unsaid]
     lines += ["version: 1", f"name: from-{given.agent}", "on_violation: deny", "tool_rules:"]
