@@ -74,7 +74,7 @@ class _Checks:
 
 
 def _together(checks: _Checks, stack: Policy, clauses: tuple[Clause, ...], work: Work) -> Iterator[PreflightFinding]:
-    """Run the checks that need the kinds of calls that the clauses tell apart, each of them as a machine."""
+    """Run the checks that need the kinds of calls that the clauses tell apart; `checks` keeps what they find."""
     kinds = Kinds(stack, clauses, work)
     nets: list[PreflightFinding] = []
     checks.run("nets", lambda: _noted(net_findings(clauses, kinds), nets))

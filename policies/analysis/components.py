@@ -17,7 +17,7 @@ from ..monitor.program import CompiledRule, probe_of
 from ..monitor.usage import TokenMeter
 from ..rules.count import CountMachine
 from ..rules.machine import Machine
-from ..rules.per_key import Keyed, KeyedState
+from ..rules.per_key import Keyed, KeyedState, without_key
 from ..rules.petri_net import NetMachine
 from ..rules.precondition import PreconditionMachine
 from ..rules.provenance import ProvenanceMachine
@@ -82,10 +82,6 @@ class RuleMoment(NamedTuple):
 def copied(state: Any) -> Any:
     """A copy of a machine's state that can be moved on."""
     return deepcopy(state)
-
-
-def _inner(machine: Machine) -> Machine:
-    return machine.inner if isinstance(machine, Keyed) else machine
 
 
 def saturated(machine: Machine, at: RuleMoment) -> Hashable:
@@ -166,7 +162,7 @@ def overlaps(machine: Machine) -> bool:
 
 def watches_turns(machine: Machine) -> bool:
     """Whether a turn's end makes a difference to it."""
-    inner = _inner(machine)
+    inner = without_key(machine)
     if isinstance(inner, CountMachine):
         return inner.within is not None
     return isinstance(inner, MaxParallelMachine) or (
@@ -277,7 +273,7 @@ class RuleComponent:
         judge = self.machine.judging(mask) if self._concerned(at, mask) else None
         if judge is None:
             return NOTHING
-        if call.fresh and isinstance(loop := _inner(self.machine), LoopMachine):
+        if call.fresh and isinstance(loop := without_key(self.machine), LoopMachine):
             return NOTHING if loop.threshold > 1 or not mask else LEVELS[self.rule.action]
         return self._level_of(judge(at.state, self.in_flight(call, at, 0, variant), mask, at.now))
 
@@ -304,12 +300,12 @@ class RuleComponent:
 
     def watches_denial(self, call: InputClass) -> bool:
         """Whether a refused call of these makes a difference to it."""
-        denials = type(_inner(self.machine)).denied is not Machine.denied
+        denials = type(without_key(self.machine)).denied is not Machine.denied
         return bool(self.mask(call) & (self.machine.attempts | (self.machine.outcomes if denials else 0)))
 
     def attempts_due(self, call: InputClass) -> bool:
         """Whether a refused call of these may be one that the session owes."""
-        machine = _inner(self.machine)
+        machine = without_key(self.machine)
         return isinstance(machine, CountMachine) and machine.min is not None and self.watches_denial(call)
 
     def denied(self, at: int, call: InputClass, variant: int = 0) -> Outcome:

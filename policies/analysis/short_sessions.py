@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..language.conditions import is_argument, is_output, output_ref
 from ..language.selectors import ToolWhere
 from ..rules.machine import Machine
-from ..rules.per_key import Keyed
+from ..rules.per_key import without_key
 from ..rules.provenance import Provenance
 from ..rules.rule import Rule, items_of
 from ..values.globs import matcher
@@ -166,8 +166,7 @@ def _is_through(got: Replayed, steps: list[SessionStep]) -> bool:
 
 
 def _settles(machine: Machine) -> bool:
-    inner = machine.inner if isinstance(machine, Keyed) else machine
-    return type(inner).settle is not Machine.settle
+    return type(without_key(machine)).settle is not Machine.settle
 
 
 def _compared(rule: PlayedRule) -> Iterator[str]:

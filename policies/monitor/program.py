@@ -20,7 +20,7 @@ from ..language.selectors import Subject
 from ..policy import Approval, members_of
 from ..rules.machine import Machine
 from ..rules.net_shorthand import net_of
-from ..rules.per_key import Keyed
+from ..rules.per_key import Keyed, without_key
 from ..rules.petri_net import Net, NetMachine
 from ..rules.provenance import ProvenanceMachine
 from ..rules.python_check import TOOL, CheckMachine
@@ -198,7 +198,7 @@ class Program:
         self.prices = PriceBook(tables) if limits.needs_prices or budgets.needs_prices or tables else None
         self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
         self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
-        self.keeps_messages = any(_without_key(rule.machine).reads_messages for rule in rules)
+        self.keeps_messages = any(without_key(rule.machine).reads_messages for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
         self.has_ordinals = any(rule.machine.ordinals for rule in rules)
@@ -357,9 +357,5 @@ def _compiled(
 
 
 def _asks_user(machine: Machine) -> bool:
-    inner = _without_key(machine)
+    inner = without_key(machine)
     return isinstance(inner, ProvenanceMachine) and inner.from_user
-
-
-def _without_key(machine: Machine) -> Machine:
-    return machine.inner if isinstance(machine, Keyed) else machine

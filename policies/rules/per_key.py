@@ -196,3 +196,8 @@ class Keyed(Machine):
 def _with_keys(finding: Finding, keys: list[str]) -> Finding:
     """An instance's finding, with the call's values it applies to."""
     return msgspec.structs.replace(finding, details={**finding.details, "keys": [key[:KEY_SHOWN] for key in keys]})
+
+
+def without_key(machine: Machine) -> Machine:
+    """The machine of one instance; without a `key` the machine itself."""
+    return machine.inner if isinstance(machine, Keyed) else machine

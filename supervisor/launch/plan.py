@@ -137,7 +137,7 @@ def written(policies: Sequence[Policy]) -> list[dict[str, Any]]:
 
 
 def _named(function: object) -> str:
-    """Replace Python functions in a policy (checks) by their names, for the record."""
+    """The name by which the record has a Python function of a policy, such as a check."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 

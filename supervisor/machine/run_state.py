@@ -238,9 +238,9 @@ class RunState:
         """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds. Other
         events beyond theirs end the run.
         """
-        counted = not isinstance(event, MessageEvent | MessageStreamed)
+        counted = True
         if isinstance(event, MessageEvent | MessageStreamed):
-            recorded = self.counts.recorded_for(event)
+            counted, recorded = False, self.counts.recorded_for(event)
             if recorded is None:
                 return
             event = recorded

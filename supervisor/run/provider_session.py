@@ -247,7 +247,9 @@ def name_of(adapter: Adapter) -> str:
 
 
 def remains_of(adapter: Adapter) -> Remains | None:
-    """End the remains of an adapter's runs, if it can. Raises what it raises, as an Exception."""
+    """The adapter's function that ends the remains of its runs, if it has one. Raises what it raises, as an
+    Exception.
+    """
     found: Remains | None = isolated(getattr, adapter, "end_remains", None)
     return found
 

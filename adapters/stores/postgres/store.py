@@ -169,7 +169,7 @@ class PostgresWriter(Writer[Recorder]):
         super().__init__(Recorder(line), name, notifier)
 
     def _join(self) -> None:
-        """Give up requests that the server does not answer within seconds."""
+        """Wait for the thread; give up what the server does not answer within seconds."""
         self._thread.join(_CLOSING_S)
         if self._thread.is_alive():
             self._line.cut()
