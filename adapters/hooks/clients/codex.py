@@ -116,7 +116,7 @@ CODEX: Final = HookClient(
     opens="permission",
     hears="call",
     fails_open=(
-        "what the model types into a command that still runs (`write_stdin`) asks no hook",
-        "hooks that are not trusted are skipped, and a folder's own while the folder is not trusted",
+        "text typed into a running command (`write_stdin`) uses no hook",
+        "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
     ),
 )

@@ -105,9 +105,9 @@ COPILOT: Final = HookClient(
     asks=True,
     opens="call",
     fails_open=(
-        "a hook that fails or takes too long is skipped, and the call runs",
-        "a prompt is never refused",
-        "its documentation names hooks of a repository only: `--user` may not be read",
+        "calls run if their hook fails or is too slow",
+        "prompts are never denied",
+        "its documentation names hooks of a repository only, so `--user` may have no effect",
     ),
     tried="recorded input",
 )

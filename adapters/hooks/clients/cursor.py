@@ -118,6 +118,6 @@ CURSOR: Final = HookClient(
         beside=lambda environment: {"version": 1},
     ),
     opens="permission",
-    fails_open=("hooks of a folder that is not trusted do not run", "a version that does not know `failClosed`"),
+    fails_open=("hooks in an untrusted folder don't run", "versions without `failClosed` run calls whose hook fails"),
     tried="recorded input",
 )

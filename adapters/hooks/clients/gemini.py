@@ -116,7 +116,7 @@ GEMINI: Final = HookClient(
     ),
     asks=True,
     fails_open=(
-        "a folder's own settings go before a person's, and may switch hooks off (`hooksConfig`); `--managed` may not",
-        "hooks of a folder that is not trusted do not run",
+        "a folder's settings can switch hooks off (`hooksConfig`), except those of `--managed`",
+        "hooks in an untrusted folder don't run",
     ),
 )

@@ -151,7 +151,7 @@ OPENCODE: Final = HookClient(
         text=plugin,
     ),
     fails_open=(
-        "other plugins run in the same process, and may change a call after it was judged",
-        "a plugin that cannot be loaded is skipped",
+        "another plugin can change a call after the decision",
+        "a plugin that can't be loaded is skipped",
     ),
 )
