@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from .words import split
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -243,7 +245,7 @@ CARRYING = {
         ),
     ),
     **dict.fromkeys(
-        ("nc", "ncat", "netcat"),
+        ("nc", "ncat", "netcat", "nc.traditional", "nc.openbsd"),
         Carries(
             harmless=options(
                 "46CDdhklNnrStUuvZzF",
@@ -277,6 +279,31 @@ CARRYING = {
     no-target-directory verbose help version
     """,
         ),
+    ),
+    **dict.fromkeys(  # a plugin is loaded and run; a file may hold further options
+        split("ar ranlib strip objdump objcopy size ld ld.bfd gold ld.gold ld.lld lld opt llc"),
+        Carries(words="@.*|--?plugin.*|--?load.*|-mllvm"),
+    ),
+    **dict.fromkeys(  # of another machine, by ssh
+        split("systemctl loginctl hostnamectl timedatectl localectl systemd-analyze bootctl"),
+        Carries(letters="H", long="--host"),
+    ),
+    **dict.fromkeys(("iptables", "ip6tables"), Carries(letters="M", long="--modprobe")),
+    **dict.fromkeys(
+        ("yt-dlp", "youtube-dl"), Carries(long="--exec --exec-before-download --config-locations --plugin-dirs")
+    ),
+    "aria2c": Carries(words="--on-.*", long="--conf-path"),
+    **dict.fromkeys(("rclone", "restic"), Carries(letters="o", long="--password-command --option --config")),
+    "borg": Carries(long="--rsh --remote-path"),
+    "svn": Carries(long="--diff-cmd --diff3-cmd --editor-cmd --config-option --config-dir"),
+    "pandoc": Carries(
+        letters="FLd", long="--filter --lua-filter --pdf-engine --defaults --data-dir", words=r".*\.lua"
+    ),
+    "nmap": Carries(words=r"-s\w*C\w*|-A", long="--script --datadir --servicedb"),
+    **dict.fromkeys(("tshark", "wireshark"), Carries(letters="X")),
+    **dict.fromkeys(
+        split("tex latex pdftex pdflatex xetex xelatex luatex lualatex"),
+        Carries(words=r"--?(shell|enable-write18|cnf-line|lua).*|.*\\.*"),
     ),
     "pidstat": Carries(harmless=options("dHhIlRrstUuVvw", "CGpT", "human dec")),
     **dict.fromkeys(
@@ -349,6 +376,7 @@ CARRYING = {
         ),
     ),
     "nm": Carries(
+        words="@.*",
         harmless=options(
             "aABCDfghjlnopPrsSuvV",
             "tX",
@@ -389,12 +417,9 @@ CARRYING = {
         Carries(
             harmless=options(
                 "hpvw",
-                "",
-                """
-    help version verbose stats outputjson level project watch skipunannotated warnings verifytypes pythonversion
-    pythonplatform threads dependencies ignoreexternal createstub
-    """,
-            ),
+                long="help version verbose stats outputjson level project watch skipunannotated warnings verifytypes"
+                " pythonversion pythonplatform threads dependencies ignoreexternal createstub",
+            )
         ),
     ),
     "clang-tidy": Carries(
@@ -507,12 +532,10 @@ CARRYING = {
     "cloc": Carries(
         harmless=options(
             "vqh",
-            "",
-            """
-    by-file by-file-by-lang csv json xml yaml md sum-reports diff git quiet exclude-dir exclude-ext exclude-lang
-    exclude-list-file include-ext include-lang match-d match-f not-match-d not-match-f skip-uniqueness timeout
-    processes hide-rate progress-rate report-file out version help show-lang show-ext list-file fullpath follow-links
-    """,
+            long="by-file by-file-by-lang csv json xml yaml md sum-reports diff git quiet exclude-dir exclude-ext"
+            " exclude-lang exclude-list-file include-ext include-lang match-d match-f not-match-d not-match-f out"
+            " skip-uniqueness timeout processes hide-rate progress-rate report-file version help show-lang show-ext"
+            " list-file fullpath follow-links",
         )
     ),
     "mocha": Carries(
@@ -531,11 +554,10 @@ CARRYING = {
         harmless=options(
             "uwvh",
             "rct",
-            r"""
-    run watch update config root dir testNamePattern reporter outputFile coverage(\.\w+)* ui environment globals
-    passWithNoTests silent bail retry changed project typecheck maxWorkers minWorkers exclude mode shard isolate dom
-    logHeapUsage testTimeout hookTimeout hideSkippedTests allowOnly fileParallelism version help
-    """,
+            r"run watch update config root dir testNamePattern reporter outputFile coverage(\.\w+)* ui environment"
+            " globals passWithNoTests silent bail retry changed project typecheck maxWorkers minWorkers exclude mode"
+            " shard isolate dom logHeapUsage testTimeout hookTimeout hideSkippedTests allowOnly fileParallelism"
+            " version help",
         )
     ),
     "gh": Carries(words="--"),  # what follows is git's

@@ -160,12 +160,14 @@ _WRAPPERS = """
     logsave multilog gdbserver concurrently npm-run-all xterm x-terminal-emulator gnome-terminal konsole urxvt
     rxvt alacritty kitty lxc lxd incus toolbox distrobox adb sandbox-exec nocache prove gpg-agent schroot
     systemd-nspawn arch-chroot machinectl tsp nq sem ccache distcc bear reptyr pyenv rbenv nodenv nvm fnm volta
+    run-one run-this-one keep-one-running zrun tcpserver catatonit heaptrack uftrace scan-build sccache icecc zellij
+    openvt agetty getty autoexpect foreman honcho pm2 forever libtool msgfilter msgexec trickle scl
 """
 """Run a command among their words."""
 
 
 _REMOTE = """
-    ssh sshpass mosh rsh rexec scp sftp socat vagrant expect ansible fab pdsh clush dsh
+    ssh sshpass autossh sshfs mosh rsh rexec scp sftp socat vagrant expect ansible fab pdsh clush dsh
 """
 """Run commands elsewhere."""
 
@@ -176,7 +178,7 @@ _CODE = """
     irb osh jjs jrunscript  ipython ipython3 gnuplot fzf sk tsx
     sqlite3 psql mysql mariadb mongosh ftp lftp telnet mail mailx mutt logrotate
     bzgrep bzegrep bzfgrep bzdiff bzcmp bzless bzmore zless zmore xzless xzmore zdiff zcmp lesspipe ranger mc nnn vifm
-    sdiff diff3 info pinfo w3m lynx links elinks
+    sdiff diff3 info pinfo w3m lynx links elinks peco bpftrace stap sysdig latexmk gs ghostscript sops
 """
 """Are given code in a language of their own."""
 
@@ -212,11 +214,16 @@ _ENGINES = ("docker", "podman", "nerdctl")
 
 
 _VERBS: dict[str, dict[str, Prefix | None]] = {
-    "bundle": {"exec": Prefix()},
+    **{name: {"exec": Prefix()} for name in ("bundle", "cabal", "composer", "dune", "opam", "stack")},
+    **{name: {"exec": None} for name in ("gem", "tox")},
+    "rustup": {"run": Prefix(operands=1)},
     "cargo": {},
     "gh": {"alias": None, "config": None, "extension": None, "ext": None, "codespace": None, "cs": None},
     "pixi": {"run": Prefix(), "exec": Prefix(), "shell": None},
-    "conda": {"run": Prefix(taking="-n -p --name --prefix", alone="--no-capture-output")},
+    **{
+        name: {"run": Prefix(taking="-n -p --name --prefix", alone="--no-capture-output")}
+        for name in ("conda", "mamba", "micromamba")
+    },
     **dict.fromkeys(_ENGINES, dict.fromkeys(("run", "exec", "create"))),
     **dict.fromkeys(("django-admin", "django"), dict.fromkeys(("shell", "shell_plus", "dbshell", "runscript"))),
     "docker-compose": dict.fromkeys(("run", "exec")),
@@ -228,28 +235,18 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
         "x": Prefix(alone="--yes -y"),
         **dict.fromkeys(("config", "set", "c", "edit", "explore", "init", "create", "innit")),
     },
-    "pdm": {"run": Prefix()},
-    "pipenv": {"run": Prefix(), "shell": None},
+    **{name: {"run": Prefix()} for name in ("pdm", "rye")},
+    **{name: {"run": Prefix(), "shell": None} for name in ("pipenv", "poetry", "hatch")},
     "pipx": {"run": Prefix(taking="--spec")},
-    "pnpm": {"exec": Prefix(), "dlx": Prefix()},
-    "poetry": {"run": Prefix(), "shell": None},
-    "rye": {"run": Prefix()},
-    "hatch": {"run": Prefix(), "shell": None},
+    **{name: {"exec": Prefix(), "dlx": Prefix()} for name in ("pnpm", "yarn")},
     "uv": {
         "run": Prefix(taking="--with --python -p --extra --group", alone="-q --quiet --frozen --locked --no-sync"),
         "tool": None,
     },
-    "yarn": {"exec": Prefix(), "dlx": Prefix()},
     "deno": dict.fromkeys(("eval", "repl", "task")),
     "bun": {
-        "x": Prefix(),
-        "run": Prefix(),
-        "-e": None,
-        "--eval": None,
-        "-p": None,
-        "--print": None,
-        "repl": None,
-        "exec": None,
+        **dict.fromkeys(("x", "run"), Prefix()),
+        **dict.fromkeys(("-e", "--eval", "-p", "--print", "repl", "exec")),
     },
 }
 """Programs of many verbs: those that run the command behind them, and (None) those that nobody reads."""
@@ -267,7 +264,10 @@ _PLAIN_VERBS = {
         build b check c test t run r clippy fmt doc d bench clean update add remove rm tree metadata fetch install
         search publish new init fix vendor version
     """),
-    "conda": split("install create list info env update remove search clean activate deactivate init"),
+    **dict.fromkeys(
+        ("conda", "mamba", "micromamba"),
+        split("install create list info env update remove search clean activate deactivate init"),
+    ),
     **dict.fromkeys(_ENGINES, _CONTAINERS),
     **dict.fromkeys(
         ("django-admin", "django"),
@@ -435,7 +435,7 @@ _BEFORE_VERBS = {
 
 def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     """The commands that a program with many verbs runs; None if the verb runs nothing else."""
-    verbs, plain = _VERBS[name], _PLAIN_VERBS[name]
+    verbs, plain = _VERBS[name], _PLAIN_VERBS.get(name, ())
     if name in _RUN_INPUT and _reads_input(arguments[1:]):
         return UNKNOWN
     if not arguments or arguments[0].text in plain or arguments[0].text in ("--version", "--help", "-v", "-V", "-h"):

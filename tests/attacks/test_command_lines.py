@@ -12,6 +12,7 @@ import pytest
 from proctor.adapters import ShellAdapter
 from proctor.policies.events import RunFailed
 from proctor.policies.shell.parser import read_commands
+from proctor.policies.shell.programs import DYNAMIC
 from proctor.policies.shell.words import Shell
 from proctor.supervisor.testing.adapter_fixture import Drive
 from tests.fuzz.shells import Room, can_be_closed
@@ -168,7 +169,7 @@ CARRYING = [
     *("tclsh f", "awk -f f", "awk \"$x\"", "gawk '@load \"x\"'"),
     *("vim -c '!red' f", "vi f", "ed f", "emacs --batch --eval x", "less f", "man -P red x", "m4 f", "dc f", "gdb f"),
     *("tar -cf f --to-command=red a", "tar -I red -cf f a"),
-    *("tar --checkpoint=1 --checkpoint-action=exec=red -cf f a",),
+    *("tar --checkpoint=1 --checkpoint-action=exec=red -cf f a"),
     *("tar cIf red f", "tar -x --to-com red", 'tar -xf "$x"', "rsync -e red a b:"),
     *("rsync --rsh=red a b:", "scp -S red a b:"),
     *("git -c alias.x='!red' x", "git -c core.pager=red log", "git x", "git --exec-path=. log", "git bisect run red"),
@@ -208,7 +209,7 @@ CARRYING = [
     *("socat a exec:red", "busybox sh", "busybox nc -e red x 1"),
     *("npm exec -c red", "npx -c red", "uv run --script=x red"),
     *("poetry shell", "nix-shell --run red", "zsh -c red", "fish -c red"),
-    *("noglob env $x", "Env $x", "SUDO -s", "\u017fudo x", "r\u200cm x",),
+    *("noglob env $x", "Env $x", "SUDO -s", "\u017fudo x", "r\u200cm x"),
     *("repeat 3 red", "- red", "=red", "tcpdump -z red", "gcc -wrapper red f"),
     *("GIT_PAGER=red git log", "PAGER=red man x", "EDITOR=red git commit"),
     *("LESSOPEN='|red' cat f", "env GIT_SSH=red git fetch"),
@@ -221,7 +222,7 @@ CARRYING = [
     *("python3 /dev/stdin", "perl /dev/fd/3", "python ../../dev/stdin"),
     *("ruby /proc/self/fd/0", "cd /dev; node stdin"),
     *("python3 -m asyncio", "python -m code", "python -m pdb f", "python -m IPython"),
-    *("perl5.36-x86_64-linux-gnu -e x",),
+    *("perl5.36-x86_64-linux-gnu -e x"),
     *("CFLAGS=red make", "export CFLAGS; make", "TARGET_ARCH=red make", "FC=red; make"),
     *("env YACC=red make", "LEX=x make"),
     *("GREP=red zgrep x f", "declare -x DIFF=red", "foo=red make"),
@@ -255,7 +256,7 @@ CARRYING = [
     *("declare DIRSTACK='($(red))'", "x=(1); typeset -g 'x+=($(red))'"),
     *("curl x | foo", "foo < f", "foo <<E\nred\nE", "{ foo; } < f", "exec < f; foo", "while :; do foo; done < f"),
     *("echo red | sudo foo", "echo red | (cd d; ./run)", "echo red | bash -c foo", "coproc foo", "deno run -"),
-    *("openssl",),
+    *("openssl"),
     *("rsync --unheard x y", "sort --unheard x", "git log --unheard", "curl --unheard x", "wget --unheard x"),
     *("cargo build --unheard", "pip install --unheard x", "openssl x -unheard", "fd --unheard", "man --unheard x"),
     *("cmake --build d -- SHELL=red", "git merge --unheard", "git clone --bundle-uri=x y"),
@@ -264,7 +265,7 @@ CARRYING = [
     "pipx install --python red x",
     *("kubectl get pods --kubeconfig=f", "tar cf host:x f", "tar -c --file=host:x f", "cpio -oF host:x"),
     "ln -s /dev/stdin x",
-    *("cloc --extract-with=red x", "cloc --vcs=red", "mocha -n import=data:x", "mocha -r data:x",),
+    *("cloc --extract-with=red x", "cloc --vcs=red", "mocha -n import=data:x", "mocha -r data:x"),
     "vitest --execArgv=x",
     *("clang-tidy f -- -fplugin=./x.so", "clang-tidy --extra-arg-before=-fplugin=./x.so f"),
     "pytest --tx popen//python=red",
@@ -280,7 +281,33 @@ def test_what_a_program_is_given_to_run_is_read_or_dynamic(line: str) -> None:
     assert found(line, "sh")
 
 
+ALLOWED_BY_NAME = [
+    *("ar --plugin ./x.so t a", "strip --plugin=./x.so f", "ld -plugin ./x.so", "objdump --plugin ./x.so f"),
+    *("nm @f", "opt -load ./x.so f", "systemctl -H x status", "loginctl --host=x", "iptables --modprobe=red"),
+    *("nmap --script=x y", "tshark -X lua_script:x", "pdflatex -shell-escape x", "latexmk -e x", "gs x"),
+    *("pandoc --filter red x", "pandoc -Fred x", "yt-dlp --exec red x", "aria2c --on-download-complete=red x"),
+    *("rclone --password-command red ls", "borg --rsh red x", "svn --diff-cmd red diff", "autossh x red"),
+    *("sshfs -o ssh_command=red x: y", "nc.traditional -e red x 1", "mamba run red", "gem exec red"),
+    *("composer exec red", "rustup run stable red", "opam exec -- red", "dune exec red", "tox exec -- red"),
+    *("foreman run red", "pm2 start red", "libtool --mode=execute red", "msgexec red", "zellij run red"),
+    *("sops exec-env x red", "heaptrack red", "scan-build red", "openvt red", "run-one red"),
+    "tcpserver 0 0 red",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ALLOWED_BY_NAME)
+def test_a_program_that_is_allowed_by_name_runs_no_other(line: str) -> None:
+    """An allow of the program does not cover the command that it is given."""
+    read = read_commands(line)
+
+    assert "red" in (part.name for part in read.parts) or any(
+        part.name == DYNAMIC and not part.among_words for part in read.parts
+    )
+
+
 READ = [
+    ("ar t a", ["ar"]), ("ld -o x f.o -L/usr/lib -lm", ["ld"]), ("systemctl status x", ["systemctl"]),
+    ("pandoc -s -o x.html x.md", ["pandoc"]), ("pdflatex -interaction=nonstopmode x", ["pdflatex"]),
     ("python -m pip install x", ["python", "pip"]),
     ("python3 x.py -c y", ["python3"]), ("uv run ls x", ["uv", "ls"]),
     ("npx -y jest x", ["npx", "jest"]), ("git -C d push", ["git"]), ("git commit -m \"$(cat f)\"", ["git", "cat"]),
