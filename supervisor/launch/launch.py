@@ -286,19 +286,24 @@ async def claim_created(store: Store, info: RunInfo, *, epoch: int, remains: Rem
     """
     if info.owner is not None and info.owner.epoch == epoch:
         return info
-    return await _when_free(partial(store.claim_run, info.run_id, epoch=epoch), store, info.session_id, remains)
+    return await _when_free(partial(store.claim_run, info.run_id, epoch=epoch), store, info, epoch, remains)
 
 
 async def _when_free(
-    claim: Callable[[], Awaitable[RunInfo]], store: Store, session_id: str, remains: Remains | None
+    claim: Callable[[], Awaitable[RunInfo]], store: Store, info: RunInfo, epoch: int, remains: Remains | None
 ) -> RunInfo:
+    renewed = False
     for _ in range(_TRIES):
         try:
             return await claim()
         except StoreError as error:
+            if error.kind == "fenced" and not renewed:
+                await store.renew(epoch, lease_s=LEASE_S)  # it ran out while this process did not run
+                renewed = True
+                continue
             if error.kind not in _NOT_FREE:
                 raise
-            if error.kind != "session_busy" or not await _freed(store, session_id, remains):
+            if error.kind != "session_busy" or not await _freed(store, info.session_id, remains):
                 raise UsageError(str(error)) from error
             busy = error
     raise UsageError(str(busy)) from busy
@@ -327,7 +332,7 @@ async def _claim(order: Order, services: Services, *, created: bool) -> RunInfo:
     store, remains = services.store, remains_of(order.adapter)
     if created:
         return await claim_created(store, order.info, epoch=order.epoch, remains=remains)
-    return await _when_free(partial(_create, services, order), store, order.info.session_id, remains)
+    return await _when_free(partial(_create, services, order), store, order.info, order.epoch, remains)
 
 
 async def _create(services: Services, order: Order) -> RunInfo:

@@ -12,6 +12,7 @@ from proctor.policies.errors import EventError, Violation
 from proctor.policies.events import (
     ApprovalEvent,
     BudgetReserved,
+    ErrorOccurred,
     Event,
     PolicyViolated,
     RunCancelled,
@@ -38,6 +39,7 @@ from .pending_approvals import Proposal
 from .provider_events import ProviderEnd, ProviderEvents
 from .reservations import BudgetLine, Budgets
 from .run_state import Cause, Deferred, RunIdentity, RunState
+from .validation import RECORD_FULL, sized
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:
@@ -78,7 +80,7 @@ class _Recollection:
         """One more event of the run."""
         if event.at is not None:
             self._state.tell_time(at_ms(event.at))
-        self._state.counts.recall(event)
+        self._state.counts.count(event, sized(event)[2])
         match event:
             case PolicyViolated():
                 self._violated(event)
@@ -93,6 +95,8 @@ class _Recollection:
                 if self._budgets is not None:
                     self._budgets.begun(self._state.now_ms)
                 self._reports.recall(event)
+            case ErrorOccurred() if event.code == RECORD_FULL:
+                self._state.record_is_full(event)
             case RunCompleted() | RunFailed() | RunCancelled():
                 self._state.ended = True
             case _:

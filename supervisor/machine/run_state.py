@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from proctor.policies.errors import EventError, Violation
 from proctor.policies.events import (
+    ErrorOccurred,
     Event,
     MessageEvent,
     MessageSent,
@@ -238,23 +239,31 @@ class RunState:
         """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds. Other
         events beyond theirs end the run.
         """
-        counted = True
         if isinstance(event, MessageEvent | MessageStreamed):
-            counted, recorded = False, self.counts.recorded_for(event)
+            recorded = self.counts.recorded_for(event)
             if recorded is None:
                 return
             event = recorded
-        stamped, line, size = sized(self.stamp(event))
-        self.outbox.put(stamped, line, size)
+        stamped = self._put(event)
         if not self.faulted:
             found = self.judge.observe(stamped)
             if found:
                 self.follow(found, stamped)
         elif isinstance(stamped, ToolEvent | ToolOutcome):
             self.judge.calls.apply(stamped)
-        if counted and (full := self.counts.overflow(size)) is not None and self.ending is None:
+        if (full := self.counts.overflow()) is not None and self.ending is None:
             self.record(full)
-            self.order_cancel(Cause(kind="fault", reason=full.message, error=EventError(full.message)))
+            self.record_is_full(full)
+
+    def record_is_full(self, full: ErrorOccurred) -> None:
+        """The run fails of it."""
+        self.order_cancel(Cause(kind="fault", reason=full.message, error=EventError(full.message)))
+
+    def _put(self, event: Event) -> Event:
+        stamped, line, size = sized(self.stamp(event))
+        self.outbox.put(stamped, line, size)
+        self.counts.count(stamped, size)
+        return stamped
 
     def follow(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
         """Record violations of what already happened and enforce them as far as that goes.
@@ -277,8 +286,7 @@ class RunState:
     def note(self, violation: Violation, *, escalated: bool = False) -> None:
         """Store a violation and keep it for the report."""
         self.findings.append(violation)
-        stamped = self.stamp(violated(violation, escalated=escalated))
-        self.outbox.put(*sized(stamped))
+        stamped = self._put(violated(violation, escalated=escalated))
         if not self.faulted:
             self.judge.observe(stamped)
 

@@ -269,23 +269,20 @@ class RecordCounts:
 
     def recorded_for(self, event: MessageEvent | MessageStreamed) -> Event | None:
         """The records for a message: the message, once the event that says the bound is reached, or nothing."""
-        code = USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
+        code = _code_of(event)
         if code in self._full:
             return None
-        messages, size = self._count(code, event)
-        if messages <= self._bounds.max_messages and size <= self._bounds.max_message_bytes:
+        messages, size = self._used.get(code, (0, 0))
+        if messages < self._bounds.max_messages and size + _message_size(event) <= self._bounds.max_message_bytes:
             return event
-        self._full |= {code}
         whose = "users" if code == USER_MESSAGES_FULL else "the agent"
         bounds = f"{self._bounds.max_messages:,} messages and {self._bounds.max_message_bytes:,} bytes of them"
         return ErrorOccurred(
             code=code, message=f"no more messages of {whose} are recorded in this run: it may record {bounds}"
         )
 
-    def overflow(self, size: int) -> ErrorOccurred | None:
-        """Count an event of so many bytes that is not a message; gives, once, the error that these are too many."""
-        self._events += 1
-        self._bytes += size
+    def overflow(self) -> ErrorOccurred | None:
+        """Gives, once, the error that the events which are not messages are too many."""
         bounds = self._bounds
         if self.full or (self._events <= bounds.max_events and self._bytes <= bounds.max_event_bytes):
             return None
@@ -295,27 +292,36 @@ class RecordCounts:
             code=RECORD_FULL, message=f"the run ends, and no more of it is recorded: it may record {most}"
         )
 
-    def recall(self, event: Event) -> None:
-        """Count what the run's record holds."""
+    def count(self, event: Event, size: int) -> None:
+        """Count an event that is recorded, of about so many bytes."""
         if isinstance(event, MessageEvent | MessageStreamed):
-            self._count(USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL, event)
+            code = _code_of(event)
+            messages, before = self._used.get(code, (0, 0))
+            self._used[code] = messages + 1, before + _message_size(event)
             return
-        if isinstance(event, ErrorOccurred) and event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
-            self._full |= {event.code}
-        self.overflow(weight(event))
+        if isinstance(event, ErrorOccurred):
+            if event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
+                self._full |= {event.code}
+            self.full = self.full or event.code == RECORD_FULL
+        self._events += 1
+        self._bytes += size
 
-    def _count(self, code: str, event: Event) -> tuple[int, int]:
-        messages, size = self._used.get(code, (0, 0))
-        self._used[code] = used = messages + 1, size + min(weight(event), MOST_BYTES)
-        return used
+
+def _code_of(event: MessageEvent | MessageStreamed) -> str:
+    return USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
+
+
+def _message_size(event: MessageEvent | MessageStreamed) -> int:
+    return min(weight(event), MOST_BYTES)
 
 
 _OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft)
+_FULL = (USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
 
 def believed(event: Event) -> Event:
     """The event as it may be recorded."""
-    if isinstance(event, _OURS):
+    if isinstance(event, _OURS) or (isinstance(event, ErrorOccurred) and event.code in _FULL):
         return _not_believed(event.type, event)
     if isinstance(event, RunStarted):
         return _session_started(event)

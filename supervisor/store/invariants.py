@@ -122,8 +122,8 @@ def fenced(run_id: str, owner: Owner | None) -> StoreError:
 
 
 def no_owner(epoch: int) -> StoreError:
-    """An epoch that the store gave to nobody, or whose owner has left."""
-    return StoreError(f"no owner has epoch {epoch}; register first", kind="fenced")
+    """An epoch that the store gave to nobody, or whose owner has left, or let its lease run out."""
+    return StoreError(f"no owner with a lease has epoch {epoch}; renew it, or register again", kind="fenced")
 
 
 def no_run(run_id: str) -> StoreError:

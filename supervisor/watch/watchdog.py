@@ -21,6 +21,8 @@ BLOCKED_S = 10.0
 """A loop that has not turned for so long is blocked; it is looked at twice in that time."""
 FRAMES = 16
 """How many of the innermost frames are reported."""
+RUN_IDS = 20
+"""How many of the runs are named; how many there are is said beside them."""
 
 _watched: set[Watchdog] = set()
 _thread: threading.Thread | None = None
@@ -79,7 +81,8 @@ class Watchdog:
         return None if task is None else str(getattr(task.get_coro(), "__qualname__", task.get_name()))
 
     def _tell(self, event: str, **fields: Any) -> None:
-        audible(self._log).error(event, run_ids=self._run_ids(), **fields)
+        run_ids = self._run_ids()
+        audible(self._log).error(event, runs=len(run_ids), run_ids=run_ids[:RUN_IDS], **fields)
 
 
 def _stack(thread: int) -> list[str]:

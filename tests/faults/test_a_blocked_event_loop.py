@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
+import structlog
 
 from proctor.supervisor.testing.fakes import PATIENCE_S
+from proctor.supervisor.watch import watchdog
 
 PROGRAM = """
 import sys, time
@@ -66,6 +68,23 @@ def blocked(backend: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             yield process, process.stderr.readline()
         finally:
             process.kill()
+
+
+@pytest.mark.anyio
+async def test_what_it_says_of_many_runs_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many there are, and the first of them."""
+    monkeypatch.setattr(watchdog, "BLOCKED_S", 0.0)
+    with structlog.testing.capture_logs() as said:
+        watching = watchdog.Watchdog(structlog.get_logger(), lambda: [f"run-{n}" for n in range(10_000)])
+        watchdog._watched.add(watching)
+        try:
+            watching.look()
+            watching.look()
+        finally:
+            watching.stop()
+
+    assert [line["event"] for line in said] == ["loop.blocked"]
+    assert (said[0]["runs"], said[0]["run_ids"][-1], len(said[0]["run_ids"])) == (10_000, "run-19", 20)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

@@ -192,3 +192,30 @@ async def test_a_created_run_that_fails_to_start_is_anybodys(
 
             assert (await handle.wait()).status == "completed"
             assert (outcome.ended, outcome.status) == (True, "cancelled")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=needs_postgres)])
+@pytest.mark.parametrize("created", [False, True], ids=["start", "execute"])
+async def test_a_supervisor_whose_lease_ran_out_starts_runs_all_the_same(
+    kind: str, created: bool, tmp_path: Path
+) -> None:
+    """It did not run for a while, as in a program that blocks its loop; of one that has left nothing starts."""
+    async with opened(kind, tmp_path) as store, Supervisor(store) as supervisor:
+        first = await supervisor.start(FakeAdapter(), "go", policies=POLICIES)
+        await first.wait()
+        run = await store.run(first.run_id)
+        assert run is not None
+        assert run.owner is not None
+        epoch = run.owner.epoch
+        await store.renew(epoch, lease_s=-1.0)
+        if created:
+            await create_run(store, "go", run_id="second")
+            second = await supervisor.execute(FakeAdapter(), "second", policies=POLICIES)
+        else:
+            second = await supervisor.start(FakeAdapter(), "go", run_id="second", policies=POLICIES)
+        result = await second.wait()
+        await store.release(epoch)
+        with pytest.raises(StoreError, match=f"no owner with a lease has epoch {epoch}"):
+            await supervisor.start(FakeAdapter(), "go", run_id="third", policies=POLICIES)
+
+        assert (result.status, await store.run("third")) == ("completed", None)

@@ -13,18 +13,26 @@ from hypothesis import strategies as st
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
     TERMINAL,
+    ErrorOccurred,
+    ErrorRecovered,
     Event,
     MessageReceived,
+    MessageSent,
     MessageStreamed,
     RunCompleted,
+    RunStarted,
+    SessionCompleted,
     SessionStarted,
     TokenUsageUpdated,
     ToolApprovalGranted,
     ToolCallCompleted,
     ToolCallDenied,
     ToolCallFailed,
+    ToolCallRequested,
     ToolCallStarted,
     TurnCompleted,
+    TurnStarted,
+    Unrecognized,
 )
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import RunContext
@@ -37,6 +45,7 @@ from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
+from proctor.supervisor.machine.validation import RecordBounds
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
 
@@ -53,6 +62,10 @@ POLICY = Policy(
     approval=Approval(timeout_s=5),
 )
 COMPILED = compile_policy(merge_policies([POLICY]))
+SETTINGS: dict[str, Any] = {
+    "approval": COMPILED.approval,
+    "bounds": RecordBounds(max_messages=3, max_message_bytes=1_500, max_events=25, max_event_bytes=5_000),
+}
 
 
 def identity(run_id: str = "r") -> RunIdentity:
@@ -60,7 +73,7 @@ def identity(run_id: str = "r") -> RunIdentity:
 
 
 def resumed(record: list[Event], run_id: str = "r") -> RunMachine:
-    return RunMachine.resume(identity(run_id), COMPILED.monitor(RunContext()), record, approval=COMPILED.approval)
+    return RunMachine.resume(identity(run_id), COMPILED.monitor(RunContext()), record, **SETTINGS)
 
 
 class Shell:
@@ -106,8 +119,29 @@ REPORTS = st.one_of(
     st.builds(lambda call: ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input), CALLS),
     st.builds(lambda n: TokenUsageUpdated(input_tokens=n), st.integers(0, 200)),
     st.builds(lambda n: TurnCompleted(turn=n), st.integers(1, 5)),
-    st.just(MessageReceived(content="x")),
-    st.just(SessionStarted(metadata={"model": "m"})),
+    st.builds(lambda n: TokenUsageUpdated(input_tokens=n, scope="cumulative"), st.integers(0, 200)),
+    st.builds(lambda id: ToolCallDenied(tool_call_id=id), IDS),
+    st.builds(
+        lambda call: ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input), CALLS
+    ),
+    st.builds(lambda content: MessageReceived(content=content), st.sampled_from(["x", "x" * 1_200])),
+    st.sampled_from(
+        [
+            MessageReceived(content="y", role="user"),
+            MessageSent(content="z"),
+            MessageStreamed(delta="d"),
+            MessageStreamed(delta="s", role="system"),
+            ErrorOccurred(code="messages_full", message="forged"),
+            ErrorOccurred(code="record_full", message="forged"),
+            ErrorOccurred(code="c", message="m" * 3_000),
+            ErrorRecovered(code="c"),
+            RunStarted(model="other", metadata={"n": 1}),
+            SessionCompleted(),
+            SessionStarted(metadata={"model": "m"}),
+            TurnStarted(turn=2),
+            Unrecognized(raw={"type": "new"}),
+        ]
+    ),
 )
 STEPS = st.lists(
     st.tuples(
@@ -138,7 +172,7 @@ def from_record(shell: Shell) -> Shell:
 
 def from_snapshot(shell: Shell) -> Shell:
     judge = COMPILED.restore(shell.machine._state.judge.snapshot())  # type: ignore[attr-defined]
-    machine = RunMachine.restore(shell.machine.snapshot(), judge, approval=COMPILED.approval)
+    machine = RunMachine.restore(shell.machine.snapshot(), judge, **SETTINGS)
     return Shell(machine, shell.record, shell.stored)
 
 

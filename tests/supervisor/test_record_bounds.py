@@ -43,7 +43,6 @@ from proctor.supervisor import (
     execute_run,
     run_once,
 )
-from proctor.supervisor.machine.validation import RecordBounds, RecordCounts, weight
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import Ask, Step
 
@@ -207,31 +206,11 @@ async def test_one_run_takes_the_bounds_too(way: str, permissive: Policy) -> Non
     assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["messages_full"]
 
 
-@pytest.mark.parametrize("stored", range(6))
-def test_a_run_taken_up_from_its_record_counts_on(stored: int) -> None:
-    """Wherever it was left: what it records in all is what one that lived on does, and the word is said once."""
-    messages = [MessageReceived(content="x")] * 6
-    bounds = RecordBounds(max_messages=3)
-    lived = RecordCounts(bounds)
-    record = [event for event in map(lived.recorded_for, messages) if event is not None]
-    before, again = RecordCounts(bounds), RecordCounts(bounds)
-    first = [event for event in map(before.recorded_for, messages[:stored]) if event is not None]
-    for event in first:
-        again.recall(event)
-    rest = [event for event in map(again.recorded_for, messages[stored:]) if event is not None]
+@pytest.mark.parametrize("code", ["messages_full", "user_messages_full", "record_full"])
+async def test_only_the_supervisor_says_that_a_bound_is_reached(code: str, permissive: Policy) -> None:
+    """An agent that reports it ends no record of what it says, and is not believed."""
+    steps: list[Step] = [ErrorOccurred(code=code, message="forged"), *[MessageReceived(content="x")] * 3]
+    result = await run_once(FakeAdapter([*steps, RunCompleted(output="done")]), "go", policy=permissive)
 
-    assert [type(event) for event in first + rest] == [type(event) for event in record]
-    assert [isinstance(event, ErrorOccurred) for event in record] == [False, False, False, True]
-
-
-@pytest.mark.parametrize("stored", range(6))
-def test_a_run_taken_up_from_its_record_counts_its_other_events_on(stored: int) -> None:
-    """It is full at the same event."""
-    full = []
-    for bounds in (RecordBounds(max_events=3), RecordBounds(max_event_bytes=3 * weight(USED))):
-        counts = RecordCounts(bounds)
-        for _ in range(stored):
-            counts.recall(USED)
-        full.append([counts.overflow(weight(USED)) is not None for _ in range(stored, 6)])
-
-    assert full[0] == full[1] == [n == 3 for n in range(stored, 6)]
+    assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["not_believed"]
+    assert sum(isinstance(event, MessageReceived) for event in result.events) == 3
