@@ -14,8 +14,7 @@ from proctor.policies.reading.schema import did_you_mean
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError, install_of
 from proctor.supervisor.ports.adapter import Adapter
 
-from ..kit.agent_spec import AgentSpec
-from .specs import SPECS
+from .specs import SPECS, AgentSpec
 
 ADAPTERS: Final = {spec.name: spec for spec in sorted(SPECS) if spec.adapter is not None}
 """The agents whose adapters are made by name."""
@@ -74,7 +73,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
 def adapter_class(spec: AgentSpec) -> Callable[..., Adapter]:
     """The class of its adapter. Raises ImportError if a package it needs is not installed."""
     module, _, name = str(spec.adapter).partition(":")
-    made: Callable[..., Adapter] = getattr(importlib.import_module(module), name)
+    made: Callable[..., Adapter] = getattr(importlib.import_module(f".{module}", __package__), name)
     return made
 
 

@@ -30,10 +30,9 @@ from proctor.policies.shell.programs import DYNAMIC
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import GateAnswer
 
-from ..kit.environment import home_of
 from ..kit.gate import EventStream
 from ..kit.launch_options import options_for
-from ..kit.process_tree import end_remains
+from ..kit.process_tree import end_remains, home_of
 from ..kit.provider import TaskProvider, at_work
 from ..kit.subprocesses import Subprocesses
 

@@ -27,7 +27,6 @@ ROOMS = (
     "persons",
     "exits",
     "output",
-    "console",
     "options",
 )
 """Top first: each imports only those below it."""

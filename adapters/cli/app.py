@@ -42,7 +42,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "runs": ("commands.runs:runs", "List the stored runs."),
         "show": ("commands.runs:show", "Show a stored run."),
         "tail": ("commands.runs:tail", "Show the latest events, and follow them."),
-        "watch": ("commands.watch:watch", "A live board of runs, limits and waiting calls."),
+        "watch": ("commands.runs:watch", "A live board of runs, limits and waiting calls."),
         "explain": ("commands.runs:explain", "Why each decision of a run was taken."),
         "kill": ("commands.stop:kill", "End runs, in any process."),
         "budgets": ("commands.stop:budgets", "What is used and left of budgets that runs share."),

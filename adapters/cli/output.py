@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import IO, Any
 
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
     from proctor.supervisor.ports.stored_types import ApprovalRequest
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 def console(file: IO[str] | None = None) -> Console:
     """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold."""
-    from .console import SafeConsole
-
     out = file or sys.stdout
     plain = not out.isatty()
-    return SafeConsole(
+    return _safe_console()(
         file=out,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
         highlight=False,
@@ -43,6 +41,27 @@ def console(file: IO[str] | None = None) -> Console:
         soft_wrap=plain,
         width=_width(plain),
     )
+
+
+@functools.cache
+def _safe_console() -> type[Console]:
+    """The class of the console; a command that prints plain lines does not load it."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        """Escapes control characters in every piece of text that is about to be shown, whoever rendered it."""
+
+        def on_broken_pipe(self) -> None:
+            """The reader has gone: the command deals with that; the program does not end."""
+            raise BrokenPipeError
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            """The segments of a renderable, their text printable."""
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+
+    return SafeConsole
 
 
 def _width(plain: bool) -> int | None:

@@ -229,4 +229,4 @@ class Room:
 def _goes_on(spec: RunSpec) -> bool:
     """Whether an interrupted run can be told to go on."""
     agent = ADAPTERS.get(spec.adapter)
-    return spec.continuation != "none" and (agent is None or agent.goes_on)
+    return spec.continuation != "none" and (agent is None or agent.resumable)

@@ -13,7 +13,6 @@ ROOMS = (
     "daemon_client",
     "origin",
     "hook",
-    "opening",
     "session",
     "judge",
     "clients",

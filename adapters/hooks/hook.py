@@ -29,8 +29,8 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalReques
 
 from ..agents.claude import usage_log as usage
 from ..kit.launch_options import USAGE
+from .judge import LastAnswer, Opening
 from .messages import CAN_STOP, HookAnswer, HookClient, HookInput, Kind
-from .opening import LastAnswer, Opening
 from .record import HookRecord
 from .session import HookedSession, Outcome
 

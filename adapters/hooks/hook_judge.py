@@ -18,9 +18,8 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, Owner, StoredA
 
 from .clients import CLIENTS
 from .hook import Hook
-from .judge import RuleFiles, Unmatched
+from .judge import Opening, RuleFiles, Unmatched
 from .messages import HookAnswer, HookClient, HookInput
-from .opening import Opening
 from .origin import Origin, check_origin
 from .record import LEASE_S, HookRecord, HookStore
 from .session import HookedSession

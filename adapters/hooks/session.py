@@ -24,7 +24,7 @@ from proctor.supervisor.ports.stored_types import Block
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
-from ..kit.environment import home_of
+from ..kit.process_tree import home_of
 from .judge import AskingJudge, Rules, Unmatched
 from .messages import HookClient
 from .record import HookRecord
@@ -204,7 +204,7 @@ class HookedSession:
 
     @property
     def _judge(self) -> Judge:
-        return cast(Judge, self.judge)
+        return cast("Judge", self.judge)
 
     def _identity(self, turns_before: int = 0, events_before: int = 0) -> RunIdentity:
         return RunIdentity(

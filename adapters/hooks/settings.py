@@ -16,7 +16,7 @@ import msgspec
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
 
-from ..kit.environment import home_of
+from ..kit.process_tree import home_of
 from ..kit.values import whole_file
 from .clients.claude import CLAUDE, GUARDS, NEVER_SET
 from .daemon_client import UnansweredError

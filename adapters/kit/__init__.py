@@ -93,7 +93,6 @@ __getattr__, __dir__ = lazily(
 )
 
 ROOMS = (
-    "agent_spec",
     "client_session",
     "client_process",
     "call_book",
@@ -111,7 +110,6 @@ ROOMS = (
     "tasks",
     "values",
     "process_tree",
-    "environment",
     "guardian",
 )
 """Top first: each imports only those below it."""

@@ -15,10 +15,9 @@ import anyio
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
-from .environment import bash_for_commands
 from .guardian import SIGNALLED
 from .jsonrpc import BROKEN, Peer, RpcClosedError, RpcError
-from .process_tree import GUARDS, ProcessTree, guarded, guardian_killed, marked_environment
+from .process_tree import GUARDS, ProcessTree, bash_for_commands, guarded, guardian_killed, marked_environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

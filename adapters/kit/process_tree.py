@@ -1,4 +1,4 @@
-"""Ending a provider's processes for good: the part of the cancel ladder that all subprocess clients share.
+"""A client's processes: the environment they are given, and how all of them are found and ended.
 
 A tree is found by four marks, so that what left its process group, its session or its parents is still
 found: ancestry (remembered from every look, with creation times, so that a reused pid is never touched),
@@ -34,11 +34,10 @@ from proctor.supervisor.ports.adapter import Rung
 from proctor.supervisor.ports.processes import run_of
 
 from . import guardian
-from .environment import trace_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from typing import Any, Final
+    from collections.abc import Awaitable, Callable
+    from typing import Any
 
 
 POSIX: Final = os.name == "posix"
@@ -454,3 +453,36 @@ def _is_startable(program: str, cwd: Path, env: Mapping[str, str]) -> bool:
         path = cwd / program
         return path.is_file() and os.access(path, os.X_OK)
     return shutil.which(program, path=os.pathsep.join(os.get_exec_path(env))) is not None
+
+
+def bash_for_commands(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make a client run commands with bash, as `runs` reads them; empty where there is no bash."""
+    bash = shutil.which("bash", path=env.get("PATH"))
+    return {} if bash is None else {"SHELL": bash}
+
+
+def shell_of(env: Mapping[str, str]) -> str | None:
+    """The shell that a client runs commands with, where it is started with those variables."""
+    return "bash" if bash_for_commands(env) else None
+
+
+def home_of(env: Mapping[str, str]) -> str | None:
+    """The absolute home directory of a process with this environment; None where that does not say."""
+    home = env.get("HOME") or env.get("USERPROFILE")
+    return home if home is not None and os.path.isabs(home) else None
+
+
+_carried: dict[str, dict[str, str]] = {}
+
+
+def carry_trace(run_id: str, carrier: Mapping[str, str]) -> None:
+    """Give this trace context to the processes of a run from now on; an empty one ends that."""
+    if carrier:
+        _carried[run_id] = {name.upper(): value for name, value in carrier.items()}
+    else:
+        _carried.pop(run_id, None)
+
+
+def trace_environment(run_id: str) -> Mapping[str, str]:
+    """The variables (TRACEPARENT, TRACESTATE) that a run's processes get."""
+    return _carried.get(run_id, {})

@@ -15,7 +15,7 @@ from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.ports.stored_types import ApprovalRequest, ApprovalState, Owner, RunInfo
 
 from ..evaluate.fold import Explained
-from ..suggest.like import Like
+from ..suggest.inputs import Like
 from .identities import Role
 
 

@@ -1,7 +1,7 @@
 """A policy learnt from recorded sessions, each entry with its evidence."""
 
+from .inputs import Like, like_of
 from .learning import Suggestion, learn
-from .like import Like, like_of
 from .observed import ObservedSession, observe
 from .written import policy_text, tests_text, without_denied
 
@@ -20,7 +20,6 @@ __all__ = [
 ROOMS = (
     "written",
     "learning",
-    "like",
     "inputs",
     "entries",
     "observed",

@@ -1,4 +1,6 @@
-"""One input of one tool to the restriction that its values keep: values, amounts, folders, hosts, or a source."""
+"""Inputs to restrictions: what the values of one input in many sessions keep to (values, amounts, folders, hosts, a
+source), and the narrowest entry that admits one call and its like.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,28 @@ from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from proctor.policies.events.run_context import PORTABLE
+from proctor.policies.language.facts import ToolTable
 from proctor.policies.language.shell_commands import DYNAMIC, commands_of
 from proctor.policies.shell.program_options import KNOWN
 from proctor.policies.shell.words import split
 from proctor.policies.values.json_values import is_number, number_of, text_of
 from proctor.policies.values.paths import place_of
+from proctor.supervisor.machine.pending_approvals import is_like
 
 from .entries import SUPPORT, Entry, beyond_room, likely, listed, supported, with_room
 from .observed import HOST, LINK, host_of, is_address, links_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+
+    from proctor.policies import ToolCall
+    from proctor.policies.events.run_context import Tool
 
     from .observed import ObservedCall, Supplier
+
 
 _MOST_VALUES = 25
 """More values than this are not listed."""
@@ -404,3 +415,65 @@ def _subcommand(words: Sequence[str | None]) -> int:
 def _is_plain(word: str) -> bool:
     """Whether a `runs` can have the word: no blank, and nothing that is the shell's own."""
     return not (set(word) & set("*?;&|<>()`$\n \t'\"\\"))
+
+
+_FREE = frozenset(("description", "timeout", "timeout_ms"))
+"""Inputs that change nothing of what a call does."""
+_WRITES = frozenset(("write", "edit"))
+
+
+class Like(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls similar to a call: the `entry` of an allow list that admits them, and the same in words."""
+
+    entry: dict[str, Any]
+    about: str
+
+
+def like_of(call: ToolCall, tools: Iterable[Tool]) -> Like | None:
+    """The narrowest entry that admits a call of a client with these tools, and its like; None where there is none.
+
+    Of a command line the programs with their subcommands are kept, of a path its folder, of what is written where
+    nothing; any other input keeps its value.
+    """
+    act, roles = _roles(ToolTable(tools), call)
+    writes = act in _WRITES and any(roles.get(f"$.{key}") == "path" for key in call.input)
+    where: list[dict[str, Any]] = []
+    words: list[str] = []
+    for key, value in call.input.items():
+        if not key.isidentifier():
+            return None
+        path, role = f"$.{key}", roles.get(f"$.{key}", "")
+        if role == "command":
+            names = names_in(value) if isinstance(value, str) else None
+            if names is None:
+                return None
+            where.append({"path": path, "runs": list(names)})
+            words.append(", ".join(f"`{name}`" for name in names))
+        elif role in ("path", "to"):
+            folder = folder_of(value, None)
+            within = folder is not None and place_of(folder) is not None
+            where.append({"path": path, "within": folder} if within else {"path": path, "equals": value})
+            words.append(f"in `{folder}`" if within else f"`{value}`")
+        elif not (key in _FREE or (writes and not isinstance(value, bool | int | float))):
+            where.append({"path": path, "equals": value})
+            words.append(f"{key} {_short(value)}")
+    entry = {"tool": call.name, **({"where": where} if where else {})}
+    if not is_like(call, entry, call.input):  # not all of it can be read
+        return None
+    return Like(entry=entry, about=" ".join((f"`{call.name}`", *words)))
+
+
+def _roles(table: ToolTable, call: ToolCall) -> tuple[str, dict[str, str]]:
+    """The act of a call that does just one, and its portable inputs by path."""
+    described = table.tools.get(call.name.casefold())
+    acts = (call.name,) if described is None else described.every_act
+    if len(acts) != 1 or (act := next(iter(acts))) not in PORTABLE:
+        return "", {}
+    own = {} if described is None else described.inputs
+    paths = {name: own.get(name, (f"$.{name}",)) for name in PORTABLE[act]}
+    return act, {path: name for name, several in paths.items() for path in several}
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -36,7 +36,7 @@ from proctor.policies.events import (
 from proctor.policies.events.calls import STRICTNESS
 from proctor.supervisor.errors import UsageError, install_of
 
-from ..kit.environment import carry_trace
+from ..kit.process_tree import carry_trace
 from . import attributes as names
 from .attributes import content, name, of_agent, of_run, of_usage, of_violation
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from proctor.adapters.agents.catalog import ADAPTERS
+from proctor.adapters.agents.specs import AgentSpec
 from proctor.adapters.cli.app import app
-from proctor.adapters.kit.agent_spec import AgentSpec
 from proctor.adapters.matrix import BEGIN, END, markdown, matrix, missing, replaced
 from proctor.supervisor.errors import UsageError
 

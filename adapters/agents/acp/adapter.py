@@ -19,9 +19,8 @@ from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 from ...kit.client_process import start_client
 from ...kit.client_tools import ACP_TOOLS as TOOLS
 from ...kit.client_tools import offering
-from ...kit.environment import home_of, shell_of
 from ...kit.launch_options import policy_parts
-from ...kit.process_tree import end_remains
+from ...kit.process_tree import end_remains, home_of, shell_of
 from ...kit.tasks import helpers
 from .connection import (
     AcpConnection,

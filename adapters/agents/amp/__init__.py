@@ -6,22 +6,10 @@ from typing import TYPE_CHECKING
 
 from proctor.supervisor.lazy_imports import lazily
 
-from ...kit.agent_spec import AgentSpec
-
 if TYPE_CHECKING:
     from .adapter import AmpAdapter
 
-__all__ = ["SPEC", "AmpAdapter"]
-
-SPEC = AgentSpec(
-    name="amp",
-    about="Amp",
-    adapter="proctor.adapters.agents.amp:AmpAdapter",
-    install="npm install -g @sourcegraph/amp",
-    programs=("amp",),
-    first_run="amp {task}",
-    probed=True,
-)
+__all__ = ["AmpAdapter"]
 
 __getattr__, __dir__ = lazily(__name__, {"adapter": "AmpAdapter"})
 

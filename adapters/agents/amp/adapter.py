@@ -17,9 +17,8 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 from ...kit.client_process import start_client
 from ...kit.client_tools import AMP_TOOLS, meant, offering
-from ...kit.environment import home_of, shell_of
 from ...kit.launch_options import denied, options_for
-from ...kit.process_tree import end_remains
+from ...kit.process_tree import end_remains, home_of, shell_of
 from ...kit.tasks import helpers
 from .session import AmpSession, open_gate_socket
 from .translation import their_names

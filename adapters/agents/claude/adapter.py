@@ -17,8 +17,7 @@ from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 
 from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
 from ...kit.client_tools import offering
-from ...kit.environment import home_of, shell_of
-from ...kit.process_tree import end_remains
+from ...kit.process_tree import end_remains, home_of, shell_of
 from ...kit.tasks import helpers
 from .launch import COMPILES, below_guardian, can_sign_in, check_options, compile_options, ways_round, with_defaults
 from .translation import at_the_gate

@@ -20,9 +20,8 @@ from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.call_book import ClientCall
 from ...kit.client_session import ClientSession
-from ...kit.environment import bash_for_commands, trace_environment
 from ...kit.gate import run_logger
-from ...kit.process_tree import GUARDS, RUN_MARK, ProcessTree, guardian_killed
+from ...kit.process_tree import GUARDS, RUN_MARK, ProcessTree, bash_for_commands, guardian_killed, trace_environment
 from ...kit.tasks import helpers
 from .hooks import ClaudeCalls, Hooks
 from .launch import agent_options, decision

@@ -15,9 +15,8 @@ from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.adapter import LaunchOptions
 
 from ...kit.client_tools import CODEX_TOOLS, meant, offering
-from ...kit.environment import home_of, shell_of
 from ...kit.launch_options import allow_lists, denied, options_for
-from ...kit.process_tree import end_remains
+from ...kit.process_tree import end_remains, home_of, shell_of
 from ...kit.tasks import helpers
 from . import connection as settings
 from . import sandbox as sandboxing

@@ -25,10 +25,10 @@ from proctor.supervisor.ports.store import Store
 from proctor.supervisor.store.memory_store import MemoryStore
 
 from ...kit.client_tools import KNOWN
-from ...kit.environment import home_of
 from ...kit.function_tools import MOSTLY, tools_given
 from ...kit.gate import EventStream
 from ...kit.launch_options import NoLaunchOptions, limit_options
+from ...kit.process_tree import home_of
 from ...kit.provider import TaskProvider, at_work
 from ...kit.values import named_object
 from .gate import LoopGate

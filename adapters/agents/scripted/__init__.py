@@ -6,18 +6,10 @@ from typing import TYPE_CHECKING
 
 from proctor.supervisor.lazy_imports import lazily
 
-from ...kit.agent_spec import AgentSpec
-
 if TYPE_CHECKING:
     from .adapter import ScriptedAdapter
 
-__all__ = ["SPEC", "ScriptedAdapter"]
-
-SPEC = AgentSpec(
-    name="scripted",
-    about="scripts",
-    adapter="proctor.adapters.agents.scripted:ScriptedAdapter",
-)
+__all__ = ["ScriptedAdapter"]
 
 __getattr__, __dir__ = lazily(__name__, {"adapter": "ScriptedAdapter"})
 

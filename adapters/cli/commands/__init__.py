@@ -11,7 +11,6 @@ ROOMS = (
     "serve",
     "sessions",
     "stop",
-    "watch",
     "prove",
     "agents",
     "hook",

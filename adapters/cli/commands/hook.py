@@ -55,7 +55,7 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
     import msgspec
 
     from ...hooks.hook import ANSWER_NOTE
-    from ...hooks.opening import LastAnswer
+    from ...hooks.judge import LastAnswer
     from ...hooks.record import latest_note
     from ...kit.printable import encoded
 
@@ -196,7 +196,7 @@ def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
     client, path = _client(agent), _path(agent, scope)
     changed = removed(path, client)
     if client.name == "codex":
-        from ...hooks.clients.codex_trust import distrust
+        from ...hooks.clients.codex import distrust
 
         distrust(path)
     if as_json:
@@ -297,7 +297,7 @@ def _heard(client: HookClient, path: Path) -> tuple[bool, list[str]]:
     import json
 
     if client.name == "codex":
-        from ...hooks.clients.codex_trust import listed
+        from ...hooks.clients.codex import listed
 
         found = listed(Path.cwd(), path)
         if found is None:
@@ -317,7 +317,7 @@ def _trusted(agent: str, path: Path) -> list[str]:
     """Have the agent trust what was installed, where it has to; what is still to be done."""
     if agent != "codex":
         return []
-    from ...hooks.clients.codex_trust import program, trust
+    from ...hooks.clients.codex import program, trust
 
     if program() is None:
         return ["Codex is not here; trust the hooks in it with `/hooks`, or it skips them"]
@@ -394,7 +394,7 @@ def put_hooks(
     client, path = _client(agent), _path(agent, scope)
     wanted = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
     if client.name == "codex" and not lines_in(path, client):
-        from ...hooks.clients.codex_trust import keep_before
+        from ...hooks.clients.codex import keep_before
 
         keep_before()
     return path, installed(path, wanted, client, managed_ones=scope == "managed")

@@ -1,8 +1,9 @@
-"""`runs`: the stored runs, newest first."""
+"""`runs`, `show`, `tail`, `explain`, `watch`: stored runs, and those that go on."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...kit.printable import amount, counted, dollars, encoded, printable, took
-from ..options import Moment, context_option, json_option, run_async, store_option
+from ..options import Moment, by_option, context_option, group_option, json_option, run_async, store_option
 from ..output import console, note, output_option, say_hanging, say_json
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from proctor.supervisor.ports.stored_types import RunFilter
 
     from ...evaluate.fold import Explained, Recorded
-    from ...operations.views import RunList, RunView
+    from ...operations.views import Board, RunList, RunView
+    from ..board_view import Person
     from ..live import Live
 
 
@@ -420,3 +422,48 @@ def _show(item: Explained) -> None:
     for found in decision.violations:
         if expected := found.details.get("expected"):
             show(f"{found.rule} expected {printable(str(expected))}", "dim")
+
+
+@click.command()
+@by_option
+@group_option
+@store_option
+@json_option
+def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: bool) -> None:
+    """Show current runs, how much of their limits is used, and the calls that wait for a person, updated live.
+
+    Keys select a row, approve or deny a call, end a run, find one; `?` lists them. `q` or Ctrl-C leaves; the runs go
+    on. If the output is not a terminal, or with --json, it shows the present state once and ends.
+    """
+    from ...kit.values import login_name
+    from ..board_view import Person
+    from ..persons import refusal
+
+    name, why = (None, "") if as_json or not sys.stdout.isatty() else refusal("watch", store)
+    person = Person(name=by or name or login_name(), groups=groups, refusal=why)
+    run_async(lambda: _watched(store, person, as_json=as_json))
+
+
+async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
+    import anyio
+
+    from ...operations.views import Board
+    from ..board_view import live_board
+    from ..options import is_there_as_named, operating
+
+    seen = sys.stdout.isatty() and not as_json
+    if not (seen or is_there_as_named(path)):
+        _show_board(Board(), as_json=as_json)
+        return
+    async with operating(path, must_exist=False) as service:
+        if seen:
+            with suppress(anyio.get_cancelled_exc_class()):  # Ctrl-C is a way to leave
+                await live_board(service, person)
+        else:
+            _show_board(await service.board(), as_json=as_json)
+
+
+def _show_board(board: Board, *, as_json: bool) -> None:
+    from ..board_view import plain
+
+    say_json(board) if as_json else console().print(plain(board))

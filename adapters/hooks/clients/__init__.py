@@ -14,7 +14,6 @@ from .opencode import OPENCODE
 
 ROOMS = (
     "codex",
-    "codex_trust",
     "claude",
     "copilot",
     "cursor",
