@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proctor.adapters.evaluate.sanity import sanity
+from proctor.adapters.evaluate.rule_proofs import sanity
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies, verify
 from proctor.policies.events import ToolCallCompleted, ToolCallStarted
 

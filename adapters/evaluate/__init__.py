@@ -23,13 +23,11 @@ __all__ = [
 ]
 
 ROOMS = (
-    "proof_diff",
+    "rule_proofs",
     "diff",
     "fold",
     "counterexamples",
     "policy_tests",
-    "proof_tests",
-    "sanity",
     "proofs",
     "reports",
     "judge",

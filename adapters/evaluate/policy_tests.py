@@ -1,14 +1,15 @@
-"""Policy tests judged: each session as it is expected to go, until an answer is another."""
+"""Policy tests: sessions as they are expected to go, and `prove:` blocks about every session; how both are judged."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from rich.text import Text
 
-from proctor.policies import CompiledPolicy, PolicyError, RunContext, compile_policy, merge_policies
+from proctor.policies import CompiledPolicy, PolicyError, RunContext, compile_policy, merge_policies, verify
 from proctor.policies.errors import read_each
 from proctor.policies.events import (
     MessageSent,
@@ -25,7 +26,7 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import input_digest
 from proctor.policies.reading.convert import INVALID, Converter
-from proctor.policies.reading.load import load_policies, policies_of
+from proctor.policies.reading.load import load_policies, parse_policies, policies_of
 from proctor.policies.reading.schema import Open, did_you_mean
 from proctor.policies.reading.sources import read_source
 from proctor.policies.reading.tree import ListNode, MapNode, ProblemReport, Scalar, join
@@ -35,7 +36,7 @@ from ..kit.client_tools import CLIENTS, tools_of
 from ..kit.printable import printable
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import call_lines, judge_session
-from .proof_tests import ExpectedProof, PreparedProof, judge_proof, prepared
+from .proofs import ProofQuestion, ProofRecord, read_call, record_of
 from .reports import append_call, append_field, append_gap
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from proctor.policies.values.model_base import Complaint
 
     from .judge import DecisionRecord, SessionReport
-    from .proofs import ProofRecord
 
 
 Answer: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
@@ -439,3 +439,78 @@ def _trace(text: Text, session: TraceSession, call: int | None) -> None:
     if call is None:
         text.append("  > the session ended here\n", "bold red")
     append_gap(text, len(lines) - last)
+
+
+_KINDS = ("property", "no_looser_than", "reach", "unreachable")
+
+
+class ExpectedProof(Record, frozen=True):
+    """One expectation about every session that the policies let through; it has exactly one of the four questions.
+
+    Attributes:
+        name: The proof's name; the question if not given.
+        property: Rules that every allowed session keeps: a policy file, or the policy itself.
+        no_looser_than: A policy file, or several: nothing is allowed that they do not allow.
+        reach: A call that some session comes to, as `prove --reach` takes it.
+        unreachable: A call that no session comes to.
+        tools: The tools that the agent has; any if not given.
+    """
+
+    name: Name | None = None
+    property: str | dict[str, Any] | None = None
+    no_looser_than: Name | Sequence[Name] | None = None
+    reach: Name | None = None
+    unreachable: Name | None = None
+    tools: Sequence[Name] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        """Exactly one question, in a form that can be read."""
+        given = [kind for kind in _KINDS if getattr(self, kind) is not None]
+        if len(given) != 1:
+            yield (), f"it has one of {', '.join(f'`{kind}`' for kind in _KINDS)}; here are {len(given)}"
+        for kind in ("reach", "unreachable"):
+            if (call := getattr(self, kind)) is not None:
+                try:
+                    read_call(call)
+                except PolicyError as error:
+                    problem = error.problems[0]
+                    yield (kind,), f"{problem.message}: {problem.suggestion}"
+
+
+class PreparedProof(msgspec.Struct, frozen=True):
+    """An expectation with its policies read: the question, the verdict expected, and the tools."""
+
+    name: str
+    question: ProofQuestion
+    expected: str
+    tools: tuple[str, ...]
+
+
+def prepared(proof: ExpectedProof, folder: Path) -> PreparedProof:
+    """Read what an expectation names, relative to `folder`. Raises PolicyError."""
+    if proof.property is not None:
+        argument: Any = _policy(proof.property, folder)
+        text = f"property {proof.property if isinstance(proof.property, str) else argument.name}"
+        question, expected = ProofQuestion(kind="property", text=text, argument=argument), "proved"
+    elif proof.no_looser_than is not None:
+        files = [proof.no_looser_than] if isinstance(proof.no_looser_than, str) else [*proof.no_looser_than]
+        argument = merge_policies([each for file in files for each in load_policies(folder / file)])
+        text = f"no looser than {' '.join(files)}"
+        question, expected = ProofQuestion(kind="no_looser_than", text=text, argument=argument), "proved"
+    else:
+        call = proof.reach or proof.unreachable or ""
+        kind, expected = ("reach", "refuted") if proof.reach is not None else ("unreachable", "proved")
+        question = ProofQuestion(kind="reach", text=f"{kind} {call}", argument=read_call(call))
+    return PreparedProof(proof.name or question.text, question, expected, tuple(proof.tools))
+
+
+def _policy(given: str | dict[str, Any], folder: Path) -> Policy:
+    if isinstance(given, str):
+        return merge_policies(load_policies(folder / given))
+    return merge_policies(parse_policies({"name": "property", **given}))
+
+
+def judge_proof(policy: Policy, proof: PreparedProof) -> ProofRecord:
+    """Answer the question of an expectation."""
+    answer = verify(policy, tools=proof.tools or None, **proof.question.arguments)
+    return record_of(proof.question.text, answer)

@@ -18,12 +18,11 @@ from proctor.supervisor.lazy_imports import lazily
 if TYPE_CHECKING:
     from .call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
     from .client_process import ClientProcess, RpcClient, start_client
-    from .client_session import ClientSession, RpcSession
     from .gate import EventStream, GateLink, run_logger, trace_of
     from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
     from .process_tree import ProcessTree, marked_environment, process_rungs
-    from .provider import TaskProvider, at_work, provider_error
+    from .provider import ClientSession, RpcSession, TaskProvider, at_work, provider_error
     from .subprocesses import CommandResult, Subprocesses
     from .tasks import helpers
     from .transcript import MessageCall, conversation, extract_calls, retold, text_of
@@ -78,13 +77,12 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "call_book": "CallBook ClientCall Turns check_growth dollars tokens",
-        "client_session": "ClientSession RpcSession",
         "client_process": "ClientProcess RpcClient start_client",
         "gate": "EventStream GateLink run_logger trace_of",
         "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError",
         "launch_options": "allow_lists denied options_for policy_parts run_limits uncounted",
         "process_tree": "ProcessTree marked_environment process_rungs",
-        "provider": "TaskProvider at_work provider_error",
+        "provider": "ClientSession RpcSession TaskProvider at_work provider_error",
         "subprocesses": "CommandResult Subprocesses",
         "tasks": "helpers",
         "transcript": "MessageCall conversation extract_calls retold text_of",
@@ -93,14 +91,13 @@ __getattr__, __dir__ = lazily(
 )
 
 ROOMS = (
-    "client_session",
+    "provider",
     "client_process",
     "call_book",
     "client_tools",
     "http_server",
     "launch_options",
     "printable",
-    "provider",
     "trace_lines",
     "transcript",
     "function_tools",

@@ -16,7 +16,7 @@ from .function_tools import MOSTLY, both
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, Final
+    from typing import Final
 
     from proctor.policies.events import Event
 

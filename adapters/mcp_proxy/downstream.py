@@ -34,7 +34,6 @@ from ..kit.process_tree import marked_environment
 from .messages import Incoming, Outgoing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from typing import Final, TypeAlias
 
     from anyio.abc import TaskGroup, TaskStatus

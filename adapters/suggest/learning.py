@@ -14,9 +14,7 @@ from .inputs import Use, input_entries
 from .observed import ObservedCall, ObservedSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .observed import ObservedSession
+    from collections.abc import Iterator
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True):

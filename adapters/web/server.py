@@ -38,7 +38,6 @@ from .endpoints import Operation, endpoint, openapi
 if TYPE_CHECKING:
     import socket
     from collections.abc import Collection
-    from typing import Any
 
     from starlette.requests import Request
     from starlette.types import ASGIApp

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from proctor.adapters.evaluate.sanity import kept, placed, sanity
+from proctor.adapters.evaluate.rule_proofs import kept, placed, sanity
 from proctor.policies import (
     CompiledPolicy,
     Decision,

@@ -12,8 +12,8 @@ from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
 
 from ...kit.client_process import LEAVE_S
-from ...kit.client_session import RpcSession
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
+from ...kit.provider import RpcSession
 from .connection import AcpConnection
 from .translation import KINDS, AcpTranslation, given, parent_of, prompt_usage, tool_input, tool_name
 

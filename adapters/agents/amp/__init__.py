@@ -15,7 +15,6 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "AmpAdapter"})
 
 ROOMS = (
     "adapter",
-    "session",
     "delegate",
     "translation",
 )

@@ -19,9 +19,9 @@ from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.call_book import ClientCall
-from ...kit.client_session import ClientSession
 from ...kit.gate import run_logger
 from ...kit.process_tree import GUARDS, RUN_MARK, ProcessTree, bash_for_commands, guardian_killed, trace_environment
+from ...kit.provider import ClientSession
 from ...kit.tasks import helpers
 from .hooks import ClaudeCalls, Hooks
 from .launch import agent_options, decision

@@ -12,7 +12,7 @@ from proctor.policies.events import RunCompleted, SessionStarted
 from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.ports.adapter import Launch
 
-from ...kit.client_session import RpcSession
+from ...kit.provider import RpcSession
 from .approvals import CANCEL, ClientRequests
 from .connection import CodexConnection
 from .rollout import Rollouts, RunningCalls

@@ -34,14 +34,11 @@ from ...kit.values import named_object
 from .gate import LoopGate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import Final, TypeAlias
 
     from proctor.policies.events import Event
-    from proctor.policies.events.run_context import Tool
-    from proctor.policies.policy import Policy
-    from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
+    from proctor.supervisor.ports.adapter import LaunchOptions
 
 
 @asynccontextmanager

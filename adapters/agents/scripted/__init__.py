@@ -16,6 +16,5 @@ __getattr__, __dir__ = lazily(__name__, {"adapter": "ScriptedAdapter"})
 ROOMS = (
     "adapter",
     "script",
-    "tools",
 )
 """Top first: each imports only those below it."""

@@ -137,7 +137,7 @@ def _answers(
     stack: list[Policy], merged: Policy, questions: list[ProofQuestion], prover: Any
 ) -> Iterator[tuple[ProofQuestion | None, ProofRecord]]:
     from ...evaluate.proofs import record_of
-    from ...evaluate.sanity import sanity
+    from ...evaluate.rule_proofs import sanity
 
     for question in questions:
         yield question, record_of(question.text, prover(merged, **question.arguments))
@@ -234,8 +234,8 @@ def _exit_code(found: list[str], *, stopped: bool) -> int:
 
 def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool) -> int:
     """`diff --prove`: each kind of difference as it is found; the exit code."""
-    from ...evaluate.proof_diff import difference_text, differences
     from ...evaluate.proofs import WIDTH
+    from ...evaluate.rule_proofs import difference_text, differences
     from ..options import check_standard_input, read_context
 
     check_standard_input(old, new)

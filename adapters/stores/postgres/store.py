@@ -15,8 +15,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 
 from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
-from ..tables.store import TableStore
-from ..tables.writer import Writer
+from ..tables.store import TableStore, Writer
 from . import recording
 from .connection import Address, Line, passes, store_error, tries
 from .recording import Recorder
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
 
     from proctor.supervisor.ports.stored_types import StoreSize
 
+    from ..tables.store import Job
     from ..tables.transactions import Tables
-    from ..tables.writer import Job
     from .connection import Connection
 
 

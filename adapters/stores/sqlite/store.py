@@ -16,8 +16,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 
 from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
-from ..tables.store import TableStore
-from ..tables.writer import Writer
+from ..tables.store import TableStore, Writer
 from . import recording
 from .file import WHOLE_FILE, Presence, SameFile, connect, open_for_writing, primary_code, store_error
 from .recording import Recorder, StaleError
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from proctor.supervisor.ports.stored_types import StoreSize
 
-    from ..tables.writer import Job
+    from ..tables.store import Job
     from .file import Connection
 
 

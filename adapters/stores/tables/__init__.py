@@ -4,7 +4,6 @@ ROOMS = (
     "store",
     "budgets",
     "claiming",
-    "writer",
     "queries",
     "recording",
     "transactions",

@@ -21,8 +21,6 @@ from proctor.supervisor.store.run_index import COUNTED, RunTally
 from .schema import CLAIMED
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from proctor.policies.events import Event
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from proctor.adapters.agents.amp.adapter import settings_for
-from proctor.adapters.agents.amp.session import open_gate_socket
+from proctor.adapters.agents.amp.adapter import open_gate_socket, settings_for
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.amp.adapter import settings_for
-from proctor.adapters.agents.amp.session import GateSocket, open_gate_socket
+from proctor.adapters.agents.amp.adapter import GateSocket, open_gate_socket, settings_for
 from proctor.adapters.agents.amp.translation import their_names
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S

@@ -94,7 +94,7 @@ async def test_a_client_that_dies_is_an_error_with_its_last_words(bench: Any) ->
 
 async def test_a_line_without_end_is_an_error(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded."""
-    monkeypatch.setattr("proctor.adapters.agents.amp.session.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("proctor.adapters.agents.amp.adapter.MAX_LINE_BYTES", 1000)
     done = await bench.run(bench.adapter({"raw": "x" * 100_000}, {"silence": True}))
 
     assert isinstance(done.error, ProviderError)
