@@ -199,7 +199,7 @@ async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not
     """Somebody keeps the order of the store; what was waited for is said, and the next append goes its way."""
     import psycopg
 
-    from proctor.adapters.stores.postgres.schema import TAKE_TURN
+    from proctor.adapters.stores.postgres.recording import TAKE_TURN
 
     monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
     async with PostgresStore(server.url(), schema=schema, patience_s=0.3) as store:

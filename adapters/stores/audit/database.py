@@ -12,9 +12,8 @@ import psycopg
 
 from proctor.supervisor.errors import UsageError
 
-from ..postgres.connection import POSTGRES, Address, Connection, one_label, store_error
+from ..postgres.connection import POSTGRES, Address, Connection, one_label, store_error, version_of
 from ..postgres.recording import short_id
-from ..postgres.schema import version_of
 from ..tables.queries import every_run, to_run
 from ..tables.schema import RUNS
 from ..tables.transactions import marks_of

@@ -18,8 +18,7 @@ import msgspec
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import RunInfo
 
-from ..sqlite.file import Connection, connect, store_error
-from ..sqlite.schema import check_version
+from ..sqlite.file import Connection, check_version, connect, store_error
 from ..tables.budgets import unsealed
 from ..tables.queries import every_run, to_run
 from ..tables.schema import NOTES, RUNS, schema_version

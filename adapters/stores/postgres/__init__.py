@@ -36,6 +36,5 @@ ROOMS = (
     "store",
     "recording",
     "connection",
-    "schema",
 )
 """Top first: each imports only those below it."""

@@ -22,6 +22,8 @@ from psycopg.pq import Format
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import label_text
 
+from ..tables.schema import POSTGRES as SCHEMA
+from ..tables.schema import check_version, schema_version, statements
 from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, Dialect
 
 if TYPE_CHECKING:
@@ -442,3 +444,58 @@ def end_lost_halves(connection: Connection, application: str) -> None:
     """Have the server end what it still does for lost connections of that name: what they began is settled then."""
     found = "pid != pg_backend_pid() AND datname = current_database() AND application_name = %s"
     connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {found}", (application,))
+
+
+_MAKING = 1_886_548_852
+"""Whoever makes or migrates a store of a database holds the advisory lock of this number."""
+
+
+def version_of(connection: PsycopgConnection[Any], name: str) -> tuple[str, int]:
+    """The id and the schema version of a store, ("", 0) where there is none. Raises StoreError for one that
+    is not read.
+    """
+    found = connection.execute("SELECT to_regclass('store')").fetchone()
+    if found is None or found[0] is None:
+        return "", 0
+    try:
+        row = connection.execute("SELECT store_id, version FROM store").fetchone()
+    except errors.UndefinedColumn:
+        row = None
+    if row is None:
+        raise StoreError(
+            f"`{name}` has a table `store` of another program; choose another schema", kind="not_a_store"
+        )
+    check_version(row[1], name)
+    return row[0], row[1]
+
+
+def bring_up_to_date(connection: PsycopgConnection[Any], name: str, schema: str) -> str:
+    """Create the tables of a new store, or migrate an older one, in one transaction, one starter at a time; returns
+    the store's id. Raises StoreError for a role that may not.
+    """
+    store_id, version = version_of(connection, name)
+    if version == schema_version():
+        return store_id
+    connection.execute("SET lock_timeout = 0")  # a migration of much takes its time
+    connection.execute("SELECT pg_advisory_lock(%s)", (_MAKING,))  # a transaction begun before sees no new schema
+    try:
+        with connection.transaction():
+            store_id, version = version_of(connection, name)
+            if not version:
+                connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+            for statement in statements(SCHEMA, version):
+                connection.execute(statement)
+            if not version:
+                store_id = uuid.uuid4().hex[:16]
+                connection.execute("INSERT INTO store VALUES (%s, %s)", (store_id, schema_version()))
+            else:
+                connection.execute("UPDATE store SET version = %s", (schema_version(),))
+    except errors.InsufficientPrivilege as error:
+        which = "is of an older version" if version else "has no tables yet"
+        raise StoreError(
+            f"store `{name}` {which}, and this role may not change that; run `proctor store --make` as their owner",
+            kind="unwritable",
+        ) from error
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s)", (_MAKING,))
+    return store_id

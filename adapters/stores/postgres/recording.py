@@ -24,7 +24,6 @@ from ..tables import recording
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
 from ..tables.transactions import NUMBERED, Batch, Gathered, Part, run_seal
 from .connection import POSTGRES, kept, one_label, with_places
-from .schema import TAKE_TURN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,6 +34,11 @@ if TYPE_CHECKING:
 
     from ..tables.recording import KnownRun
     from .connection import Connection, Line
+
+
+TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
+"""Rows that need a place in the order of a store are written after this, and committed with it in one message: so the
+order of places is the order of commits, and a client that goes away cannot hold the others up."""
 
 
 _MOST_BYTES = 64 * 1024 * 1024

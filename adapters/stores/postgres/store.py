@@ -17,9 +17,8 @@ from ...kit.tasks import Notifier
 from ..tables.queries import ReaderPool
 from ..tables.store import TableStore, Writer
 from . import recording
-from .connection import Address, Line, passes, store_error, tries
+from .connection import Address, Line, bring_up_to_date, passes, store_error, tries, version_of
 from .recording import Recorder
-from .schema import bring_up_to_date, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,6 +25,5 @@ ROOMS = (
     "store",
     "file",
     "recording",
-    "schema",
 )
 """Top first: each imports only those below it."""

@@ -14,19 +14,23 @@ import threading
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from proctor.supervisor.errors import StoreError, UsageError
 
 from ...kit.values import whole_file
+from ..tables import schema
 from ..tables.transactions import PAGE_BYTES, PAGE_ROWS
-from .recording import SQLITE
-from .schema import APPLICATION_ID, bring_up_to_date, check_version
+from .recording import SQLITE, pragma
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, TypeAlias
+
+
+APPLICATION_ID: Final = 0x70726374
+"""Marks a file as ours: `prct`."""
 
 
 HEADER_SIZE = 100
@@ -503,3 +507,38 @@ def _presence_look(path: Path) -> os.stat_result | None:
         return os.stat(path)
     except OSError:
         return None
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema version of a store. Raises StoreError for a file that is not ours, or not read."""
+    if pragma(connection, "application_id") != APPLICATION_ID:
+        raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
+    version = pragma(connection, "user_version")
+    schema.check_version(version, str(path))
+    return version
+
+
+def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the tables of a new file, or migrate an older one, in one transaction: nobody sees a file half made."""
+    if pragma(connection, "user_version") == schema.schema_version():
+        check_version(connection, path)
+        return
+    is_new = pragma(connection, "page_count") == 0
+    connection.execute("BEGIN" if is_new else "BEGIN IMMEDIATE")
+    try:
+        if is_new:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # the first write, as it decides on the first page
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            version = 0
+        else:
+            version = check_version(connection, path)
+        for statement in schema.statements(schema.SQLITE, version):
+            connection.execute(statement)
+        if not version:
+            connection.execute("INSERT INTO store VALUES (lower(hex(randomblob(8))))")
+        connection.execute(f"PRAGMA user_version = {schema.schema_version()}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

@@ -29,7 +29,6 @@ from ..tables.recording import (
 )
 from ..tables.schema import NOTES
 from ..tables.transactions import Batch, Dialect, Gathered, marked, note_mark, run_digest
-from .schema import pragma
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -452,3 +451,8 @@ def size(connection: sqlite3.Connection) -> StoreSize:
         bytes=pragma(connection, "page_count") * page_size,
         free_bytes=pragma(connection, "freelist_count") * page_size,
     )
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """The value of a numeric pragma."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,4 +1,4 @@
-"""The tables of a store, the same in every database: a database has its own words for the kinds of columns."""
+"""The tables of a store, the same in every database, and how each database writes the kinds of their columns."""
 
 from __future__ import annotations
 
@@ -189,6 +189,61 @@ TABLES: Final = (
     Table("seals", {"name": "text PRIMARY KEY", "digest": "bytes NOT NULL DEFAULT ''", "marks": f"int {_ZERO}"}),
 )
 """`position` counts over the whole store in the order of commits, and is never given twice, whatever is pruned."""
+
+
+SQLITE: Final = SchemaDialect(
+    types={
+        "key": "INTEGER PRIMARY KEY",
+        "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "position": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "int": "INTEGER",
+        "figure": "INTEGER",
+        "real": "REAL",
+        "text": "TEXT",
+        "json": "TEXT",
+        "id": "TEXT",
+        "bytes": "BLOB",
+        "flag": "INTEGER",
+        "instant": "REAL",
+    },
+    keyed=" WITHOUT ROWID",
+    tables=(
+        # What hooks keep beside a session's record.
+        Table(
+            "hook_notes",
+            {"session_id": "text NOT NULL", "name": "text NOT NULL", "data": "bytes NOT NULL"},
+            primary="session_id, name",
+        ),
+    ),
+)
+
+
+POSTGRES: Final = SchemaDialect(
+    types={
+        "key": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "serial": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "position": "bigint PRIMARY KEY",
+        "version": "int",
+        "int": "bigint",
+        "figure": "double precision",
+        "real": "double precision",
+        "text": "text",
+        "json": "bytea",
+        "id": 'text COLLATE "C"',
+        "texts": "text[]",
+        "bytes": "bytea",
+        "flag": "boolean",
+        "instant": "timestamptz",
+    },
+    whole="USING hash ",
+    tables=(
+        # The latest transaction of each open store: what became of a commit that was never answered.
+        Table(
+            "writers",
+            {"writer": "text PRIMARY KEY", "committed": "int NOT NULL", "at": "instant NOT NULL DEFAULT now()"},
+        ),
+    ),
+)
 
 
 FIRST_VERSION: Final = 15

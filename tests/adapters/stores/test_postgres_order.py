@@ -45,7 +45,7 @@ async def test_what_began_first_and_commits_last_stands_last_and_is_not_missed(p
     """While one transaction has the order, another waits for its place: no reader goes past what is not seen yet."""
     import psycopg
 
-    from proctor.adapters.stores.postgres.schema import TAKE_TURN
+    from proctor.adapters.stores.postgres.recording import TAKE_TURN
 
     url, schema = place
     async with PostgresStore(url, schema=schema) as store:
