@@ -39,7 +39,6 @@ __all__ = [
     "supervise",
 ]
 
-
 __getattr__, __dir__ = lazily(
     __name__,
     {

@@ -31,7 +31,6 @@ ALIASES = {
     "bash": "did you mean `shell`?",
 }
 """Agents that people look for under a name of their own, and how they are supervised."""
-
 _PLAIN: dict[str, tuple[Any, str]] = {
     "None": (type(None), "nothing"),
     "Path": (os.PathLike, "a path"),

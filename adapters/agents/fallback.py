@@ -96,11 +96,7 @@ class Breaker:
 
 
 T = TypeVar("T")
-
-
 _GATES: tuple[Any, ...] = ("none", "some", "all")
-
-
 _USAGES: tuple[Any, ...] = ("none", "at_end", "per_turn")
 
 

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 
 LINE_ID = "line"
-
-
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")
 """Variables through which an environment gives a judged name another meaning."""
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 
 _BAR = 10
-
-
 _INPUT = 60
 """So much of a call's input is on its row; its details have all of it."""
 
@@ -89,12 +87,8 @@ def bar(use: LimitUse) -> str:
 
 
 _WIDE_BAR = 20
-
-
 _NEAR = 0.8
 """From this part on a budget is shown as near its end."""
-
-
 _WORDS = {
     "total_tokens": (" token", " tokens"),
     "tool_calls": (" call", " calls"),
@@ -294,7 +288,6 @@ class Screen:
 
 _STEPS = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10}
 
-
 KEYS = {
     "j k, arrows": "select; in details, scroll",
     "Enter": "details: the whole call, or the run",
@@ -306,15 +299,12 @@ KEYS = {
     "q": "leave; the runs go on",
 }
 
-
 _ASKED = {
     "approve": "Enter approves it, Escape does not. Words for the record",
     "deny": "Enter denies it, Escape does not. Words to the model",
     "end": "Enter ends {target}, Escape does not. Words for the record",
     "find": "Enter shows only what has this text in it",
 }
-
-
 _HINTS = {
     "board": "j k select   Enter details   a approve   d deny   x end   / find   ? keys   q leave",
     "details": "a approve   d deny   x end   Escape back",
@@ -408,11 +398,7 @@ def _rows(board: Board) -> Iterator[tuple[str, list[Text]]]:
 
 
 _LOOK_AGAIN_S = 1.0
-
-
 _PAUSE_S = 0.2
-
-
 _REASON = "ended by an operator"
 
 
@@ -514,7 +500,6 @@ class _LiveBoard:
 
 
 _KEY = re.compile(r"\x1b(?:\[[0-9;]*[A-Za-z~]|O[A-Za-z])|.", re.DOTALL)
-
 
 _NAMES = {
     "\x1b": "escape",

@@ -28,12 +28,8 @@ if TYPE_CHECKING:
 
 
 FINE, VIOLATED, BAD_INPUT, FAILED = 0, 1, 2, 3
-
-
 UNPROVED = 3
 """Of `prove`: neither proved nor refuted."""
-
-
 _CODES = {
     "policy_violation": VIOLATED,
     "starts_blocked": FAILED,
@@ -43,12 +39,8 @@ _CODES = {
     "unknown_session": FAILED,
 }
 """By the `code` of an error; every other error raised on purpose is about what was given."""
-
-
 _NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")
 """Kinds of store errors that are about what was given, not about the machine."""
-
-
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -138,11 +130,7 @@ def _marked(source: str, number: int, at: int) -> Iterator[str]:
 
 
 Handlers: TypeAlias = dict[signal.Signals, Any]
-
-
 _HANGUP = getattr(signal, "SIGHUP", None)
-
-
 _PATIENCE = {signal.SIGINT: 2}
 """So many of a kind are taken; the next one ends the program. Of others: one."""
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 _HEAD = 20
 """The width in columns of the beginning of a line: the time and the kind."""
-
-
 _STYLES = {"plain": "bold", "soft": "dim", "good": "bold green", "care": "bold yellow", "bad": "bold red"}
 """The style of each tone."""
 

@@ -24,42 +24,22 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of text.")
-
-
 store_option = click.option(
     "--store",
     metavar="STORE",
     help="The store, a SQLite file or postgresql://USER@HOST/DATABASE. "
     "[default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
 )
-
-
 by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
-
-
 group_option = click.option(
     "--group", "groups", multiple=True, metavar="NAME", help="Your group, if the policy names groups."
 )
-
-
 _policies = partial(click.option, "--policy", "policies", metavar="FILE", multiple=True)
-
-
 _STACKED = "A policy file; repeat it to stack more, left to right."
-
-
 policy_option = _policies(required=True, help=_STACKED)
-
-
 any_policy_option = _policies(help=f"{_STACKED} Without one nothing is refused.")
-
-
 context_option = click.option(
     "--context",
     metavar="KEY=VALUE",
@@ -67,13 +47,9 @@ context_option = click.option(
     help="Facts that rules test in `when`: user_role=admin, labels.env=prod. Values are text; metadata.NAME:=VALUE "
     "takes JSON.",
 )
-
-
 format_option = click.option(
     "--format", metavar="NAME", help="Format of the traces: events, sessions, claude, codex, otel."
 )
-
-
 fail_on_option = click.option(
     "--fail-on",
     type=click.Choice(["never", "warn", "deny", "cancel"]),
@@ -255,11 +231,7 @@ def _fact(pair: str) -> tuple[str, Any]:
 
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
 _AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
-
-
 _AGO = re.compile(r"\s+ago\s*$")
 
 

@@ -221,8 +221,6 @@ def _worded(text: str) -> str:
 
 
 T = TypeVar("T")
-
-
 output_parameter = click.option(
     "-o",
     "--output",

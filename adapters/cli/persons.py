@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 TOKEN = "PROCTOR_TOKEN"
-
-
 _MOST = 1000
 """So many runs that are not over, the newest, are looked at for the clients that own them."""
 

@@ -3,7 +3,6 @@
 from .svg import draw_svg
 
 __all__ = ["draw_svg"]
-
 ROOMS = (
     "svg",
     "layout",

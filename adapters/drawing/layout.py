@@ -11,7 +11,6 @@ COLUMN_GAP = 44
 ROW_GAP = 20
 PORT_GAP = 11
 PART_GAP = 30
-
 Point: TypeAlias = tuple[float, float]
 
 

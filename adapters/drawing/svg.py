@@ -19,35 +19,17 @@ if TYPE_CHECKING:
 
 
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
-
-
 LETTER, SMALL = 7.4, 6.1
 """The width of a letter of the text, and of a note."""
-
-
 LINE = 14
-
-
 PLACE = 20
 """The radius of a place."""
-
-
 DOTS = ((), ((0, 0),), ((-6, 0), (6, 0)), ((-6, 5), (6, 5), (0, -6)), ((-6, -6), (6, -6), (-6, 6), (6, 6)))
-
-
 ACTIONS = {"cancel": "#b91c1c", "deny": "#c2410c", "request_approval": "#1d4ed8", "warn": "#a16207"}
 """The colour of a rule by what it does."""
-
-
 STATES = {"open": "#15803d", "shut": "#b45309", "violated": "#b91c1c"}
-
-
 FILLS = {"tool": "#e8eef6", "rule": "#ffffff", "fact": "#f5ecfd", "transition": "#334155"}
-
-
 VIOLATED = "#fee2e2"
-
-
 LONGEST = 44
 
 
@@ -145,21 +127,11 @@ MARKERS = (
     '<path d="M2,2 L10,10 M10,2 L2,10" stroke="#b91c1c" stroke-width="2.4"/></marker>'
 )
 """The ends of arrows: what follows, and what never may."""
-
-
 PAD = 18
-
-
 TITLE = 26
-
-
 MARGIN = 20
-
-
 WIDEST = 1_100
 """Frames stand beside each other up to this width."""
-
-
 WORDS = {
     "cancel": "ends the run",
     "deny": "refuses",

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 Change: TypeAlias = Literal["newly_refused", "newly_allowed", "other_action", "other_rules"]
-
-
 _REFUSING = ("request_approval", "deny", "cancel")
 
 

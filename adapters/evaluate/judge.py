@@ -402,8 +402,6 @@ class Tally:
 
 
 _LONGEST = 40
-
-
 _encoder = msgspec.json.Encoder()
 
 

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 
 Answer: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
-
-
 Ending: TypeAlias = Literal["held", "violated", "not_exercised"]
 
 
@@ -285,8 +283,6 @@ def _check_ends(node: MapNode, rules: Collection[str], report: ProblemReport) ->
 
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 """When a session begins; only what passes from there matters."""
-
-
 _BEFORE = 5
 """How many calls are shown before the one that was answered otherwise."""
 

@@ -153,8 +153,6 @@ def append_gap(text: Text, calls: int) -> None:
 
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
 _NOT_RUN = {
     "not_exercised": "not exercised: no call that the rule restricts",
     "pending": "pending: the record ends before the run does",
@@ -225,8 +223,6 @@ def _clean(text: str) -> str:
 
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema-2.1.0.json"
-
-
 _LEVELS = {"warn": "warning", "request_approval": "warning", "deny": "error", "cancel": "error"}
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 __all__ = ["Fleet", "FleetHandle", "RunSpec", "Worker", "WorkerStatus"]
-
 __getattr__, __dir__ = lazily(
     __name__,
     {
@@ -27,7 +26,6 @@ __getattr__, __dir__ = lazily(
         "worker": "Worker",
     },
 )
-
 ROOMS = (
     "fleet",
     "placement",

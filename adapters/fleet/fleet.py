@@ -198,8 +198,6 @@ class FleetHandle:
 
 
 T = TypeVar("T")
-
-
 _LOOK_S: Final = 0.1
 
 

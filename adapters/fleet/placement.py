@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "proctor"
 """Of workers, and what is kept about them, on a cluster."""
-
-
 RETRY_S: Final = 5.0
 """How long to wait before a store is opened again that could not be opened or went away."""
 
@@ -132,12 +130,8 @@ SHARE: Final = 0.01
 """Of a processor, what a worker asks of its node: without any Ray would not spread workers, and more would keep the
 node from other work.
 """
-
-
 ANSWER_S: Final = 5.0
 """How long a worker may take to answer; one that takes longer is `away`."""
-
-
 _REACHED_S: Final = 5.0
 
 

@@ -88,14 +88,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 FIELD: Final = "fleet"
 """The field of a stored run's spec that has what a worker needs."""
-
-
 _CREATED: Final = RunFilter(status=frozenset(("created",)))
-
-
 _PAGE: Final = 500
-
-
 _LOOK_AGAIN_S: Final = 0.5
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS: Final = 3
 """How often a run is tried whose workers die before it has begun."""
-
-
 _KEPT: Final = 256
 
 
@@ -125,19 +123,11 @@ class Starts:
 
 LOOK_S: Final = 2.0
 """How often a worker looks for lost runs, and for those that wait where the store tells it of nothing new."""
-
-
 PAUSE_S: Final = 0.05
 """The least time between two looks at a busy store."""
-
-
 RETRY_S: Final = 1.0
-
-
 _SHARE: Final = 10
 """Reading the queue takes at most this part of a worker's time, one in so many, however long the queue is."""
-
-
 _AHEAD: Final = 2000
 
 

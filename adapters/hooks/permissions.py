@@ -497,7 +497,6 @@ _UNASKED = [
     "ToolSearch",
 ]
 
-
 AGENTS = ("claude", "codex", "gemini", "opencode", "cursor")
 
 

@@ -95,11 +95,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
 
 LEAVE_S: Final = 1.0
 """Seconds a client has to leave by itself, once it has said its last or its input is closed."""
-
-
 _STDERR_LINES: Final = 20
-
-
 _STDERR_LINE_BYTES: Final = 4096
 
 

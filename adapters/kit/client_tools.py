@@ -26,10 +26,7 @@ _NO_PORTABLE_NAME = """
     ListAgents ReportFindings ScheduleWakeup SendMessage Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput
     TaskStop TaskUpdate TodoWrite ToolSearch
 """
-
-
 _AGENT = ("prompt", "description", "subagent_type", "model", "run_in_background")
-
 
 CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     tool("Bash", "bash", "command", "timeout", "description", "run_in_background", "dangerouslyDisableSandbox"),
@@ -50,12 +47,10 @@ CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
 )
 
-
 _CODEX_NO_PORTABLE_NAME = """
     close_agent followup_task interrupt_agent list_agents request_user_input resume_agent send_input send_message
     update_plan wait_agent
 """
-
 
 APPLY_PATCH: Final = Tool(
     name="apply_patch",
@@ -73,8 +68,6 @@ APPLY_PATCH: Final = Tool(
     takes=("changes", "escalated"),
 )
 """A patch writes, edits, deletes and moves files, each as it says; where a file is moved to is a path of it too."""
-
-
 CODEX_TOOLS: Final[tuple[Tool, ...]] = (
     tool("shell", "bash", "command", "cwd", "escalated", "reason", "workdir", "timeout_ms"),
     tool("write_stdin", "bash", "session_id", command="$.chars"),
@@ -84,32 +77,17 @@ CODEX_TOOLS: Final[tuple[Tool, ...]] = (
     tool("spawn_agent", "task", "model", "agent", prompt=("$.prompt", "$.message")),
     *(Tool(name=name) for name in _CODEX_NO_PORTABLE_NAME.split()),
 )
-
-
 _FILES: Final = (
     *("$.file_path", "$.filePath", "$.filepath", "$.notebook_path", "$.abs_path"),
     *("$.changes[*].path", "$.changes[*].move_path", "$.locations[*]", "$.diffs[*].path"),
 )
-
-
 _SEARCH: Final = ("$.pattern", "$.title")
-
-
 _NEW_TEXT: Final = ("$.newString", "$.new_string", "$.new_source")
-
-
 _CONTENT: Final = (*_NEW_TEXT, "$.diffs[*].new_text", "$.changes[*].diff")
-
-
 _UNCLEAR_CHANGE: Final = ("$.diffs", "$.locations", "$.title")
 """Of a call that changes files: what does not say whether it writes or edits them."""
-
-
 _PLACE: Final = ("cwd", "workdir", "dangerouslyDisableSandbox")
-
-
 _NOTEBOOK: Final = ("cell_id", "cell_type", "edit_mode")
-
 
 _CODEX: Final = (
     *(
@@ -125,8 +103,6 @@ _CODEX: Final = (
     *("proposed_execpolicy_amendment", "started_at_ms"),
 )
 """What Codex's bridge says beside."""
-
-
 _OPENCODE: Final = ("directories", "patterns", "parentDir")
 """Where it would reach outside of its folder, in opencode's question about that; the call's own input says it too."""
 
@@ -170,7 +146,6 @@ ACP_TOOLS: Final[tuple[Tool, ...]] = (
     Tool(name="other"),
 )
 
-
 AMP_TOOLS: Final[tuple[Tool, ...]] = (
     tool("Bash", "bash", "command", "cwd"),
     tool("Read", "read", "path", "read_range"),
@@ -185,7 +160,6 @@ AMP_TOOLS: Final[tuple[Tool, ...]] = (
     tool("oracle", "task", "context", "files", prompt="$.task"),
     tool("finder", "task", prompt="$.query"),
 )
-
 
 _OF_ONE_CLIENT: Final = (tool("web_fetch", "fetch", url="$.prompt"),)
 
@@ -208,7 +182,6 @@ def _tools() -> Iterator[Tool]:
 
 GENERIC_TOOLS: Final = tuple(_tools())
 
-
 CLIENTS: dict[str, tuple[Tool, ...]] = {
     "acp": ACP_TOOLS,
     "amp": AMP_TOOLS,
@@ -222,15 +195,9 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
     "pydantic-ai": function_tools.PYDANTIC_AI,
 }
 """The tools of the clients that are known, by the names that events have as `provider`."""
-
-
 _OF_MANY_CLIENTS = ("sessions", "otel")
-
-
 _OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
 """Agents whose tools are their developers' own; the usual kinds of such tools apply."""
-
-
 KNOWN = frozenset(
     name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
 )
@@ -287,11 +254,7 @@ def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, 
 
 
 _HEADER: Final = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)|\*\*\* Move to: (.+)")
-
-
 _KINDS: Final = {"Add": "add", "Update": "update", "Delete": "delete"}
-
-
 _BODY: Final = re.compile(r"[-+].*|@@.*|(?!\s*\*\*\*) .*|\*\*\* End of File|", re.DOTALL)
 
 

@@ -35,10 +35,7 @@ CALLED: Final[dict[str, str]] = {
     "task": "task",
 }
 """Usual names of functions for each portable tool."""
-
-
 _ACTS: Final = {name: act for act, names in CALLED.items() for name in names.split()}
-
 
 PLACES: Final[dict[str, str]] = {
     "command": "command commands cmd command_line",
@@ -51,15 +48,10 @@ PLACES: Final[dict[str, str]] = {
     "prompt": "prompt",
 }
 """Usual names of parameters, by the portable input that they mean."""
-
-
 _MANY: Final = ("paths", "urls", "queries")
 """Lists of such inputs. That of a command is left whole: nobody knows whether it is one or several."""
-
-
 Function: TypeAlias = tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], str]
 """A tool's name, the JSON schema of its input, and the path of the object that is of this schema (`$`)."""
-
 
 OPENAI_AGENTS: Final[tuple[Tool, ...]] = (
     Tool(
@@ -83,7 +75,6 @@ OPENAI_AGENTS: Final[tuple[Tool, ...]] = (
     *(Tool(name=name) for name in ("file_search", "code_interpreter", "image_generation", "computer", "mcp")),
 )
 """The SDK's names for the tools that it brings."""
-
 
 PYDANTIC_AI: Final[tuple[Tool, ...]] = (
     Tool(
@@ -184,8 +175,6 @@ def _union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _USUAL = {each.name.casefold(): each for each in MOSTLY}
-
-
 _SCHEMAS = ("params_json_schema", "input_schema", "inputSchema", "parameters", "args")
 """Where frameworks, model APIs and MCP have the schema of a tool's input, or (langchain) its properties."""
 

@@ -116,11 +116,7 @@ def trace_of(error: BaseException) -> str:
 
 
 NO_SUCH_TOOL = "the client has no such tool"
-
-
 OTHER_INPUT = "the client cannot run a call with another input"
-
-
 CANCELLED = "the run is being cancelled"
 
 

@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
-
-
 BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 """Errors that end a stream of bytes."""
-
-
 _SHOWN_BYTES: Final = 200
 
 
@@ -73,26 +69,12 @@ class ByteLines:
 
 
 METHOD_NOT_FOUND: Final = -32601
-
-
 INTERNAL_ERROR: Final = -32603
-
-
 Params: TypeAlias = dict[str, Any]
-
-
 OnRequest: TypeAlias = Callable[[str, Params], Awaitable[Any]]
-
-
 OnNotification: TypeAlias = Callable[[str, Params], Awaitable[None]]
-
-
 OnGarbage: TypeAlias = Callable[[bytes], Awaitable[None]]
-
-
 _decoder = msgspec.json.Decoder(dict[str, Any])
-
-
 _encoder = msgspec.json.Encoder()
 
 

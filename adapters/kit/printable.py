@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from proctor.supervisor.redaction import Redactor
 
 T = TypeVar("T")
-
-
 _BLANKS = re.compile(r"\s")
 """Characters between words, line breaks too."""
 

@@ -42,17 +42,11 @@ if TYPE_CHECKING:
 
 POSIX: Final = os.name == "posix"
 """Whether this system has signals and sessions."""
-
-
 SHELLS: Final = frozenset(("ash", "bash", "dash", "fish", "sh", "zsh"))
-
-
 _ADOPTING: Final = frozenset(
     ("catatonit", "docker-init", "dumb-init", "init", "launchd", "s6-svscan", "systemd", "tini")
 )
 """Programs that processes whose parent has died belong to."""
-
-
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
@@ -130,18 +124,10 @@ def kill(process: psutil.Process) -> bool:
 
 RUN_MARK: Final = "PROCTOR_RUN"
 """The environment variable that names the run a process belongs to."""
-
-
 CALL_MARK: Final = "PROCTOR_CALL"
 """The same for one call of the run, where calls are processes of their own."""
-
-
 _NOT_FOR_RUNS: Final = frozenset(("PROCTOR_TOKEN", "PROCTOR_WEB_TOKEN", "PROCTOR_WEBHOOK_SECRET"))
-
-
 T = TypeVar("T")
-
-
 _LOOK_AGAIN_S: Final = 0.2
 
 

@@ -43,18 +43,10 @@ class TraceError(ProctorError, ValueError):
 
 
 T = TypeVar("T")
-
-
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A line longer than this is refused: it is no session, and reading on would fill the memory."""
-
-
 _GZIP = b"\x1f\x8b"
-
-
 _BOM = b"\xef\xbb\xbf"
-
-
 _anything = msgspec.json.Decoder()
 
 

@@ -49,7 +49,6 @@ class Response(msgspec.Struct, kw_only=True):
 
 
 Part: TypeAlias = Said | Response
-
 _SO_FAR: Final = "This conversation continues an earlier one, which follows, one part a line:"
 _NOW: Final = "The new message:"
 

@@ -89,8 +89,6 @@ def named_object(given: Any, *, what: str) -> Any:
 
 
 _NEW_FILE = 0o666
-
-
 _NAME = 100
 """So much of its name is in that of the file beside it."""
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 
 INTERRUPT_S = 3.0
-
-
 KEYS = "keys"
 """The launch option with the keys of inputs that the policy names."""
 
@@ -221,8 +219,6 @@ class McpProxyAdapter:
 
 
 NOT_COUNTED = USAGE | {"max_turns"}
-
-
 NO_USAGE = "MCP tells a server nothing of tokens, cost or turns"
 
 

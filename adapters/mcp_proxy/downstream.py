@@ -58,14 +58,8 @@ class Downstream(Protocol):
 
 
 PATH = "/mcp"
-
-
 _SESSION_HEADER = "mcp-session-id"
-
-
 _MOST_SESSIONS = 100
-
-
 _LOCAL = TransportSecuritySettings(
     enable_dns_rebinding_protection=True,
     allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],

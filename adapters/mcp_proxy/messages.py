@@ -25,23 +25,11 @@ if TYPE_CHECKING:
 
 
 RequestId: TypeAlias = str | int
-
-
 PARSE_ERROR = -32700
-
-
 INVALID_REQUEST = -32600
-
-
 METHOD_NOT_FOUND = -32601
-
-
 INVALID_PARAMS = -32602
-
-
 INTERNAL_ERROR = -32603
-
-
 _SHORT = 200
 
 
@@ -109,7 +97,6 @@ def _is_text(block: Any) -> bool:
 
 TOOL_CALL: Final = "tools/call"
 
-
 REQUESTS: Final = frozenset(
     {
         "completion/complete",
@@ -128,8 +115,6 @@ REQUESTS: Final = frozenset(
     }
 )
 """The requests a client makes; those about tasks are left out, as a call that runs as a task cannot be held."""
-
-
 NOTICES: Final = frozenset(
     {
         "notifications/cancelled",
@@ -139,11 +124,8 @@ NOTICES: Final = frozenset(
     }
 )
 """The notifications a client sends."""
-
-
 SERVER_REQUESTS: Final = frozenset({"elicitation/create", "ping", "roots/list", "sampling/createMessage"})
 """The requests a server makes of its client."""
-
 
 SERVER_NOTICES: Final = frozenset(
     {
@@ -158,11 +140,7 @@ SERVER_NOTICES: Final = frozenset(
     }
 )
 """The notifications a server sends."""
-
-
 _LONGEST_NAME: Final = 256
-
-
 _CALL_FIELDS: Final = frozenset({"_meta", "arguments", "name"})
 
 

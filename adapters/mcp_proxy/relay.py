@@ -158,8 +158,6 @@ def about(message: Any, pending: Pending) -> MessageMetadata:
 
 
 LOST = "the MCP server ended before it answered"
-
-
 HANDSHAKE_S = 50.0
 """Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
 

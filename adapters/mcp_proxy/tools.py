@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 READ_ONLY = "read-only"
-
-
 DESTRUCTIVE = "destructive"
-
-
 _GLOB = re.compile(r"[*?\[]")
 
 

@@ -21,10 +21,8 @@ from .views import CallShown, CommandLine, CommandPart, Edit, EditLine
 
 MOST_LINES = 400
 """Of one edit."""
-
 MOST_TEXT = 200_000
 """Characters of a text that is compared or taken apart; what is longer is shown as it is."""
-
 _NO_END = "(no line break at the end)"
 _BEFORE = ("old_string", "oldString", "old_str", "oldText", "old_text")
 _AFTER = ("new_string", "newString", "new_str", "newText", "new_text")

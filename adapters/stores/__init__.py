@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .store_names import open_store
 
 __all__ = ["MemoryStore", "PostgresStore", "SQLiteStore", "open_store"]
-
 __getattr__, __dir__ = lazily(
     __name__,
     {
@@ -30,7 +29,6 @@ __getattr__, __dir__ = lazily(
         "store_names": "open_store",
     },
 )
-
 ROOMS = (
     "audit",
     "store_names",

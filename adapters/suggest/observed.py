@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Supplier: TypeAlias = tuple[str, str]
 """A tool, and the path in its output."""
-
 HOST = r"(?is)\A(?:https?://)?([^/?#]+).*|\A(.+)"
 """Finds the host of an address, with a port and a user where it has them; the whole text of what is none."""
 LINK = r"(?i)(?:https?://|\bwww\.)[^\s<>()\[\]\"'`]*[^\s<>()\[\]\"'`.,;:!?]"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from .observer import OpenTelemetry, trace_metadata
 
 __all__ = ["OpenTelemetry", "trace_metadata"]
-
 ROOMS = (
     "observer",
     "attributes",

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 
 _KEYS = ("traceparent", "tracestate")
-
-
 _W3C = TraceContextTextMapPropagator()
 
 
@@ -253,15 +251,9 @@ class Meters:
 
 
 _VERSION = version("proctor")
-
-
 MOST_RUNS = 10_000
 """Runs that are followed at once; the oldest is let go for one more: its end was never stored."""
-
-
 _STATUS = {RunCompleted: "completed", RunFailed: "failed", RunCancelled: "cancelled"}
-
-
 _OUTCOME = {ToolApprovalGranted: "granted", ToolApprovalDenied: "denied", ToolApprovalExpired: "expired"}
 
 

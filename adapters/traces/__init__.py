@@ -4,7 +4,6 @@ from ..kit.trace_lines import TraceError, TraceSession
 from .read import FORMATS, read_sessions
 
 __all__ = ["FORMATS", "TraceError", "TraceSession", "read_sessions"]
-
 ROOMS = (
     "read",
     "otel",

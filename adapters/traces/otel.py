@@ -30,20 +30,10 @@ if TYPE_CHECKING:
 
 
 _RESOURCES = ("resourceSpans", "resource_spans")
-
-
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
-
-
 _STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
-
-
 _ENDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
-
-
 _TOO_LATE = int(datetime.max.replace(tzinfo=UTC).timestamp()) * 10**9
-
-
 _VALUES = ("stringValue", "boolValue", "intValue", "doubleValue", "bytesValue")
 
 
@@ -275,20 +265,10 @@ def _from_events(span: Span) -> list[SpanMessage]:
 
 
 _CHATS = ("chat", "generate_content", "text_completion", "call_llm")
-
-
 _TOOL = "execute_tool"
-
-
 _AGENT = "invoke_agent"
-
-
 _OTHER_KINDS = {"LLM": "chat", "TOOL": _TOOL, "tool": _TOOL, "AGENT": _AGENT, "agent": _AGENT}
-
-
 _NAME = ("gen_ai.tool.name", "tool.name")
-
-
 _INPUT = (
     "gen_ai.tool.call.arguments",
     "gen_ai.tool.args",
@@ -296,8 +276,6 @@ _INPUT = (
     "input.value",
     "tool.parameters",
 )
-
-
 _OUTPUT = (
     "gen_ai.tool.call.result",
     "gen_ai.tool.output",
@@ -305,8 +283,6 @@ _OUTPUT = (
     "tool_response",
     "output.value",
 )
-
-
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 
 

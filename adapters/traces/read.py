@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 Reader: TypeAlias = Callable[[TraceLines], Iterator[TraceSession]]
-
-
 FORMATS: dict[str, Reader] = {
     "events": sessions.read_own_events,
     "sessions": sessions.read,
@@ -33,26 +31,12 @@ FORMATS: dict[str, Reader] = {
     "otel": otel.read,
 }
 """Every format that can be read, by the name users give it."""
-
-
 _DATABASE = b"SQLite format 3\0"
-
-
 _LENIENT = ("claude", "codex")
-
-
 _LOOKED_AT = 50
-
-
 _ROLLOUT = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-
-
 _CLAUDE = ("user", "assistant", "system", "summary", "result")
-
-
 _CLAUDE_MARKS = ("parentUuid", "sessionId", "leafUuid", "messageId", "session_id")
-
-
 _anything = msgspec.json.Decoder()
 
 

@@ -70,11 +70,7 @@ class _Result(_Item, tag="tool_result"):
 
 
 ItemT = TypeVar("ItemT")
-
-
 _Known: TypeAlias = _Message | _Usage | _Call | _Result
-
-
 _KNOWN = ("message", "usage", "tool_call", "tool_result")
 
 
@@ -88,8 +84,6 @@ class _Line(msgspec.Struct, Generic[ItemT], kw_only=True):
 
 
 _strict = msgspec.json.Decoder(_Line[_Known])
-
-
 _loose = msgspec.json.Decoder(_Line[dict[str, Any]])
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 
 _ONE = "/api/approvals/{approval_id}"
-
-
 Words = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
@@ -96,11 +94,7 @@ async def answer(request: ApiRequest) -> Answered:
 
 
 Reason = Annotated[str, msgspec.Meta(max_length=2_000)]
-
-
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
-
-
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=30)]
 
 
@@ -198,8 +192,6 @@ async def board(request: ApiRequest) -> Board:
 
 KEPT_S = 1.0
 """Seconds for which a finding is given out again: whoever may ask without a token costs the store little."""
-
-
 PATIENCE_S = 5.0
 """Seconds in which the store answers."""
 

@@ -57,11 +57,7 @@ def _text(value: Any) -> str:
 
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
-
-
 Label = Annotated[str, msgspec.Meta(pattern="^[^=]+=")]
-
-
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
@@ -147,8 +143,6 @@ async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> E
 
 
 PING_S = 15
-
-
 MOST_STREAMS = 200
 """That are open at once."""
 

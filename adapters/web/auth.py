@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 
 AT_MOST = 20
 """So many wrong tokens from one address within the window."""
-
-
 WINDOW_S = 60.0
-
-
 _ADDRESSES = 4096
 """So many addresses are remembered, those that were seen last."""
 
@@ -104,19 +100,12 @@ def _network(client: str) -> str:
 
 MOST_BODY = 64 * 1024
 """Bytes of a request's body."""
-
-
 OPEN_PATHS = ("/", "/openapi.json")
 """Paths that need no token, besides the page's files: they show nothing of any run."""
-
-
 HEALTH = "/healthz"
 """Paths for load balancers' health checks, by whatever name or address they use for this server: the answer is only
 well or not."""
-
-
 ASSETS = "/page/"
-
 
 HEADERS = {
     "content-security-policy": (

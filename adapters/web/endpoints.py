@@ -83,8 +83,6 @@ class TooLargeError(UsageError):
 
 
 _ANYBODY = Identity(name="anybody", roles=())
-
-
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -180,20 +178,10 @@ _REFUSALS = {
     421: "The server is not known by this name.",
     503: "The store cannot be read or written now.",
 }
-
-
 _REFUSALS_TO_ANYBODY = {status: _REFUSALS[status] for status in (400, 503)}
-
-
 _MISSING = "There is no such thing."
-
-
 _CONFLICT = "It is too late: it is over, answered, or about another input."
-
-
 _TOO_LARGE = "The body is too large."
-
-
 _UNTOLD = "The policies were written by another version."
 
 

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 
 PAGE = files(__package__).joinpath("page")
-
 OPERATIONS = tuple(
     found for file in (api_runs, api_control) for found in vars(file).values() if isinstance(found, Operation)
 )

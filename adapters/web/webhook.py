@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 
 MEDIA = "application/cloudevents+json"
-
-
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -75,11 +73,7 @@ def signed(key: bytes, id: str, body: bytes, at: int) -> dict[str, str]:
 
 
 DEFAULT_TYPES = ("tool_approval_requested", "policy_violation", "run_completed", "run_failed", "run_cancelled")
-
-
 SHORTEST = 16
-
-
 _PREFIX = "whsec_"
 """Before a secret in base64, as Standard Webhooks writes it."""
 
@@ -137,12 +131,8 @@ def _key(secret: str | None) -> bytes:
 
 
 Outcome: TypeAlias = Literal["sent", "skipped", "gone"]
-
-
 _LATER = (408, 425, 429)
 """Refusals that mean: not now."""
-
-
 _GONE = 410
 
 
@@ -267,8 +257,6 @@ def cursor_of(store: Path, url: str, kind: str = "webhook") -> Iterator[CursorFi
 
 KEPT_EVERY = 1_000
 """Events that are passed over without being sent, after which the place is kept all the same."""
-
-
 STORE_PAUSE_S = 1.0
 
 

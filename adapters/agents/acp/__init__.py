@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from .connection import AgentTraits
 
 __all__ = ["AcpAdapter", "AgentTraits"]
-
 __getattr__, __dir__ = lazily(__name__, {"adapter": "AcpAdapter", "connection": "AgentTraits"})
-
 ROOMS = (
     "adapter",
     "probe",

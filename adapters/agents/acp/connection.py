@@ -95,15 +95,9 @@ class AcpConnection(RpcClient):
 
 
 VERSION: Final = 1
-
-
 _CLIENT: Final = {"name": "proctor", "version": "0"}
-
-
 _OFFERED: Final = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
 """The client capabilities we offer the agent: none, because they would bypass the gate."""
-
-
 _LISTS: Final = {
     "mode": ("modes", "availableModes", "id", "currentModeId", "session/set_mode"),
     "model": ("models", "availableModels", "modelId", "currentModelId", "session/set_model"),

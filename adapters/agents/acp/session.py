@@ -123,12 +123,8 @@ def proposal(call: AcpCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[s
 
 
 INTERRUPT_S: Final = 3.0
-
-
 UNASKED_S: Final = 5.0
 """Seconds a call may be in progress without a question before it counts as running unasked."""
-
-
 _STOPS: Final = {
     "cancelled": "the agent cancelled its turn by itself",
     "max_tokens": "the model reached the most tokens it may answer with",

@@ -33,20 +33,10 @@ if TYPE_CHECKING:
 
 
 KINDS: Final = frozenset(("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"))
-
-
 OTHER: Final = "other"
-
-
 FINISHED: Final = frozenset(("completed", "failed"))
-
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
-
-
 _KEPT: Final = ("title", "kind", "content", "locations", "rawInput", "_meta")
-
-
 _PATCH: Final = ("patchText", "filepath", "diff", "files")
 """A patch as text, and how opencode's question says once more what it does; `filepath` are all paths in one text."""
 

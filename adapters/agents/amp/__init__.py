@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from .adapter import AmpAdapter
 
 __all__ = ["AmpAdapter"]
-
 __getattr__, __dir__ = lazily(__name__, {"adapter": "AmpAdapter"})
-
 ROOMS = (
     "adapter",
     "delegate",

@@ -41,12 +41,8 @@ if TYPE_CHECKING:
 
 
 COMPILES: Final = ("deny",)
-
-
 OURS: Final = ("amp.permissions", "amp.dangerouslyAllowAll")
 """Settings that hold the gate; the caller's own say in them may only refuse."""
-
-
 _SPELLABLE = re.compile(r"[A-Za-z0-9_-]+\*?")
 """A name, or the beginning of names, that the client reads as it stands."""
 
@@ -333,7 +329,6 @@ class AmpSession(ClientSession):
 
 Ask: TypeAlias = Callable[[str, Any], Awaitable[GateAnswer]]
 """Answers for a tool's name, as the client has it, and its input."""
-
 QUESTION_S: Final = 10.0
 """Seconds a delegate may take to say what it asks."""
 _MAX_BYTES: Final = 64 * 1024 * 1024

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 SHELL: Final = "Bash"
 """The shell tool's name here; its input always has `command`."""
-
-
 _SHELLS: Final = frozenset(("bash", "shell_command"))
 
 

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from .adapter import ClaudeAdapter
 
 __all__ = ["ClaudeAdapter"]
-
 __getattr__, __dir__ = lazily(__name__, {"adapter": "ClaudeAdapter"})
-
 ROOMS = (
     "adapter",
     "log",

@@ -31,37 +31,21 @@ if TYPE_CHECKING:
 
 
 COMPILES: Final = ("allow", "deny", "max_cost_usd", "max_output_tokens", "max_turns")
-
-
 MAX_OUTPUT: Final = "CLAUDE_CODE_MAX_OUTPUT_TOKENS"
 """The most a response may have; the client caps it at what the model can do."""
-
-
 USUAL_OUTPUT: Final = 32_000
 """Beyond this the option could raise what the client asks of a model by itself."""
-
-
 HOOK_MARGIN_S: Final = 60.0
-
-
 LONGEST_HOOK_S: Final = 2_000_000.0
 """The client's timers count milliseconds in 32 bits."""
-
-
 UNTRUSTED: Final[Mapping[str, Any]] = {"setting_sources": [], "verbatim_prompts": True}
 """The defaults unless the caller says otherwise: neither the workspace nor a prompt's text configures the client."""
-
-
 _BRING_HOOKS: Final = {
     "setting_sources": "the settings of the workspace or the user",
     "settings": "the settings given with `settings`",
     "plugins": "plugins",
 }
-
-
 _SETTINGS_FLAGS: Final = frozenset(("plugin-dir", "plugin-url", "setting-sources", "settings"))
-
-
 NO_SKILL_SHELL: Final = '{"disableSkillShellExecution": true}'
 
 
@@ -180,8 +164,6 @@ def _lower(ours: Any, theirs: Any) -> Any:
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 """The SDK's own bound is a megabyte, and one image that the model reads is more."""
-
-
 _OWN_PERMISSIONS: Final = ("can_use_tool", "permission_mode", "permission_prompt_tool_name")
 
 

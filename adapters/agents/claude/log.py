@@ -89,11 +89,7 @@ class LogRecord(msgspec.Struct, kw_only=True):
 
 
 _envelopes = msgspec.json.Decoder(_Envelope)
-
-
 _messages = msgspec.json.Decoder(Message)
-
-
 _anything = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -169,8 +165,6 @@ def _owner_of(path: Path) -> str:
 
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
-
-
 _REFUSED_BY_USER = "User rejected tool use"
 
 

@@ -44,11 +44,7 @@ if TYPE_CHECKING:
 
 KNOWN: Final = frozenset(tool.name for tool in CLAUDE_TOOLS if tool.name != "Task")
 """Built-in tools of the client, as it calls them at the gate."""
-
-
 _OLD_NAMES: Final = {"task": "Agent"}
-
-
 _SPELLABLE = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
@@ -78,8 +74,6 @@ _QUIET = """
     background_tasks_changed hook_progress hook_response hook_started status
     task_notification task_progress task_updated
 """
-
-
 QUIET: Final = frozenset(_QUIET.split())
 """System records that say nothing a policy or a reader needs."""
 
@@ -386,8 +380,6 @@ _FIELDS = {
     "thinkingTokens": "reasoning_tokens",
     "costUSD": "cost_usd",
 }
-
-
 _COST = "cost_usd"
 
 

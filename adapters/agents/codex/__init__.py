@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .adapter import CodexAdapter
 
 __all__ = ["CodexAdapter"]
-
 __getattr__, __dir__ = lazily(__name__, {"adapter": "CodexAdapter"})
 
 ROOMS = (

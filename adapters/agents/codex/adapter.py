@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 
 COMPILES: Final = ("deny",)
-
-
 _REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
     SHELL: {"features": {"shell_tool": False}},
     SPAWN_AGENT: {"features": {"multi_agent": False, "multi_agent_v2": False}},
@@ -43,8 +41,6 @@ _REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
     WEB_SEARCH: {"config": {"web_search": "disabled"}},
 }
 """The options that take each tool away."""
-
-
 WITH_SHELL: Final = {"write_stdin": SHELL}
 """Tools that the client offers together with the shell."""
 

@@ -49,15 +49,9 @@ UNASKED: Final = {
     "view_image": "files are read as images without asking",
 }
 """Features that are off unless turned on: each lets something happen that is not asked about."""
-
-
 QUIET: Final = ("plugins", "tool_suggest", "skill_mcp_dependency_install")
 """Features that are off unless turned on because they reach for the network by themselves."""
-
-
 _STATED_RULE = re.compile(r"""decision\s*=\s*["'](?:prompt|forbidden)["']""")
-
-
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
@@ -238,11 +232,7 @@ else:
 
 ANSWER_S: Final = 30.0
 """Seconds the client may take to answer; it answers at once or not at all."""
-
-
 INSTALL: Final = install_of("codex")
-
-
 _CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}
 
 

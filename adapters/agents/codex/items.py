@@ -21,7 +21,6 @@ from typing import Any, Final
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 
 CodexItem = dict[str, Any]
-
 SHELL: Final = "shell"
 APPLY_PATCH: Final = "apply_patch"
 WEB_SEARCH: Final = "web_search"
@@ -46,7 +45,6 @@ ASKED: Final = frozenset({"commandExecution", "fileChange", "mcpToolCall"})
 """Items the client asks about before they run."""
 RESOURCE_SERVER: Final = "codex"
 """The server name the client gives its own MCP resource tools, which it never asks about."""
-
 _BASH: Final = ("/bin/bash", "/usr/bin/bash")
 """A command is read as bash reads it: one that the model has another shell run is shown with it."""
 _AGENT_TOOLS: Final = {

@@ -38,11 +38,7 @@ _HEADER = re.compile(
     r"(?:Process exited with code (?P<code>-?\d+)\n|Process running with session ID [^\n]*\n)?"
     r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?Output:(?:\n|$)"
 )
-
-
 _FAILED = ("exec_command failed", "exec command rejected", "patch rejected", "aborted by user")
-
-
 _REFUSED = re.compile(
     r"exec_command failed[^\n]*\bRejected\(|(?:exec command|patch) rejected by user|unsupported call\b"
 )
@@ -99,30 +95,14 @@ class _Line(msgspec.Struct, kw_only=True):
 
 
 _lines = msgspec.json.Decoder(_Line)
-
-
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
-
-
 _BASH = ("bash", "/bin/bash", "/usr/bin/bash")
-
-
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
 """Names that clients have given the tool that runs commands: `shell` to policies, as in a live run."""
-
-
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-
-
 _STARTED = ("event_msg/task_started", "event_msg/turn_started")
-
-
 _COMPLETED = ("event_msg/task_complete", "event_msg/turn_complete")
-
-
 _ABORTED = "event_msg/turn_aborted"
-
-
 _INSERTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions")
 
 

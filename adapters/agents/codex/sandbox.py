@@ -33,10 +33,8 @@ SANDBOXES: Final = {
     "danger-full-access": "dangerFullAccess",
 }
 """The sandboxes, and what the client calls each in its answers."""
-
 _BASES: Final = {"read-only": ":read-only", "workspace-write": ":workspace"}
 _DENIED: Final = {"linux": "/etc/shadow", "darwin": "/private/etc/master.passwd"}
-
 _GUARDED: Final = (".git", ".codex", ".agents", ".aws")
 
 

@@ -74,8 +74,6 @@ OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
 _CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
 """The client's notice that the calls of a response are done, except for commands that continue in the background."""
-
-
 _NO_THREAD: Final = ("no rollout found for thread id", "failed to read thread:", "invalid session id:")
 """How the client's answer begins where it has no such thread, or cannot read what it has of it."""
 

@@ -117,8 +117,6 @@ _FIELDS = {
     "cache_write_tokens": "cacheWriteInputTokens",
     "reasoning_tokens": "reasoningOutputTokens",
 }
-
-
 _RECORDED = {
     "inputTokens": "input_tokens",
     "outputTokens": "output_tokens",

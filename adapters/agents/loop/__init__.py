@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from .gate import LoopGate, ToolRefused
 
 __all__ = ["FunctionAdapter", "LoopGate", "Supervised", "ToolRefused", "supervise"]
-
 __getattr__, __dir__ = lazily(
     __name__,
     {"adapter": "FunctionAdapter Supervised supervise", "gate": "LoopGate ToolRefused"},
 )
-
 ROOMS = (
     "adapter",
     "gate",

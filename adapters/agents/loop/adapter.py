@@ -51,8 +51,6 @@ async def looping(launch: Launch, loop: Callable[[LoopGate], Awaitable[None]]) -
 
 
 Loop: TypeAlias = Callable[[LoopGate, str], Awaitable[Any]]
-
-
 NAME: Final = "function"
 
 

@@ -195,8 +195,6 @@ class Arguments:
 
 
 OnRefusal: TypeAlias = Literal["raise", "tell"]
-
-
 Proposing: TypeAlias = Callable[[str, dict[str, Any], Callable[[dict[str, Any]], Awaitable[Any]]], Awaitable[Any]]
 """Proposes a call by name and input and, if it is allowed, does it; raises ToolRefused if not."""
 
@@ -236,8 +234,6 @@ async def _result(function: Callable[..., Any], arguments: Arguments) -> Any:
 
 
 P = ParamSpec("P")
-
-
 T = TypeVar("T")
 
 

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from .adapter import OpenAIAgentsAdapter
 
 __all__ = ["OpenAIAgentsAdapter"]
-
 __getattr__, __dir__ = lazily(__name__, {"adapter": "OpenAIAgentsAdapter"})
-
 ROOMS = (
     "adapter",
     "session",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LIMITS: Final = {"max_turns": "max_turns"}
 """The limit that the SDK enforces too: the limit on turns."""
 
-
 RUN_OPTIONS = frozenset(
     (
         "context",

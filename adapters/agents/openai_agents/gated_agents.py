@@ -39,15 +39,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T", bound=Tool)
-
-
 Hold: TypeAlias = Callable[[str, dict[str, Any], Callable[[], Any], str | None], Awaitable[Any]]
 """Asks the gate for a call - its tool, its input, what does it, its id - and does it; raises ToolRefused."""
-
-
 _Call: TypeAlias = tuple[str, dict[str, Any], str | None]
-
-
 _patching: ContextVar[str | None] = ContextVar("proctor_patching", default=None)
 """The call whose patches this code applies: the SDK tells an editor what to do, and not for which call."""
 
@@ -165,11 +159,7 @@ def _noting(own: Any) -> Callable[[Any, Any, str], Awaitable[bool]]:
 
 NAME: Final = "proctor"
 """The name of the guardrails that ask."""
-
-
 OnFailure = Callable[[Exception], None]
-
-
 GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]
 """Makes the guardrail that asks the gate for one tool; None is any tool of an MCP server."""
 

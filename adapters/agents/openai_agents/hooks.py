@@ -160,12 +160,8 @@ class ToolGuard:
 
 HOSTED = frozenset(("web_search", "file_search", "code_interpreter", "image_generation", "mcp"))
 """Calls that the model's provider has run when its response arrives."""
-
-
 LOCAL = frozenset(("function", "custom_tool", "local_shell", "apply_patch"))
 """Calls that code of the caller's runs, which asks the gate itself."""
-
-
 _NOT_INPUT = ("id", "type", "status", "call_id")
 
 

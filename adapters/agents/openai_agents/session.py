@@ -130,12 +130,8 @@ def items_of(transcript: Iterable[Event]) -> list[dict[str, Any]]:
 
 DEFAULT_TURNS = 10
 """The SDK's own `max_turns`, where the caller gives none."""
-
-
 KEEPS_HISTORY = ("session", "conversation_id", "previous_response_id")
 """Options of a run with which the SDK or the model's provider keeps the conversation."""
-
-
 ENDING_S = 2.0
 
 

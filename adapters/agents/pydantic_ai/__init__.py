@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from .adapter import PydanticAIAdapter
 
 __all__ = ["PydanticAIAdapter"]
-
 __getattr__, __dir__ = lazily(__name__, {"adapter": "PydanticAIAdapter"})
-
 ROOMS = (
     "adapter",
     "session",

@@ -25,8 +25,6 @@ LIMITS: Final = {
     "max_output_tokens": "output_tokens_limit",
     "max_turns": "request_limit",
 }
-
-
 HARMLESS: Final = ("tool_search",)
 """Native tools that do nothing but find other tools; every agent has this one."""
 

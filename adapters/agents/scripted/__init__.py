@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from .adapter import ScriptedAdapter
 
 __all__ = ["ScriptedAdapter"]
-
 __getattr__, __dir__ = lazily(__name__, {"adapter": "ScriptedAdapter"})
-
 ROOMS = (
     "adapter",
     "script",

@@ -274,7 +274,6 @@ def _directory(given: Path | None) -> Iterator[Path]:
 
 Tool: TypeAlias = Callable[..., Any]
 """A sync or async function that takes the call's input as keyword arguments and returns its output."""
-
 BUILT_IN = ("bash", "read", "write")
 READ_LIMIT = 256 * 1024
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")

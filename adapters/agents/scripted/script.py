@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1)]
-
-
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
-
-
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -113,7 +109,6 @@ class Output(Written, frozen=True, kw_only=True):
 
 Step: TypeAlias = Say | Think | User | Call | Parallel | UsageStep | Silence | Fail | Output
 
-
 STEPS: dict[str, type[Written]] = {
     "say": Say,
     "think": Think,
@@ -126,8 +121,6 @@ STEPS: dict[str, type[Written]] = {
     "output": Output,
 }
 """The kinds of step by the key that names them."""
-
-
 BRANCHES = ("if_completed", "if_failed", "if_denied")
 
 
@@ -152,11 +145,7 @@ class Script(ScriptHead, frozen=True, kw_only=True):
 
 
 T = TypeVar("T", bound=Written)
-
-
 Where: TypeAlias = tuple[str | int, ...]
-
-
 ScriptSource: TypeAlias = Script | Mapping[str, Any] | str | Path
 """A script: read already, as data, as YAML text (it has a line break), or the path of a YAML file."""
 

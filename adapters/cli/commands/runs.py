@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 _STATUSES = ("created", "running", "waiting", "lost", "completed", "failed", "cancelled")
-
-
 _PROMPT_ROOM = 20
 """A prompt with less room than this beside its run goes below it."""
 
@@ -145,12 +143,8 @@ _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "cost": lambda info: dollars(info.usage.cost_usd) if info.usage.cost_usd else "",
 }
 """Each column with its text for every run; a column that is empty for all is left out."""
-
-
 _LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
 """Columns left out when a line has no room, the first of these first; `--json` and wider terminals show them."""
-
-
 _RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))
 
 

@@ -21,7 +21,6 @@ ROOMS = (
     "opencode",
 )
 """Top first: each imports only those below it."""
-
 CLIENTS: Final[dict[str, HookClient]] = {
     client.name: client for client in (CLAUDE, CODEX, GEMINI, OPENCODE, CURSOR, COPILOT)
 }

@@ -100,8 +100,6 @@ NEVER_SET: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LI
 """Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
 GUARDS: Final[Mapping[str, Any]] = {"disableAllHooks": False, "disableSkillShellExecution": True}
 """A skill's or a slash command's own shell commands ask no hook."""
-
-
 _QUESTION_S: Final = 86_400
 """The hook of the client's question waits as long as its person may take."""
 

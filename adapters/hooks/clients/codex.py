@@ -135,7 +135,6 @@ CODEX: Final = HookClient(
     ),
 )
 
-
 _PATIENCE_S = 30.0
 
 

@@ -41,30 +41,14 @@ _TYPES = {
     for name, kind in EVENT_TYPES.items()
     if kind in COUNTED or kind in CALLS or kind is MessageSent or issubclass(kind, (ApprovalEvent, SessionEvent))
 }
-
-
 _ENDS = {name for name, kind in EVENT_TYPES.items() if kind in TERMINAL}
-
-
 _ANSWERS = {name for name, kind in EVENT_TYPES.items() if kind in AFTER_THE_END}
-
-
 _PLACEHOLDER = b"[redacted:"
-
-
 _OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
 """Names that a start adds to the caller's metadata."""
-
-
 _NOTHING_FITS = frozenset((b"",))
-
-
 _CLOSE = 1e-9
-
-
 _encode = msgspec.json.Encoder(order="deterministic").encode
-
-
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
 
 

@@ -35,13 +35,10 @@ APPROVALS = (
     " answered_at, recorded FROM approvals LEFT JOIN sessions ON key = session_key"
     " ORDER BY approvals.number"
 )
-
 ORDERS = "SELECT number, data FROM instructions ORDER BY number"
 SESSIONS = "SELECT session_id, provider, provider_session_id FROM sessions"
 IN_FLIGHT = "SELECT run_id, calls_in_flight FROM runs"
 BLOCKS = "SELECT number, scope, value FROM blocks"
-
-
 _ID = re.compile("[0-9a-f]{16}")
 """A store's id."""
 

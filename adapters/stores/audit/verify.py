@@ -205,11 +205,7 @@ def _from_hex(text: str) -> bytes:
 
 
 _ROOT = sha256(b"proctor orders").digest()
-
-
 _NUMBER_BYTES = 8
-
-
 _orders_decode = msgspec.json.Decoder(Instruction).decode
 
 

@@ -69,11 +69,7 @@ def with_places(sql: str) -> str:
 
 
 _TEXT_OID = 25
-
-
 _ODD = re.compile("[\\\\\0\ud800-\udfff]")
-
-
 _ESCAPE = re.compile(rb"\\(\\|0|u[0-9a-f]{4})")
 
 
@@ -133,8 +129,6 @@ _DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
 }
 """So that a connection of which nothing is heard any more is given up within seconds; the URL may say otherwise."""
-
-
 _SETTINGS = (
     "SET search_path = {schema}, pg_temp",
     "SET TimeZone = 'UTC'",
@@ -143,11 +137,7 @@ _SETTINGS = (
     "SET lock_timeout = '5s'",  # and whoever waits for one stopped in mid-message, which no time-out sees, ends it
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 )
-
-
 _LONGEST_NAME = 63
-
-
 _PAGE = f"""SELECT {{columns}} FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY {{by}} {{order}})
         - octet_length(data) AS bytes_before
         FROM (SELECT {{columns}} FROM {{source}} ORDER BY {{by}} {{order}} LIMIT {PAGE_ROWS}) AS page) AS page
@@ -256,7 +246,6 @@ _HINTS: tuple[tuple[type[Error], str, str], ...] = (
     (errors.ProgramLimitExceeded, "bad_record", "cannot keep an id this long"),
 )
 
-
 _REFUSED: tuple[tuple[str, str], ...] = (
     ("password authentication failed", "does not let this role in with this password: check the URL, or ~/.pgpass"),
     ("no password supplied", "asks for a password: put it into ~/.pgpass, or into the URL"),
@@ -266,8 +255,6 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("permission denied", "does not let this role in"),
 )
 """A server's messages to a client that may not connect; libpq gives no code with them."""
-
-
 _NOT_TRUSTED: tuple[tuple[str, str], ...] = (
     ("does not match host name", "shows the certificate of another host than the URL names"),
     ("certificate verify failed", "shows a certificate that `sslrootcert` does not vouch for"),
@@ -275,7 +262,6 @@ _NOT_TRUSTED: tuple[tuple[str, str], ...] = (
     ("server does not support SSL", "speaks no TLS, as the URL demands"),
 )
 """libpq's messages about a server that it cannot talk to."""
-
 
 _PASSING: tuple[type[Error], ...] = (
     errors.AdminShutdown,
@@ -323,11 +309,7 @@ def _first_line(error: BaseException) -> str:
 
 
 T = TypeVar("T")
-
-
 _FIRST_PAUSE_S = 0.02
-
-
 _LONGEST_PAUSE_S = 1.0
 
 

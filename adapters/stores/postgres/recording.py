@@ -39,15 +39,9 @@ if TYPE_CHECKING:
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
 """Rows that need a place in the order of a store are written after this, and committed with it in one message: so the
 order of places is the order of commits, and a client that goes away cannot hold the others up."""
-
-
 _MOST_BYTES = 64 * 1024 * 1024
 """Of the events in one statement, unless a single part has more."""
-
-
 _MOST_ID_BYTES = 500
-
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -59,19 +53,11 @@ _INSERT = f"""INSERT INTO events (position, session_key, seq, run_id, event_id, 
         substr(%s::bytea, (part.value->>3)::int + (row.value->>3)::int, (row.value->>4)::int),
         substr(%s::bytea, ((part.value->>5)::int + row.n::int - 1) * {SIZE} + 1, {SIZE})
     FROM jsonb_array_elements(%s) AS part, jsonb_array_elements(part.value->4) WITH ORDINALITY AS row (value, n)"""
-
-
 _START = """UPDATE runs SET started_seq = %s, started_ms = %s, tenant = coalesce(tenant, %s),
     labels = coalesce(labels, %s), label_texts = CASE WHEN labels IS NULL THEN %s::text[] ELSE label_texts END
     WHERE run_id = %s AND started_seq IS NULL"""
-
-
 _PLACES = ("line->>0", *(f"(line->>{n})::float8" for n in range(1, 3 + 2 * len(FIGURES))))
-
-
 _TEXTS = tuple(f"line->>{n}" for n in range(2))
-
-
 _FIGURES = tuple(
     (
         change,
@@ -80,8 +66,6 @@ _FIGURES = tuple(
     )
     for change, places in (*((change, _PLACES) for change in FIGURED), (IN_FLIGHT, _TEXTS))
 )
-
-
 _Part: TypeAlias = tuple[int, Part, list[bytes]]
 
 
@@ -149,8 +133,6 @@ def owner_columns(spec: Mapping[str, Any]) -> tuple[str | None, bytes | None, li
 
 _MAKE_SESSIONS = """INSERT INTO sessions (session_id) SELECT id FROM unnest(%s::text[]) AS id
     WHERE NOT EXISTS (SELECT FROM sessions WHERE session_id = id) ORDER BY id COLLATE "C" ON CONFLICT DO NOTHING"""
-
-
 _LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
 
 
@@ -158,28 +140,16 @@ _LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY k
 _SESSIONS = """SELECT session_id, key, seq, digest, provider, provider_session_id FROM sessions LEFT JOIN LATERAL
     (SELECT seq, digest FROM events WHERE session_key = key ORDER BY seq DESC LIMIT 1) AS latest ON true
     WHERE session_id = ANY(%s)"""
-
-
 _RUNS = """SELECT run_id, status, provider, epoch, calls_in_flight FROM runs WHERE run_id = ANY(%s) ORDER BY number
     FOR NO KEY UPDATE"""
-
-
 _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
-
-
 _TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
 """Whoever draws has all budgets of the store until it has committed: one order, and nobody waits in a circle."""
-
-
 _REQUESTED = """INSERT INTO approvals (number, approval_id, session_key, seq, run_id, state, held, ran)
     SELECT position, ?, session_key, seq, ?, 'requested', ?, ? FROM events WHERE session_key = ? AND seq = ?
     ON CONFLICT (approval_id) DO NOTHING"""
-
-
 _KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
-
-
 _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
 
 

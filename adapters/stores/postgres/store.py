@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 _LOOK_EVERY_S = 1.0
-
-
 _AGAIN_S = 0.5
-
-
 _LATEST = """SELECT (SELECT max(position) FROM events), (SELECT max(number) FROM instructions),
     (SELECT max(number) FROM runs)"""
 
@@ -149,8 +145,6 @@ class DatabaseReaders(ReaderPool[Line]):
 
 
 _EVENTS_A_TRANSACTION = 16_384
-
-
 _CLOSING_S = 5.0
 
 

@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from .store import SQLiteStore
 
 __all__ = ["SQLiteStore"]
-
 __getattr__, __dir__ = lazily(
     __name__,
     {
         "store": "SQLiteStore",
     },
 )
-
 ROOMS = (
     "store",
     "file",

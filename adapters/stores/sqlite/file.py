@@ -31,15 +31,9 @@ if TYPE_CHECKING:
 
 APPLICATION_ID: Final = 0x70726374
 """Marks a file as ours: `prct`."""
-
-
 HEADER_SIZE = 100
-
-
 INDEX_SIZE = 48
 """Of the head of a log's index, which stands there twice."""
-
-
 _File: TypeAlias = tuple[int, int]
 
 
@@ -96,8 +90,6 @@ class _Kept:
 
 
 _kept: dict[_File, _Kept] = {}
-
-
 _lock = threading.Lock()
 
 
@@ -189,7 +181,6 @@ _HINTS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_NOTADB: ("not_a_store", "is not a proctor store: choose another path"),
 }
 
-
 WHOLE_FILE = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -232,11 +223,7 @@ def is_cut_short(path: Path) -> bool:
 
 _CHECKED_WHOLE = 16 * 1024 * 1024
 """A file up to this size is checked page by page when it is opened, a larger one as it is read."""
-
-
 _WAL_PAGES_BEFORE_CHECKPOINT = 2000
-
-
 _WRITER_CACHE_KIB = 16 * 1024
 
 
@@ -380,8 +367,6 @@ def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int
 
 
 _HEAD = 32
-
-
 _FRAME = 24
 """Bytes of the log's head, and of the head of each page in it (https://sqlite.org/fileformat.html, 4.1)."""
 

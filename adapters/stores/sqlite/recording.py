@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 
 _encode = msgspec.json.Encoder().encode
-
-
 _N = len(FIGURES)
 
 
@@ -58,11 +56,7 @@ STARTED = Change(
     "started_seq IS NULL",
     _start,
 )
-
-
 CHANGES = (STARTED, *FIGURED, IN_FLIGHT)
-
-
 COLUMNS = tuple(f"change_{n}" for n in range(len(CHANGES)))
 """Of the view that takes a batch: each holds rows of one kind of change, as JSON."""
 
@@ -112,8 +106,6 @@ _EVENT_COLUMNS = "events (session_key, seq, run_id, event_id, type, at, data, di
 
 # A view takes a whole batch, so that its events and what they change in the rows of runs are one statement.
 _TAKES = ("parts", "rows", "data", "digests", *COLUMNS)
-
-
 _VIEW = f"CREATE TEMP VIEW batch AS SELECT {', '.join(f'NULL AS {name}' for name in _TAKES)}"
 
 
@@ -134,18 +126,10 @@ _TRIGGER = f"""CREATE TEMP TRIGGER batch_is_stored INSTEAD OF INSERT ON batch BE
 
 # OR ROLLBACK: without it the statement keeps an undo log.
 _LINES = ", ".join(f"?{n}" for n in range(6, 6 + len(COLUMNS)))
-
-
 _INSERT = f"""INSERT OR ROLLBACK INTO batch SELECT ?1, ?2, ?3, ?4, {_LINES}
     WHERE (SELECT data_version FROM pragma_data_version) = ?5"""
-
-
 _INSERT_ONE = f"INSERT OR ROLLBACK INTO {_EVENT_COLUMNS} VALUES (?,?,?,?,?,?,?,?)"
-
-
 _MOST_BYTES = 64 * 1024 * 1024
-
-
 _NUL = b"\\u0000"
 """SQLite's JSON functions cut text off at this character."""
 
@@ -232,7 +216,6 @@ SQLITE = Dialect(
     until_value="until",
     in_log="CROSS JOIN",  # the log is what is walked through, whatever else there is an index for
 )
-
 
 _MOST_REMEMBERED = 100_000
 

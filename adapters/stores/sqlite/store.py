@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 
 
 _EVENTS_A_TRANSACTION = 4_096
-
-
 _LIGHT = 64
 """A job of no more rows goes before heavier ones: that of a run that begins, ends or waits for its call."""
-
-
 _LOOK_EVERY_S = 0.05
 
 
@@ -173,8 +169,6 @@ class FileReaders(ReaderPool["Connection"]):
 
 
 _BETWEEN_STEPS_S = 0.01
-
-
 _SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")
 
 

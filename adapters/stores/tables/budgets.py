@@ -36,7 +36,6 @@ from .transactions import (
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time by which windows go, in ms since the epoch."""
-
 _KEY = "budget, key, counts, period"
 _CLAIM = f"{_KEY}, most"
 _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ? AND used > 0"

@@ -58,12 +58,8 @@ if TYPE_CHECKING:
 
 RUN_COLUMNS: Final = "run_id, provider, status, created_at, created_ms, spec"
 """The columns of a run's row in every database, see `run_columns`."""
-
-
 KnownRun: TypeAlias = tuple[str, str, int, str]
 """Of a run: its status, its provider, the epoch of the owner that has claimed it, and its calls in flight."""
-
-
 _encode = msgspec.json.Encoder().encode
 
 
@@ -360,11 +356,7 @@ def _text(event: Event) -> str | None:
 _SELECT = """SELECT number, session_id, approvals.seq, data, state, answer, answered_at, recorded
     FROM approvals JOIN sessions ON key = approvals.session_key
     JOIN events ON events.session_key = approvals.session_key AND events.seq = approvals.seq"""
-
-
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
-
-
 _instruction = msgspec.json.Decoder(Instruction).decode
 
 
@@ -475,8 +467,6 @@ def _read(row: tuple[int, bytes]) -> Instruction:
 
 
 _N = len(FIGURES)
-
-
 _OPEN = "ended_seq IS NULL"
 
 
@@ -523,14 +513,9 @@ FIGURED: tuple[Change, ...] = (
     ),
 )
 
-
 IN_FLIGHT = Change("calls_in_flight = {1}", "TRUE", _in_flight)
 """Of nothing but figures."""
-
-
 _RUNS = """SELECT run_id, violations, status IN ('created', 'running') FROM runs WHERE session_key = ?"""
-
-
 _REMOVED = (
     "DELETE FROM approvals WHERE session_key = ?",
     "DELETE FROM runs WHERE session_key = ?",

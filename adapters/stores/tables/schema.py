@@ -15,8 +15,6 @@ CLAIMED: Final = "epoch != 0 AND status IN ('created', 'running')"
 """Of a run that an owner has claimed and that is not over."""
 WAITING: Final = "state = 'requested' AND NOT ran"
 """Of an approval that waits for a person."""
-
-
 RUNS: Final = "runs"
 NOTES: Final = "notes"
 """The names of the seals over which runs are listed, and over what hooks keep beside sessions."""
@@ -190,7 +188,6 @@ TABLES: Final = (
 )
 """`position` counts over the whole store in the order of commits, and is never given twice, whatever is pruned."""
 
-
 SQLITE: Final = SchemaDialect(
     types={
         "key": "INTEGER PRIMARY KEY",
@@ -216,7 +213,6 @@ SQLITE: Final = SchemaDialect(
         ),
     ),
 )
-
 
 POSTGRES: Final = SchemaDialect(
     types={
@@ -244,7 +240,6 @@ POSTGRES: Final = SchemaDialect(
         ),
     ),
 )
-
 
 FIRST_VERSION: Final = 15
 """Stores of the versions before were written by programs that were never released."""

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
 """event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""
-
-
 _encode = msgspec.json.Encoder().encode
-
-
 _TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 
 
@@ -178,12 +174,8 @@ class Gathered:
 
 Condition: TypeAlias = tuple[Any, ...]
 """A condition on rows, and the values of its places."""
-
-
 PAGE_BYTES = 1024 * 1024
 """A page of rows ends with the one that reaches so many bytes."""
-
-
 PAGE_ROWS = 512
 
 
