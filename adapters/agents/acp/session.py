@@ -227,8 +227,8 @@ class AcpSession(RpcSession[AcpConnection]):
         permitted = permission(options) if answer.allowed else None
         if permitted is not None:
             call.refused = False
-            if proposed.id not in call.allowed:
-                call.allowed.append(proposed.id)
+            if proposed.id not in call.allowed_ids:
+                call.allowed_ids.append(proposed.id)
             return permitted
         call.refused = self._refused = True
         if answer.allowed:

@@ -16,13 +16,10 @@ from proctor.policies.events import (
     MessageReceived,
     MessageStreamed,
     TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolCallStarted,
     Unrecognized,
 )
 
-from ...kit.call_book import Turns, check_growth, dollars, tokens
+from ...kit.call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
 from ...kit.client_tools import certain_changes_of
 
 if TYPE_CHECKING:
@@ -41,39 +38,32 @@ _PATCH: Final = ("patchText", "filepath", "diff", "files")
 """A patch as text, and how opencode's question says once more what it does; `filepath` are all paths in one text."""
 
 
-class AcpCall(msgspec.Struct, kw_only=True):
+class AcpCall(ClientCall, kw_only=True):
     """One call of the agent, as far as the agent has described it.
 
-    `fields` merges what the agent said of it. `proposals` has what was put to the gate, by id, and `allowed` the ids
-    the gate let run: an agent may ask twice about one call, for different things. `parent` is the call that started
-    the sub-agent that made this one.
+    `fields` merges what the agent said of it. `proposals` has what was put to the gate, by id, and `allowed_ids`
+    those the gate let run: an agent may ask twice about one call, for different things.
     """
 
-    id: str
-    parent: str | None = None
     fields: dict[str, Any] = {}
     first_title: str = ""
     proposals: dict[str, tuple[str, dict[str, Any]]] = {}
-    allowed: list[str] = []
-    refused: bool = False
-    reported: bool = False
-    over: bool = False
+    allowed_ids: list[str] = []
 
-    def hear(self, fields: Mapping[str, Any]) -> None:
-        """Take in what the agent says of the call: what is absent or null has not changed."""
+    def describe(self, fields: Mapping[str, Any]) -> None:
+        """Add what the agent says of the call: what is absent or null has not changed."""
         self.fields.update(given(fields))
         self.first_title = self.first_title or str(fields.get("title") or "")
         self.parent = self.parent or parent_of(fields)
+        self.name, self.input = tool_name(self.fields, self.first_title), tool_input(self.fields)
 
-    @property
-    def name(self) -> str:
-        """The tool's name."""
-        return tool_name(self.fields, self.first_title)
-
-    @property
-    def input(self) -> dict[str, Any]:
-        """The tool's input."""
-        return tool_input(self.fields)
+    def outcomes(self, output: Any, *, failed: bool) -> Iterator[Event]:
+        """How it ended, once for each id under which it was started."""
+        for call_id in self.allowed_ids:
+            asked = msgspec.structs.replace(self, id=call_id, name=self.proposals[call_id][0])
+            yield asked.ended(output, failed=failed)
+        if self.reported:
+            yield self.ended(output, failed=failed)
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,8 +82,8 @@ def tool_name(fields: Mapping[str, Any], first_title: str = "") -> str:
     if own is not None:
         return own
     kind = fields.get("kind")
-    if kind in KINDS:
-        return str(kind)
+    if isinstance(kind, str) and kind in KINDS:
+        return kind
     title = first_title or str(fields.get("title") or "")
     return title if _NAME.fullmatch(title) else OTHER
 
@@ -254,7 +244,7 @@ class AcpTranslation:
 
     def __init__(self, cost: CostMeter) -> None:
         self.cost = cost
-        self.calls: dict[str, AcpCall] = {}
+        self.calls = CallBook(AcpCall)
         self.turns = Turns()
         self.output = ""
         self.interrupted = False
@@ -304,10 +294,11 @@ class AcpTranslation:
             begins: it may be about a call that begins: an id whose call is over is then another call's.
         """
         call_id = str(fields.get("toolCallId") or "")
-        if call_id not in self.calls or (begins and self.calls[call_id].over):
-            self.calls[call_id] = AcpCall(id=call_id)
-            self.calls[call_id].hear(fields)
-        return self.calls[call_id]
+        call = self.calls.get(call_id)
+        if call is None or (begins and call.over):
+            call = self.calls.begin(call_id)
+            call.describe(fields)
+        return call
 
     def _speaks(self) -> Iterator[Event]:
         """The model says something; after an outcome that is a new response."""
@@ -330,21 +321,15 @@ class AcpTranslation:
     def ungated(self, call: AcpCall) -> Iterator[Event]:
         """A call that runs without having been put to the gate."""
         if not call.proposals and not call.reported:
-            call.reported = True
-            yield ToolCallStarted(
-                tool_call_id=call.id,
-                tool_name=call.name,
-                tool_input=call.input,
-                turn=self.turns.number,
-                parent_tool_call_id=call.parent,
-            )
+            call.turn = self.turns.number
+            yield call.started()
 
     def given_up(self) -> Iterator[Event]:
         """Calls that run and of which nothing more will be heard."""
-        for call in self.calls.values():
+        for call in self.calls:
             if not call.over:
                 call.over = True
-                yield from self._failures(call, {"message": "ended with the run"})
+                yield from call.outcomes({"message": "ended with the run"}, failed=True)
 
     def _words(self, content: Any) -> Iterator[Event]:
         yield from self._speaks()
@@ -359,7 +344,7 @@ class AcpTranslation:
     def _call(self, update: Mapping[str, Any]) -> Iterator[Event]:
         before = self.calls.get(str(update.get("toolCallId") or ""))
         call = self.call_of(update, begins=update.get("sessionUpdate") == "tool_call")
-        call.hear(update)
+        call.describe(update)
         if call is not before:
             yield from self.turns.begin()
             yield from self.message()
@@ -375,27 +360,14 @@ class AcpTranslation:
 
     def _outcome(self, call: AcpCall, update: Mapping[str, Any]) -> Iterator[Event]:
         if call.refused:
-            yield from self._failures(call, {"message": "refused later"})
+            yield from call.outcomes({"message": "refused later"}, failed=True)
             return
         yield from self.ungated(call)
         output = output_of(update)
         if self.interrupted:
-            yield from self._failures(call, {"message": "ended with the run", "output": output})
-            return
-        if update.get("status") == "failed":
-            yield from self._failures(call, output)
-            return
-        for call_id, name in self._running(call):
-            yield ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
-
-    def _failures(self, call: AcpCall, error: Any) -> Iterator[Event]:
-        for call_id, name in self._running(call):
-            yield ToolCallFailed(tool_call_id=call_id, tool_name=name, error=error)
-
-    def _running(self, call: AcpCall) -> list[tuple[str, str]]:
-        """The ids and names under which a call was started."""
-        running = [(call_id, call.proposals[call_id][0]) for call_id in call.allowed]
-        return [*running, *([(call.id, call.name)] if call.reported else [])]
+            yield from call.outcomes({"message": "ended with the run", "output": output}, failed=True)
+        else:
+            yield from call.outcomes(output, failed=update.get("status") == "failed")
 
 
 def _kept(update: Mapping[str, Any]) -> Unrecognized:
