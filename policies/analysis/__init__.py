@@ -60,7 +60,7 @@ def verify(
     """One question about every session that a stack lets through, answered by a proof or by a shortest session.
 
     An approval that is asked for may be given or not; a check in Python may answer anything; a budget that runs share
-    always has something left for the stack. A session is refuted only after it was replayed on real monitors.
+    may have something left. A session is refuted only after it was replayed on real monitors.
 
     Args:
         stack: the policies, as `merge_policies` gives them; a policy; or several.

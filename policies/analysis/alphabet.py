@@ -250,7 +250,9 @@ class Alphabet:
         tested = _by_path(self._conditions(name))
         bound = self._bindings(name)
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
-        choices |= {path: [*self._values_at(path, bound), MISSING] for path in sorted(bound) if path not in tested}
+        for path in sorted(bound):
+            if is_exact(tested.get(path, ())):  # all values but those that are followed are alike
+                choices[path] = [*self._values_at(path, bound), MISSING, *([None, ""] if path in tested else [])]
         inputs, everything = documents(self._reduced(name, choices, bound), MOST_INPUTS)
         if not everything:
             inputs += [d for path, values in choices.items() for d in documents({path: values}, MOST_INPUTS)[0]]
@@ -280,7 +282,7 @@ class Alphabet:
                 kept.setdefault((outcomes, self._value_key(value) if path in bound else None), value)
             several = path.endswith("[*]")
             if path not in bound and (several or any(looks for _, _, looks in self._leaf_tests[path])):
-                self._add_lists(name, path, kept, str if not several else object)
+                self._add_lists(name, path, kept, values if several else [v for v in values if isinstance(v, str)])
             reduced[path] = list(kept.values())
         return reduced if len(choices) > 1 or not bound else choices
 
@@ -289,25 +291,33 @@ class Alphabet:
         self._work.spend(len(self._parts))
         return tuple(self._leaves(name, path, document))
 
-    def _add_lists(self, name: str, path: str, kept: dict[Any, Any], of: type) -> None:
-        """Add lists of values of a type: all of them have to permit, and one is enough to refuse."""
-        texts = [(outcomes, v) for (outcomes, _), v in kept.items() if isinstance(v, of) and v is not MISSING]
-        todo: list[tuple[Any, tuple[Any, ...]]] = [(outcomes, (value,)) for outcomes, value in texts]
-        seen = {outcomes for outcomes, _ in todo}
+    def _add_lists(self, name: str, path: str, kept: dict[Any, Any], values: Sequence[Any]) -> None:
+        """Add lists of values: all of them have to permit, one is enough to refuse, and some conditions look at the
+        elements of a list.
+        """
+        elements: dict[Any, Any] = {}
+        for value in values:
+            if value is not MISSING:
+                alone = [self._outcomes(name, path, made) for made in ([value], [[value]], [value, ["zq"]])]
+                elements.setdefault(tuple((a, b, a, b) for outcomes in alone for a, b in outcomes), value)
+        todo: list[tuple[Any, tuple[Any, ...]]] = [(met, (value,)) for met, value in elements.items()]
+        seen = set(elements)
         while todo:
-            met, values = todo.pop(0)
-            for outcomes, value in texts:
-                both = tuple((a[0] and b[0], a[1] or b[1]) for a, b in zip(met, outcomes, strict=True))
+            met, chosen = todo.pop(0)
+            apart = [[each] for each in chosen]
+            for made in (list(chosen), apart, [chosen[0], *apart[1:]]):
+                kept.setdefault((self._outcomes(name, path, made), None), made)
+            for more, value in elements.items():
+                both = tuple(
+                    (a and e, b and f, c or g, d or h) for (a, b, c, d), (e, f, g, h) in zip(met, more, strict=True)
+                )
                 if both in seen:
                     continue
                 if len(seen) >= MOST_LISTS:
                     self._listless.add((name, path))
                     return
                 seen.add(both)
-                longer = (*values, value)
-                todo.append((both, longer))
-                for made in (list(longer), [[each] for each in longer]):  # whose texts are not joined
-                    kept.setdefault((self._outcomes(name, path, made), None), made)
+                todo.append((both, (*chosen, value)))
 
     def _leaves(self, name: str, path: str, document: Any) -> Iterator[tuple[bool, bool]]:
         """For each condition at a path: whether a document meets it where it permits, and where it refuses."""

@@ -91,12 +91,10 @@ class _Checker:
                     yield after, f"the end of a call of `{self.calls[number].name}`"
         if any(part.turns for part in self.parts):
             found = [part.turned(n) for part, n in zip(self.parts, at, strict=True)]
-            level = max((each for each, _ in found[:-1]), default=NOTHING)
-            if level < DENY:
-                wrong = self._is_wrong(found[-1][0], level)
-                yield None if wrong else (tuple(n for _, n in found), flying), "another turn"
+            yield from ((after, "another turn") for after in self._begun(found, flying))
         if any(isinstance(part, LimitComponent) and part.runs for part in self.parts):
-            yield (tuple(p.resumed(n) for p, n in zip(self.parts, at, strict=True)), (-1,) * IN_FLIGHT), "another run"
+            found = [part.resumed(n) for part, n in zip(self.parts, at, strict=True)]
+            yield from ((after, "another run") for after in self._begun(found, (-1,) * IN_FLIGHT))
         for text in self.texts:
             yield (tuple(p.wrote(n, text) for p, n in zip(self.parts, at, strict=True)), flying), "a user's message"
 
@@ -138,14 +136,18 @@ class _Checker:
     ) -> Iterator[State | None]:
         for output in (*range(len(call.outputs)), None):
             outcomes = [part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True)]
-            yield self._over(outcomes, flying)
+            level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
+            if level >= DENY:
+                yield tuple(n for _, n in outcomes), (-1,) * IN_FLIGHT
+            yield from self._begun(outcomes, flying)
 
-    def _over(self, outcomes: list[Outcome], flying: tuple[int, ...]) -> State | None:
+    def _begun(self, outcomes: list[Outcome], flying: tuple[int, ...]) -> Iterator[State | None]:
+        """Where a run that goes on gets to by something that has happened; nowhere if the stack ends it."""
         level = max((found for found, _ in outcomes[:-1]), default=NOTHING)
-        after = tuple(n for _, n in outcomes)
-        if level >= DENY:
-            return after, (-1,) * IN_FLIGHT
-        return None if self._is_wrong(outcomes[-1][0], level) else (after, flying)
+        denying = [part for part, (found, _) in zip(self.stack, outcomes, strict=False) if found >= DENY]
+        if all(part.goes_on for part in denying):
+            wrong = not denying and self._is_wrong(outcomes[-1][0], level)
+            yield None if wrong else (tuple(n for _, n in outcomes), flying)
 
     def _is_wrong(self, found: int, level: int) -> bool:
         if not self.strict:

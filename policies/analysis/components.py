@@ -15,6 +15,7 @@ from ..monitor.call_table import LOOSE, CallState, ParsedOutput
 from ..monitor.memory import SessionFacts, UserText
 from ..monitor.program import CompiledRule, probe_of
 from ..monitor.usage import TokenMeter
+from ..monitor.violations import REFUSES_LATER
 from ..rules.count import CountMachine
 from ..rules.machine import Machine
 from ..rules.per_key import Keyed, KeyedState, without_key
@@ -174,7 +175,7 @@ class RuleComponent:
     """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all.
 
     `beyond` are the states that are not gone on from, as a net holds too many tokens there; `uses` is how often its
-    machine was asked.
+    machine was asked. `goes_on`: a run may go on where it denies what has happened already.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class RuleComponent:
         self._probes: dict[Any, Any] = {}
         self._meter = TokenMeter()
         self.turns = watches_turns(self.machine)
+        self.goes_on = self.machine.kind in REFUSES_LATER and rule.action == "deny"
         self.start = self.number(RuleMoment(self.machine.fresh()))
 
     def number(self, moment: RuleMoment) -> int:
@@ -382,9 +384,9 @@ class RuleComponent:
         """Whether it makes a difference to it what users write."""
         return bool(self.machine.phrases) or getattr(self.machine, "from_user", False)
 
-    def resumed(self, at: int) -> int:
+    def resumed(self, at: int) -> Outcome:
         """The session goes on in another run."""
-        return self.turned(at)[1]
+        return self.turned(at)
 
     def owes(self, at: int) -> int:
         """The strictness found when the session ends."""
@@ -443,6 +445,7 @@ class LimitComponent:
         self._calls = entry.name == "max_tool_calls"
         self.turns = not self._calls
         self.runs = entry.limit.scope == "run"
+        self.goes_on = entry.action == "deny"
         self.start = 0 if self._calls else 1
         self._action = LEVELS[entry.action]
 
@@ -498,9 +501,10 @@ class LimitComponent:
         """A user wrote a message."""
         return at
 
-    def resumed(self, at: int) -> int:
-        """The session goes on in another run."""
-        return self.start if self.runs else self.turned(at)[1]
+    def resumed(self, at: int) -> Outcome:
+        """The session goes on in another run, which reports anew what is exceeded."""
+        after = self.start if self.runs else self.turned(at)[1]
+        return self._action if after > self._most else NOTHING, after
 
     def owes(self, at: int) -> int:
         """Nothing."""

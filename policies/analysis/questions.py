@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from ..errors import PolicyError, wrong_type
 from ..events.run_context import RunContext, Tool
-from ..language.conditions import all_in
+from ..language.conditions import Condition, all_in
+from ..language.predicates import compile_when
 from ..language.selectors import ToolWhere
 from ..monitor.program import Program, program_of
-from ..policy import Deny, Policy, members_of, virtual_tools_of
+from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import clauses_of
 from ..stack.merge import LimitEntry, merge_policies
@@ -21,15 +23,16 @@ from .alphabet import PlayedRule
 from .answers import Proved, Refuted, Unknown
 from .components import LEVELS, WARN
 from .refinement import Implication, Setting, Side, implied
-from .values import MISSING, are_covered, atoms_of, candidates, documents
+from .values import are_covered, atoms_of, candidates, documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ..stack.clauses import Clause
     from ..values.work_budget import Work
 
 MOST_CONTEXTS = 64
+ONE_CONTEXT = "every run of a session has the same context"
 NOT_SHORTEST = "some rules were not searched for a shorter session"
 
 
@@ -131,7 +134,7 @@ class Asking(NamedTuple):
             for path, atom in atoms_of(clause.record.when):
                 tested.setdefault(path, []).append(atom)
         places = [{}, {"workspace": "/workspace", "home": "/home/user"}] if _looks_at_places(clauses) else [{}]
-        choices = {path: [v for v in candidates(atoms) if _may_be_context(path, v)] for path, atoms in tested.items()}
+        choices = {path: _distinguished(path, candidates(atoms), clauses) for path, atoms in tested.items()}
         made, everything = documents(choices, 5_000)
         found: dict[Any, RunContext] = {}
         for document, place in itertools.product(made, places):
@@ -170,6 +173,10 @@ class Asking(NamedTuple):
             found += _budgets(setting)
         if gap:
             found.append(Implication("unknown", gap))
+        if not strict and (wider := _wider_approvals(self.stack, property)):
+            found.append(Implication("unknown", wider))
+        if any(clause.record.when for policy in (self.stack, property) for clause in clauses_of(policy)):
+            found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
         return _answered(found, refuted, self.stack.name, property.name, words, strict)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
@@ -217,8 +224,31 @@ def _is_covered(path: str, tested: dict[str, list[Any]]) -> bool:
     return are_covered(tested[path])
 
 
-def _may_be_context(path: str, value: Any) -> bool:
-    return value is MISSING or isinstance(value, str | int | float | list) or value is None
+def _distinguished(path: str, values: Iterable[Any], clauses: Iterable[Clause]) -> list[Any]:
+    """The values that a context may have at a path, one of those that the conditions at it do not tell apart."""
+    leaves = [leaf for clause in clauses for leaf in all_in(list(clause.record.when)) if leaf.path == path]
+    tests = [compile_when([each]) for leaf in leaves for each in (leaf, Condition(not_=(leaf,)))]
+    nothing: Any = None
+    found: dict[Any, Any] = {}
+    for value in values:
+        [document], _ = documents({path: [value]}, 1)
+        with suppress(msgspec.ValidationError):
+            msgspec.convert(document, RunContext)
+            found.setdefault(tuple(holds(document, nothing) for holds in tests), value)
+    return list(found.values())
+
+
+def _wider_approvals(stack: Policy, property: Policy) -> str:
+    """Why an approval of a stack may be given by more people, or for more calls, than one of a policy; "" if not."""
+    mine, other = stack.approval or Approval(), property.approval or Approval()
+    if SCOPES.index(mine.scope) > SCOPES.index(other.scope):
+        return f"approval: one yes may cover a `{mine.scope}` in `{stack.name}`, and not in `{property.name}`"
+    named = set(mine.approvers or ())
+    if other.approvers is not None and not (named and named <= set(other.approvers)):
+        return f"approval: people may answer for `{stack.name}` who may not for `{property.name}`"
+    if other.four_eyes and not mine.four_eyes:
+        return f"approval: whoever started a run may answer for `{stack.name}`, and not for `{property.name}`"
+    return ""
 
 
 def _budgets(setting: Setting) -> Iterator[Implication]:

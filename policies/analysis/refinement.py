@@ -129,7 +129,7 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
         bounds = [entry.limit.max for entry in entries if entry is not None]
         if len(bounds) == len(names) and sum(bounds) <= limit.limit.max:
             return Implication("proved", "", by=names)
-    if any(_asks_alike(entry, limit) for entry in setting.stack.limits):
+    if any(_says_alike(entry, limit) for entry in setting.stack.limits):
         return Implication("proved", "", by=(limit.name,))
     got = replay_amount(limit, setting.stack.program, setting.property, setting.context, strict=setting.strict)
     if got.broken:
@@ -139,27 +139,32 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
 
 def _bounding(stack: Side, name: str, limit: LimitEntry) -> LimitEntry | None:
     """The lowest limit of a name that ends a run before another limit of the same scope is exceeded."""
-    ending = (e for e in stack.limits if e.name == name and LEVELS[e.action] >= DENY)
+    ending = (e for e in stack.limits if e.name == name and e.action == "cancel")
     wide = (e for e in ending if e.limit.scope == "session" or limit.limit.scope == "run")
     return min(wide, key=lambda entry: entry.limit.max, default=None)
 
 
-def _asks_alike(entry: LimitEntry, limit: LimitEntry) -> bool:
-    """Whether both ask a person about the same amount."""
+def _says_alike(entry: LimitEntry, limit: LimitEntry) -> bool:
+    """Whether both find the same amount at the same event, which the one denies, or both ask a person about."""
     same = (entry.name, entry.limit.max, entry.limit.scope) == (limit.name, limit.limit.max, limit.limit.scope)
-    return same and LEVELS[entry.action] == LEVELS[limit.action] == ASK
+    return same and (LEVELS[entry.action] >= DENY or LEVELS[entry.action] == LEVELS[limit.action] == ASK)
 
 
 def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
     """The rule or limit that the search begins with: one that says the same, or else is about the same tools."""
     if isinstance(rule, LimitEntry):
-        yield from ((e.name, e) for e in stack.limits if e.name == rule.name)
+        yield from ((id, e) for id, e in _limits_by_id(stack) if e.name == rule.name)
         return
     wanted, names = _sentence(rule), _names(rule)
     usable = [(id, each) for id, each in stack.rules.items() if not each.unsupported]
     same = [(id, each) for id, each in usable if _sentence(each) == wanted]
     kind = [(id, each) for id, each in usable if _names(each) == names and not each.bound_paths]
     yield from itertools.islice(same or kind, 1)
+
+
+def _limits_by_id(stack: Side) -> Iterator[tuple[str, LimitEntry]]:
+    """The limits of a stack; there may be several of one name."""
+    return ((f"limit {n}", entry) for n, entry in enumerate(stack.limits))
 
 
 def _names(rule: PlayedRule) -> tuple[type, frozenset[str]]:
@@ -213,11 +218,13 @@ class _Refinement:
                 self.unasked = f"what rule `{id}` refuses: {rule.unsupported}"
             else:
                 self.included.setdefault(id, rule)
-        for entry in self.setting.stack.limits:
+        for id, entry in _limits_by_id(self.setting.stack):
             if entry.name in COUNTED_LIMITS:
-                self.included.setdefault(entry.name, entry)
+                self.included.setdefault(id, entry)
             else:
                 self.unasked = f"what `{entry.name}` refuses"
+        for budget in self.setting.stack.program.budgets.entries:
+            self.unasked = f"what the budget `{budget.id}` refuses"
         return len(self.included) > before
 
     def _count(self, product: SessionProduct, found: Explored) -> None:
@@ -272,6 +279,9 @@ class _Refinement:
         if any(part.beyond for part in product.parts):
             return self._answer("unknown", "no session was found, but a net may hold more tokens than were followed")
         looked_at = [each for each in (*self.included.values(), self.rule) if isinstance(each, PlayedRule)]
+        failing = any(part.goes_on and not isinstance(part, LimitComponent) for part in product.stack)
+        if failing and any(product.rule.watches_end(call) for call in product.calls):
+            return self._answer("unknown", "no session was found, but more calls may fail at once than were followed")
         if any(overlaps(each.rule.machine) for each in looked_at):
             return self._answer("unknown", "no session was found, but more calls may hold a net's tokens at once")
         certificate = ProofCertificate(product, found.states)
@@ -305,17 +315,16 @@ class _Refinement:
 
     def _refine(self, got: Replayed) -> Implication | None:
         """Let a rule that refused the session join; None if one does."""
-        limits = {entry.name: entry for entry in self.setting.stack.limits if entry.name in COUNTED_LIMITS}
-        for id in got.refusing:
-            if id in self.included:
-                continue
-            rule = self.setting.stack.rules.get(id) or limits.get(id)
-            if rule is None:
-                continue
-            if isinstance(rule, PlayedRule) and rule.unsupported:
-                return self._answer("unknown", f"rule `{id}` of the stack: {rule.unsupported}")
-            self.included[id] = rule
-            return None
+        limits = [(id, entry) for id, entry in _limits_by_id(self.setting.stack) if entry.name in COUNTED_LIMITS]
+        for name in got.refusing:
+            rule = self.setting.stack.rules.get(name)
+            if rule is not None and rule.unsupported and name not in self.included:
+                return self._answer("unknown", f"rule `{name}` of the stack: {rule.unsupported}")
+            joining: dict[str, PlayedRule | LimitEntry] = {id: entry for id, entry in limits if entry.name == name}
+            joining |= {name: rule} if rule is not None else {}
+            if joining.keys() - self.included.keys():
+                self.included |= joining
+                return None
         if self.followed < (FOLLOWED if self.others else MOST_FOLLOWED):
             self.followed += 1
             return None

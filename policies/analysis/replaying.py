@@ -11,11 +11,12 @@ from ..errors import Violation
 from ..events.calls import ToolCall
 from ..monitor.monitor import Monitor
 from ..monitor.state import MonitorState
+from ..monitor.violations import REFUSES_LATER
 from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, WARN
 from .session_search import FAILED, REFUSED, RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ..events.run_context import RunContext
     from ..monitor.program import Program
@@ -145,14 +146,14 @@ class _Replay:
         self.run_number += 1
         self.turn = 1
         self.flying.clear()
-        self._both(ev.RunStarted(run_id=f"run-{self.run_number}"))
-        return self._weighed(*self._both(ev.TurnStarted(turn=self.turn)))
+        found = self._weighed(*self._both(ev.RunStarted(run_id=f"run-{self.run_number}")))
+        return self._weighed(*self._both(ev.TurnStarted(turn=self.turn))) if found is None else found
 
     def _weighed(self, stack: list[Violation], property: list[Violation]) -> Violation | bool | None:
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
         if level >= DENY:
             self.refusing |= {v.rule: None for v in stack}
-            return False
+            return False if _ends_run(stack) else None
         return next((v for v in property if self._breaks(v, level)), None)
 
     def _breaks(self, violation: Violation, level: int) -> bool:
@@ -185,7 +186,7 @@ class _Replay:
             self.property.observe(requested)
             denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name)
             found, _ = self._both(denied)
-            ends = decision.action == "cancel" or any(LEVELS[v.action] >= DENY for v in found)
+            ends = decision.action == "cancel" or _ends_run(found)
             return self._resumed(ev.RunCancelled) if ends else None
         if wants:
             return False
@@ -239,7 +240,7 @@ class _Replay:
         level = max((LEVELS[v.action] for v in stack), default=NOTHING)
         if level >= DENY:
             self.refusing |= {v.rule: None for v in stack}
-            return self._resumed(ev.RunCancelled)
+            return self._resumed(ev.RunCancelled) if _ends_run(stack) else None
         return next((v for v in property if self._breaks(v, level)), None)
 
     def use(self, limit: LimitEntry, used: Sequence[tuple[str, float]]) -> Replayed:
@@ -269,16 +270,22 @@ class _Replay:
         return next((v for v in self.property.finish().violations if LEVELS[v.action] > least), None) or False
 
 
+def _ends_run(violations: Iterable[Violation]) -> bool:
+    """Whether violations by what has happened already end the run, where the adapter can refuse later calls."""
+    return any(v.action == "cancel" or (v.action == "deny" and v.kind not in REFUSES_LATER) for v in violations)
+
+
 def replay_amount(
     limit: LimitEntry, stack: Program, property: Program, context: RunContext, *, strict: bool
 ) -> Replayed:
     """A session that uses more than a limit allows, in as few runs as the stack lets it."""
     caps: dict[str, float] = {}
     for entry in stack.limits.entries:
-        if LEVELS[entry.action] >= DENY:
+        if entry.action == "cancel":
             caps[entry.name] = min(caps.get(entry.name, entry.limit.max), entry.limit.max)
+    passed = [e.limit.max for e in stack.limits.entries if e.action == "deny" and e.limit.max < limit.limit.max]
     got = Replayed(False, [])
-    for used in _ways_to_use(limit, caps):
+    for used in [*_ways_to_use(limit, caps), *([_first_past(limit, max(passed))] if passed else [])]:
         got = _Replay(stack, property, context, strict=strict).use(limit, used)
         if got.broken:
             break
@@ -298,6 +305,13 @@ def _ways_to_use(limit: LimitEntry, caps: Mapping[str, float]) -> Iterator[list[
     if len(single) > 1:
         first = single["max_input_tokens"]
         yield [("max_input_tokens", first), ("max_output_tokens", min(single["max_output_tokens"], total - first))]
+
+
+def _first_past(limit: LimitEntry, denied: float) -> list[tuple[str, float]]:
+    """Use in two parts: the first passes a limit that denies later calls, and no other; the second this one."""
+    name = _TOKENS[0] if limit.name == "max_total_tokens" else limit.name
+    first, last = min(denied + 1, limit.limit.max), limit.limit.max + 1
+    return [(name, first), (name, last if name.endswith("_ms") else last - first)]
 
 
 def nothing_called(*events: dict[str, Any]) -> dict[str, Any]:

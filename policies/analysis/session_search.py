@@ -117,7 +117,8 @@ class SessionProduct(NamedTuple):
             return
         for output in (*range(len(call.outputs)), None):
             outcome = FAILED if output is None else output
-            yield SessionStep("call", call, level, outcome), self._ended(ran, call, IN_FLIGHT, output, flying)
+            for ended in self._ended(ran, call, IN_FLIGHT, output, flying):
+                yield SessionStep("call", call, level, outcome), ended
         if -1 in flying:
             free = flying.index(-1)
             ran = self._started(at, call, free)
@@ -137,17 +138,23 @@ class SessionProduct(NamedTuple):
 
     def _ended(
         self, at: tuple[int, ...], call: InputClass, slot: int, output: int | None, flying: tuple[int, ...]
-    ) -> State | None:
+    ) -> list[State | None]:
         outcomes = (part.ended(n, call, slot, output) for part, n in zip(self.parts, at, strict=True))
         return self._over(outcomes, flying)
 
-    def _over(self, outcomes: Iterable[Outcome], flying: tuple[int, ...]) -> State | None:
-        """Where an outcome leads; None where it breaks the property. What the stack denies of it ends the run."""
+    def _over(self, outcomes: Iterable[Outcome], flying: tuple[int, ...]) -> list[State | None]:
+        """Where an outcome may lead; None where it breaks the property. What the stack denies of it ends the run, or
+        it goes on where the adapter can refuse later calls.
+        """
         found, after = zip(*outcomes, strict=True)
         level = max(found[:-1], default=NOTHING)
         if level >= DENY:
-            return after, (-1,) * IN_FLIGHT
-        return None if self.breaks(found[-1], level) else (after, flying)
+            return [(after, (-1,) * IN_FLIGHT), *([(after, flying)] if self._goes_on(found) else [])]
+        return [None if self.breaks(found[-1], level) else (after, flying)]
+
+    def _goes_on(self, found: Sequence[int]) -> bool:
+        """Whether a run may go on although the stack denies what has happened."""
+        return all(part.goes_on for part, each in zip(self.stack, found, strict=False) if each >= DENY)
 
     def _ends(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
         for slot, number in enumerate(flying):
@@ -157,22 +164,29 @@ class SessionProduct(NamedTuple):
             left = (*flying[:slot], -1, *flying[slot + 1 :])
             for output in (*range(len(call.outputs)), None):
                 outcome = FAILED if output is None else output
-                yield SessionStep("end", call, outcome=outcome, slot=slot), self._ended(at, call, slot, output, left)
+                for ended in self._ended(at, call, slot, output, left):
+                    yield SessionStep("end", call, outcome=outcome, slot=slot), ended
 
     def _events(self, at: tuple[int, ...], flying: tuple[int, ...]) -> Iterator[tuple[SessionStep, State | None]]:
         parts = self.parts
         if any(part.turns for part in parts):
-            turned = [part.turned(n) for part, n in zip(parts, at, strict=True)]
-            level = max((found for found, _ in turned[:-1]), default=NOTHING)
-            if level < DENY:
-                broken = self.breaks(turned[-1][0], level)
-                yield SessionStep("turn"), None if broken else (tuple(n for _, n in turned), flying)
+            yield from self._begun("turn", [part.turned(n) for part, n in zip(parts, at, strict=True)], flying)
         if any(isinstance(part, LimitComponent) and part.runs for part in parts):
-            again = tuple(part.resumed(n) for part, n in zip(parts, at, strict=True))
-            yield SessionStep("run"), (again, (-1,) * IN_FLIGHT)
+            again = [part.resumed(n) for part, n in zip(parts, at, strict=True)]
+            yield from self._begun("run", again, (-1,) * IN_FLIGHT)
         for text in self.texts:
             wrote = tuple(part.wrote(n, text) for part, n in zip(parts, at, strict=True))
             yield SessionStep("user", text=text), (wrote, flying)
+
+    def _begun(
+        self, kind: str, outcomes: list[Outcome], flying: tuple[int, ...]
+    ) -> Iterator[tuple[SessionStep, State | None]]:
+        """A turn or a run begins, unless the stack ends it at once."""
+        found = [each for each, _ in outcomes]
+        level = max(found[:-1], default=NOTHING)
+        if level < DENY or self._goes_on(found):
+            broken = level < DENY and self.breaks(found[-1], level)
+            yield SessionStep(kind), None if broken else (tuple(n for _, n in outcomes), flying)
 
 
 class Explored(NamedTuple):

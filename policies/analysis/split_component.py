@@ -50,7 +50,7 @@ class SplitComponent:
         self._paths, self._judges_others = paths, asked_of
         self.followed = RuleComponent(index, rule, tools, context, _is_followed)
         self.others = RuleComponent(index, rule, tools, context, _is_other)
-        self.turns, self.listens = self.followed.turns, self.followed.listens
+        self.turns, self.listens, self.goes_on = self.followed.turns, self.followed.listens, self.followed.goes_on
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
         self._moves: dict[tuple[Hashable, int], int] = {}
         self.states: list[tuple[int, frozenset[int]]] = []
@@ -182,9 +182,9 @@ class SplitComponent:
         texts = (text, unseen(text)) if ANY_OTHER in text else (text,)
         return self._lifted(("wrote", text), at, lambda part, n, v: part.wrote(n, texts[v]), len(texts))
 
-    def resumed(self, at: int) -> int:
+    def resumed(self, at: int) -> Outcome:
         """The session goes on in another run."""
-        return self.turned(at)[1]
+        return self.turned(at)
 
     def owes(self, at: int) -> int:
         """The strictness found when the session ends, for the followed values."""

@@ -220,13 +220,33 @@ def _takes(test: Test, letter: str) -> bool:
     name = str(op)
     if name == "ANY":
         return letter != "\n" or bool(flags & re.DOTALL)
-    forms = {letter, letter.lower(), letter.upper()} if flags & re.IGNORECASE else {letter}
-    forms = {form for form in forms if len(form) == 1}
+    forms = cases_of(letter) if flags & re.IGNORECASE else letter
     if name in ("LITERAL", "NOT_LITERAL"):
         return (argument in map(ord, forms)) == (name == "LITERAL")
     negated = bool(argument) and str(argument[0][0]) == "NEGATE"
     members = argument[1:] if negated else argument
     return negated != any(_is_member(str(o), a, form) for o, a in members for form in forms)
+
+
+_ASCII_CASES = {"k": "kK\u212a", "s": "sS\u017f"}
+"""The letters of ASCII that are also cases of others: of the sign for kelvin, of the long s."""
+
+
+def cases_of(letter: str) -> str:
+    """The letters that RE2 takes for one without regard to case, itself among them."""
+    if letter.isascii():
+        low = letter.lower()
+        return _ASCII_CASES.get(low, low + letter.upper() if low.isalpha() else letter)
+    return _cases().get(letter, letter)
+
+
+@lru_cache(maxsize=1)
+def _cases() -> dict[str, str]:
+    alike: dict[str, str] = {}
+    for letter in map(chr, (*range(0xD800), *range(0xE000, 0x1E944))):  # there are none beyond
+        low = next((form for form in (letter.casefold(), letter.lower()) if len(form) == 1), letter)
+        alike[low] = alike.get(low, "") + letter
+    return {letter: several for several in alike.values() if len(several) > 1 for letter in several}
 
 
 _READABLE = "z9 y-./_@:,=abcdefghijklmnopqrstuvwx" + "".join(map(chr, range(32, 127))) + "\n\t\r\x0b\x00\x7fé中"
@@ -236,7 +256,10 @@ def _letters(automata: Sequence[_Automaton]) -> list[str]:
     """One letter of each kind that the patterns tell apart."""
     tests = list(dict.fromkeys((repr(test), test) for each in automata for test in _hashable(each.tests())))
     wanted = [test for _, test in tests]
-    named = [chr(n) for n in sorted({n for test in wanted for n in _codes(test)}) if 0 <= n < 0xD800]
+    codes = sorted({n for test in wanted for n in _codes(test)})
+    named = [chr(n) for n in codes if 0 <= n < 0xD800 or 0xE000 <= n < 0x110000]
+    if any(flags & re.IGNORECASE for _, flags in wanted):
+        named += [each for letter in (*_READABLE, *named) for each in cases_of(letter)]
     found: dict[Any, str] = {}
     for letter in (*_READABLE, *named):
         kind = (_kind(letter), *(_takes(test, letter) for test in wanted))

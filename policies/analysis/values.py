@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
 from ..language.conditions import all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
-from ..values.json_values import is_number, number_of
+from ..values.json_values import is_number, number_of, text_of
 from ..values.paths import path_steps
 from .texts import texts_apart
 
@@ -21,12 +23,15 @@ if TYPE_CHECKING:
 
 MISSING: Any = object()
 """In the place of a value: there is none."""
-PLAIN = (MISSING, "zq", 987654, None, True, False)
-"""The values tried at every path: no value, a text, a number, null, true and false."""
+PLAIN = (MISSING, None, True, False)
+"""The values tried at every path, beside a text and numbers: no value, null, true and false."""
 LOOKING = frozenset({"regex", "match", "contains"})
 """Operators that look for something in a text."""
 OPAQUE = frozenset({"regex", "contains", "within", "runs", "match", "set_equals", "at_least", *LENGTHS})
 """Operators whose values are tried by examples; the others cut values into intervals and points."""
+
+_LISTING = MEMBERSHIPS | {"type"}
+"""Operators whose operand is a list of alternatives."""
 
 Atom = tuple[str, Any]
 """An operator with its operand; `match` is that of a virtual tool."""
@@ -48,16 +53,49 @@ def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     joined = list(texts_apart(patterns).texts.values()) if any(name in LOOKING for name, _ in atoms) else []
     if commands := _commands(atoms):
         joined += _lines(commands)
-    numbers = sorted({value for value in single if is_number(value)})
-    between_numbers = [(a + b) / 2 for a, b in itertools.pairwise(numbers) if b - a > 1e-9]
-    found = [*extra, *joined, *single, *between_numbers, *PLAIN]
-    if any(name in OPAQUE for name, _ in atoms):
+    scalars = [each for _, operand in atoms for each in _listed(operand)]
+    texts = {each for each in scalars if isinstance(each, str)}
+    numbers = [n for each in scalars if (n := number_of(each, loose=True)) is not None]
+    found = [*extra, *joined, *single, MISSING, next(t for t in _fresh("zq") if t not in texts), *PLAIN[1:]]
+    found += _apart([*numbers, *(value for value in single if is_number(value))])
+    if any(name in OPAQUE for name, _ in atoms) or any(isinstance(each, list | tuple | dict) for each in scalars):
         found += [[], {}]
     if any(name == "type" for name, _ in atoms):
-        # Of other types too: a number stands for its text, and the other way round.
-        found += [str(value) for value in found if is_number(value)] + [987654.5]
+        found += [[], {}, ["zq"], {"zq": "zq"}]
+    if any(name == "type" for name, _ in atoms) or any(number_of(each, loose=True) is not None for each in texts):
+        found += [text for value in found if is_number(value) for text in _spellings(value, texts)]
         found += [n for value in found if isinstance(value, str) and (n := number_of(value, loose=True)) is not None]
     return _distinct(found)
+
+
+def _fresh(text: str) -> Iterator[str]:
+    yield text
+    yield from (f"{text}{n}" for n in itertools.count(1))
+
+
+def _apart(points: Iterable[int | float]) -> Iterator[int | float]:
+    """Numbers between, below and above some: of each interval a whole one and one that is not, where there are."""
+    named = sorted(set(points))
+    if not named:
+        yield from (987654, 987654.5)
+    edges = [-sys.float_info.max, *named, sys.float_info.max] if named else []
+    for low, high in itertools.pairwise(edges):
+        whole: int | float = math.floor(low) + 1 if low > edges[0] else math.ceil(high) - 1
+        near = low if low > edges[0] else math.nextafter(float(high), low)
+        whole = whole if abs(whole) < 2**63 else float(whole)
+        tried = [whole, whole - 0.5, whole + 0.5, float(low) / 2 + float(high) / 2, math.nextafter(float(near), high)]
+        inside = [value for value in tried if low < value < high]
+        yield from itertools.islice((value for value in inside if float(value).is_integer()), 1)
+        yield from itertools.islice((value for value in inside if not float(value).is_integer()), 1)
+    yield from edges[:1] + edges[-1:]
+
+
+def _spellings(value: int | float, texts: set[str]) -> Iterator[str]:
+    """A number as its text, and as one that no condition names."""
+    text = text_of(value)
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    yield text
+    yield next(each for n in itertools.count(1) if (each := f"{sign}{'0' * n}{digits}") not in texts)
 
 
 def are_covered(atoms: Sequence[Atom]) -> bool:
@@ -68,7 +106,10 @@ def are_covered(atoms: Sequence[Atom]) -> bool:
     """
     names = {name for name, _ in atoms} - {"exists"}
     if not names & OPAQUE:
-        return all(is_number(operand) for name, operand in atoms if name in ORDERINGS)
+        scalars = (each for name, operand in atoms for each in (_listed(operand) if name in _LISTING else [operand]))
+        return not any(isinstance(each, list | tuple | dict) for each in scalars) and all(
+            is_number(operand) for name, operand in atoms if name in ORDERINGS
+        )
     if names == {"within"}:
         directories = {operand for name, operand in atoms if name == "within"}
         return len(directories) == 1 or all(each.startswith("/") for each in directories)
@@ -251,7 +292,7 @@ def _placed(document: Any, steps: Sequence[tuple[str, Any]], value: Any) -> Any:
             else {}
         )
         return [_placed({**item, key: literal}, rest, value)]
-    if not rest and isinstance(value, list):
+    if not rest and isinstance(value, list) and kind == "wild":
         return value
     first = document[0] if isinstance(document, list) and document else None
     size = argument + 1 if kind == "index" and argument > 0 else 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Violation
 from ..events.calls import ID_NOT_OVER, ID_OF_EARLIER
+from ..limits import LIMITS
 from ..rules.machine import Finding
 from ..stack.merge import LimitEntry
 from ..values.foreign_code import error_text
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from ..stack.merge import BudgetEntry
     from .call_table import CallState, Session
     from .program import CompiledRule
+
+
+REFUSES_LATER = frozenset({*LIMITS, "budget", "circuit_breaker"})
+"""Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
 
 def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | None, session: Session) -> Violation:

@@ -21,7 +21,7 @@ from proctor.policies.events import (
     TurnEvent,
 )
 from proctor.policies.events.calls import input_digest
-from proctor.policies.limits import Limits
+from proctor.policies.monitor.violations import REFUSES_LATER
 from proctor.policies.policy import Approval
 from proctor.policies.rules.per_key import KEY_SHOWN
 
@@ -150,13 +150,6 @@ def _about(request: ApprovalRequest) -> dict[str, Any]:
         "policy_name": request.policy_name,
         "violation_kind": request.violation_kind,
     }
-
-
-LIMITS = frozenset(Limits.__struct_fields__)
-
-
-REFUSES_LATER = LIMITS | {"budget", "circuit_breaker"}
-"""Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
 
 RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)

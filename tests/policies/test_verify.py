@@ -42,6 +42,7 @@ TESTED = {"type": "before", "first": "test", "then": "push"}
 STARTED = {**TESTED, "first_must": "started"}
 BY_ID = {**TESTED, "key": "$.id"}
 COUNT = {"type": "count", "tool": "push", "max": 2}
+BREAKER = {"type": "circuit_breaker", "total": 1}
 CASES: list[tuple[Policy, Policy, int | None]] = [
     (policy(TESTED), policy(TESTED), None),
     (policy(TESTED), policy(STARTED), None),
@@ -84,7 +85,8 @@ CASES: list[tuple[Policy, Policy, int | None]] = [
         policy({"type": "after", "trigger": "a", "then": "b", "within": 2}),
         None,
     ),
-    (policy({"type": "circuit_breaker", "total": 1}), policy({"type": "circuit_breaker", "total": 2}), None),
+    (policy({**BREAKER, "action": "cancel"}), policy({**BREAKER, "total": 2}), None),
+    (policy(BREAKER), policy({**BREAKER, "total": 2}), 2),
     (
         policy({"type": "loop", "window": 3, "threshold": 2}),
         policy({"type": "loop", "window": 2, "threshold": 2}),

@@ -23,6 +23,11 @@ def denied(*where: dict[str, Any]) -> Policy:
     return policy(tool_rules=[{"deny": [{"tool": "pay", "where": list(where)}]}])
 
 
+def only(*where: dict[str, Any]) -> dict[str, Any]:
+    """A list that allows payments with such an input."""
+    return {"allow": [{"tool": "pay", "where": list(where)}]}
+
+
 def provenance(**more: Any) -> dict[str, Any]:
     """A rule that a payment's receiver was looked up."""
     return {"type": "provenance", "tool": "pay", "path": "$.to", "from": [{"tool": "look", "path": "$.x"}], **more}
@@ -140,6 +145,55 @@ REFUTED: dict[str, tuple[Policy, dict[str, Any]]] = {
         policy({"type": "precondition", "tool": "b", "requires": [{"turns_gte": 2}], "key": "$.n"}),
         {"reach": "b"},
     ),
+    "a whole number between two that are not": (
+        policy(), {"keeps": denied({"path": "$.n", "type": "integer", "gt": 5.5, "lt": 7.2})}
+    ),
+    "a number in another spelling": (
+        denied({"path": "$.n", "equals": "7"}), {"keeps": denied({"path": "$.n", "equals": 7})}
+    ),
+    "the largest numbers": (
+        denied({"path": "$.n", "lte": 1e308}), {"keeps": denied({"path": "$.n", "type": "number", "gt": 1e307})}
+    ),
+    "what no condition names": (
+        denied({"path": "$.n", "in": ["zq", 987654, None, True, False]}),
+        {"keeps": denied({"path": "$.n", "exists": True})},
+    ),
+    "letters beyond the first plane": (
+        denied({"path": "$.n", "regex": "^[😀-😂]$"}), {"keeps": denied({"path": "$.n", "regex": "^[😁-😃]$"})}
+    ),
+    "the sign for kelvin, which is a k": (
+        denied({"path": "$.n", "regex": "^[a-zA-Z]$"}), {"keeps": denied({"path": "$.n", "regex": "(?i)^[a-z]$"})}
+    ),
+    "a third case of a letter": (
+        denied({"path": "$.n", "regex": "^[µ\u039c]$"}), {"keeps": denied({"path": "$.n", "regex": "(?i)^µ$"})}
+    ),
+    "a list of one text": (
+        policy(tool_rules=[only({"path": "$.n", "regex": "^git push$"})]),
+        {"keeps": policy(tool_rules=[only({"path": "$.n", "equals": "git push"})])},
+    ),
+    "a list that has something in it": (
+        policy(), {"keeps": denied({"path": "$.n", "type": "array", "not_in": [[]]})}
+    ),
+    "a list in a list": (policy(), {"keeps": denied({"path": "$.n[*]", "type": "array"})}),
+    "a list at a place of a list": (policy(), {"keeps": denied({"path": "$.n[0]", "type": "array"})}),
+    "tokens used after a limit that only denies calls": (
+        policy(limits={"max_total_tokens": {"max": 50, "action": "deny"}}),
+        {"keeps": policy(limits={"max_total_tokens": 100})},
+    ),
+    "time that passes after a limit that only denies calls": (
+        policy(limits={"max_duration_ms": {"max": 50, "action": "deny"}}),
+        {"keeps": policy(limits={"max_duration_ms": 100})},
+    ),
+    "turns after a limit that only denies calls": (
+        policy(limits={"max_turns": {"max": 1, "action": "deny"}}), {"keeps": policy(limits={"max_turns": 2})}
+    ),
+    "turns of several runs, where nothing is called": (
+        policy(limits={"max_turns": 1}, tool_rules=[{"deny": ["*"]}]),
+        {"keeps": policy(limits={"max_turns": {"max": 2, "scope": "session"}})},
+    ),
+    "calls that fail at once": (
+        policy({"type": "circuit_breaker", "total": 1}), {"keeps": policy({"type": "circuit_breaker", "total": 3})}
+    ),
     "an attempt that is owed, and refused": (
         policy(
             {"type": "count", "tool": "c", "exact": 1, "of": "attempted"},
@@ -179,12 +233,12 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
     ),
     "a net that holds any number of tokens": (policy(nets=[BANK]), {"keeps": policy(nets=[BANK])}),
     "refusals of the stack itself": (
-        policy({"type": "circuit_breaker", "total": 1}),
+        policy({"type": "circuit_breaker", "total": 1, "action": "cancel"}),
         {"keeps": policy({"type": "circuit_breaker", "total": 2})},
     ),
     "refusals of a rule that is not followed": (
         policy(
-            {"type": "circuit_breaker", "total": 2},
+            {"type": "circuit_breaker", "total": 2, "action": "cancel"},
             {"type": "precondition", "tool": "pay", "requires": [MATCHING]},
             limits={"max_cost_usd": 5},
         ),
@@ -216,6 +270,37 @@ def test_a_proof_is_found(name: str) -> None:
     answer = verify(stack, **question)
     assert isinstance(answer, Proved), answer.reason
     assert [check(each) for each in answer.certificates] == [[] for _ in answer.certificates]
+
+
+ASKS = {"type": "before", "first": "human-approval", "then": "pay"}
+ATTEMPTED = {"type": "count", "tool": "pay", "max": 1, "of": "attempted"}
+NOT_PROVED: dict[str, tuple[Policy, dict[str, Any], str]] = {
+    "attempts that a budget may refuse": (
+        policy({"type": "max_calls", "tool": "pay", "max": 1}, budgets=[{"name": "b", "max_cost_usd": 5}]),
+        {"keeps": policy(ATTEMPTED)},
+        "budget",
+    ),
+    "one yes for all calls of a session": (
+        policy(ASKS, approval={"scope": "session"}), {"no_looser_than": policy(ASKS)}, "one yes"
+    ),
+    "people who may not answer there": (
+        policy(ASKS, approval={"approvers": ["ana", "bob"]}),
+        {"no_looser_than": policy(ASKS, approval={"approvers": ["ana"]})},
+        "people",
+    ),
+    "whoever started the run": (
+        policy(ASKS), {"same_as": policy(ASKS, approval={"four_eyes": True})}, "whoever started"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_PROVED)
+def test_what_stands_in_the_way_of_a_proof_is_said(name: str) -> None:
+    """The search looks at no store and at no approver."""
+    stack, question, reason = NOT_PROVED[name]
+    answer = verify(stack, **question)
+    assert isinstance(answer, Unknown), answer.reason
+    assert reason in answer.reason
 
 
 def test_what_a_pattern_reads_of_other_texts_is_not_known() -> None:

@@ -9,8 +9,9 @@ import pytest
 from proctor.policies import Policy, compile_policy
 from proctor.policies.errors import Violation
 from proctor.policies.events import ToolCallDenied, ToolCallRequested
+from proctor.policies.limits import LIMITS
 from proctor.policies.monitor.call_table import DENIED_KEPT
-from proctor.supervisor.machine.event_factory import LIMITS, reach
+from proctor.supervisor.machine.event_factory import reach
 
 
 @pytest.mark.parametrize(
