@@ -22,7 +22,7 @@ from proctor.supervisor.control.approval_inbox import grant_of
 from proctor.supervisor.errors import OwnerLostError, ProviderError
 from proctor.supervisor.machine.event_factory import Past
 from proctor.supervisor.machine.interface import Outcome, PolicyReport, conclude, reported_action
-from proctor.supervisor.machine.validation import weight
+from proctor.supervisor.machine.run_state import weight
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.run.journal import KeptEvents
 from proctor.supervisor.store.invariants import latest

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from proctor.policies.events import Event
-
     from ..ports.adapter import Adapter, Approver, Publisher, Remains
     from ..ports.stored_types import ApprovalRequest, Owner, RunInfo
     from ..redaction import Redaction
@@ -212,7 +210,6 @@ class Supervisor:
         self._approver = approver
         self._redactor = Redactor(redaction)
         self._log = logger(self._redactor)
-        self._publishers = Publishers(publishers, self._log)
         self.switch = KillSwitch(store, redactor=self._redactor)  # ends runs of the whole store, and blocks starts
         self._runs = ActiveRuns()
         self._reader = CommandReader(store, self._runs.deliver, self._log)
@@ -229,6 +226,7 @@ class Supervisor:
         self._bounds = record_bounds(bounds)
         self._plans = Plans(answerable=answerable)
         self._subscriptions = Subscriptions(store)
+        self._publishers = Publishers(self._subscriptions.feed, publishers, self._log)
         self._tasks: TaskGroup | None = None
         self._services: Services | None = None
         self._closing = False
@@ -243,7 +241,7 @@ class Supervisor:
             clock=clock,
             timers=timers,
             way=RightOfWay(clock),
-            publish=self._publish,
+            publish=self._publishers.publish,
             approver=self._approver,
             answerable=self._answerable,
             redactor=self._redactor,
@@ -423,7 +421,3 @@ class Supervisor:
         approval = await inbox.take(self._store, approval_id, given, self._redactor)
         self._runs.answer(approval_id, given)
         await inbox.taken_up(self._store, approval)
-
-    def _publish(self, events: list[Event]) -> None:
-        self._subscriptions.feed.publish(events)
-        self._publishers.publish(events)

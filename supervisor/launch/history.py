@@ -13,7 +13,7 @@ from proctor.policies.events import RecordPruned, SessionCreated, SessionEvent
 
 from ..errors import UsageError
 from ..machine.event_factory import Past
-from ..machine.validation import weight
+from ..machine.run_state import weight
 from ..run.provider_session import parent
 from ..store.run_index import closing
 from .options import Continuation

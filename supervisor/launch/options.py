@@ -14,7 +14,7 @@ from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 
 from ..arguments import check_count, check_order
 from ..errors import UsageError
-from ..machine.validation import RecordBounds
+from ..machine.run_state import RecordBounds
 
 Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 

@@ -35,6 +35,5 @@ ROOMS = (
     "run_state",
     "event_factory",
     "interface",
-    "validation",
 )
 """Top first: each imports only those below it."""

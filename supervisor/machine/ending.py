@@ -28,8 +28,7 @@ from .interface import (
 )
 from .provider_events import ProviderEvents
 from .reservations import Budgets
-from .run_state import CancelDue, Cause, EndDue, RunState, because
-from .validation import sized, within_bounds
+from .run_state import CancelDue, Cause, EndDue, RunState, because, sized, within_bounds
 
 if TYPE_CHECKING:
     from proctor.policies.errors import Violation

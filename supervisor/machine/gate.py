@@ -23,11 +23,11 @@ from proctor.policies.policy import Approval
 from ..ports.adapter import GateAnswer
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from .event_factory import labelled
-from .interface import AnswerGate, RunChecks
+from .interface import NO_CALL, AnswerGate, RunChecks
 from .pending_approvals import HeldCalls, Proposal
+from .provider_events import validation_error
 from .reservations import Budgets
 from .run_state import AnswerDue, RunState
-from .validation import NO_CALL, flaw_in
 
 SUPERVISOR = "supervisor"
 """Who denies a call that no approver could be asked about."""
@@ -70,8 +70,8 @@ class GateKeeper:
         """A call wants to run."""
         if not isinstance(call, ToolCall):
             self._refuse_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is not a call")
-        elif (flaw := flaw_in(call)) is not None:
-            self._refuse_flawed(key, call, f"a call whose {flaw}")
+        elif (wrong := validation_error(call)) is not None:
+            self._refuse_flawed(key, call, f"a call whose {wrong}")
         else:
             self._take_up(Proposal(key, self.state.numbered(call)))
 

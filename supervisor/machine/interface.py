@@ -65,6 +65,10 @@ class Proposed(Input, frozen=True, kw_only=True):
     call: ToolCall
 
 
+NO_CALL = ToolCall(id="", name="")
+"""Stands for a proposal that is not a call."""
+
+
 class Checked(Input, frozen=True, kw_only=True):
     """The asynchronous checks of a proposal have answered; one that raised is its exception."""
 

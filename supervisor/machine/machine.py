@@ -39,8 +39,19 @@ from .interface import ArmDeadline, CancelAdapter, Command, Judge, Nets, Outcome
 from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .resume import past_of, read_snapshot, recall, restore, snapshot
-from .run_state import AnswerDue, ApprovalDue, CancelDue, Deferred, EndDue, RunIdentity, RunState, lost
-from .validation import BOUNDS, RecordBounds, RecordCounts
+from .run_state import (
+    BOUNDS,
+    AnswerDue,
+    ApprovalDue,
+    CancelDue,
+    Deferred,
+    EndDue,
+    RecordBounds,
+    RecordCounts,
+    RunIdentity,
+    RunState,
+    lost,
+)
 
 if TYPE_CHECKING:
     from proctor.policies.monitor.call_table import CallTable
@@ -180,7 +191,7 @@ class RunMachine:
             self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
             self._closing.stop_once(state.cause)
-        commands = self.outbox.take(self._command_of)
+        commands = self._due(ready) if (ready := self.outbox.take()) else ()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(input) is not interface.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
@@ -255,8 +266,12 @@ class RunMachine:
         self._deadline = deadline
         return [*commands, ArmDeadline(at_ms=deadline)]
 
+    def _due(self, ready: Sequence[Command | Deferred]) -> Sequence[Command]:
+        due = (each if isinstance(each, Command) else self._command_of(each) for each in ready)
+        return [command for command in due if command is not None]
+
     def _command_of(self, deferred: Deferred) -> Command | None:
-        """What a command that was deferred comes to, now that it is due."""
+        """The command that was deferred until now; None where it is not wanted any more."""
         match deferred:
             case AnswerDue(key=key):
                 return self._gate.deliver(key)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
 from proctor.policies.events import (
+    EVENT_TYPES,
     TERMINAL,
+    USER_MESSAGES_FULL,
+    ApprovalEvent,
+    BudgetReserved,
+    BudgetWarned,
+    ErrorOccurred,
     Event,
     MessageReceived,
     MessageStreamed,
+    NetJoined,
+    NetLeft,
+    PolicyViolated,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -26,11 +38,14 @@ from proctor.policies.events import (
     TurnCompleted,
     TurnEvent,
     TurnStarted,
+    Unrecognized,
 )
+from proctor.policies.events.calls import check_input
+from proctor.policies.events.run_context import FIGURES
+from proctor.policies.values.json_values import json_words
 
 from .event_factory import input_changed
-from .run_state import RunState
-from .validation import believed, flaw_in, flaw_in_usage
+from .run_state import MESSAGES_FULL, RECORD_FULL, RunState
 
 
 class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,12 +78,12 @@ class ProviderEvents:
             return
         if not isinstance(event, Event):
             self._state.blame_adapter(f"reported a `{type(event).__name__}`, which is not an event")
-        elif (flaw := flaw_in(event)) is not None:
-            self._state.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
+        elif (wrong := validation_error(event)) is not None:
+            self._state.blame_adapter(f"reported a `{event.type}` event whose {wrong}")
         elif (handler := _HANDLERS.get(type(event))) is not None:
             handler(self, event)
         else:
-            self._state.record(believed(event))
+            self._state.record(filter_untrusted(event))
 
     @property
     def output(self) -> Any:
@@ -115,9 +130,9 @@ class ProviderEvents:
         self._state.record(numbered)
 
     def _usage(self, event: TokenUsageUpdated) -> None:
-        flaw = flaw_in_usage(event, self._reported)
-        if flaw is not None:
-            self._state.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
+        wrong = usage_validation_error(event, self._reported)
+        if wrong is not None:
+            self._state.blame_adapter(f"reported a `{event.type}` event whose {wrong}")
             return
         self.recall(event)
         if event.model is None and self._model is not None:
@@ -159,7 +174,7 @@ class ProviderEvents:
 
     def _run_started(self, event: RunStarted) -> None:
         self._model = event.model or self._model
-        self._state.record(believed(event))
+        self._state.record(filter_untrusted(event))
 
     def _completed(self, event: RunCompleted) -> None:
         self.end = ProviderEnd(completed=True, output=event.output)
@@ -186,3 +201,127 @@ _HANDLERS: dict[type[Event], Callable[[ProviderEvents, Any], None]] = {
     RunFailed: ProviderEvents._failed,
     RunCancelled: ProviderEvents._failed,
 }
+
+
+_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft)
+_FULL = (USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
+
+
+def filter_untrusted(event: Event) -> Event:
+    """The event as it may be recorded."""
+    if isinstance(event, _OURS) or (isinstance(event, ErrorOccurred) and event.code in _FULL):
+        return _not_believed(event.type, event)
+    if isinstance(event, RunStarted):
+        return _session_started(event)
+    if isinstance(event, Unrecognized):
+        return _unrecognized(event)
+    return event
+
+
+def _not_believed(claimed: str, event: Event) -> ErrorOccurred:
+    return ErrorOccurred(
+        code="not_believed",
+        message=f"the provider reported a `{claimed}` event, which only the supervisor records",
+        provider_error=msgspec.to_builtins(event),
+        event_id=event.event_id,
+    )
+
+
+def _session_started(event: RunStarted) -> SessionStarted:
+    metadata: dict[str, Any] = {**event.metadata}
+    if event.model is not None:
+        metadata["model"] = event.model
+    if event.tools is not None:
+        metadata["tools"] = list(event.tools)
+    return SessionStarted(metadata=metadata, event_id=event.event_id)
+
+
+def _unrecognized(event: Unrecognized) -> Event:
+    """Keep an unknown record as it came, unless reading it back would make it a known one."""
+    claimed = event.raw.get("type")
+    if claimed in EVENT_TYPES:
+        return _not_believed(str(claimed), Unrecognized(raw={"claimed": event.raw}))
+    if not isinstance(claimed, str):
+        return msgspec.structs.replace(event, raw={**event.raw, "type": "unrecognized"})
+    return event
+
+
+_PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
+
+
+_STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
+"""The supervisor's own fields, whatever an adapter put there."""
+
+
+_INPUTS = frozenset(("input", "tool_input"))
+"""Fields of which the policies, too, read no more than so many parts."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def validation_error(given: msgspec.Struct) -> str | None:
+    """The first field of an event or a call that a record could not restore, and why; None if there is none.
+
+    What is nested in an `Any` is left to the store, which refuses what it cannot encode.
+    """
+    for name, usual, check in _fields_of(type(given)):
+        value = getattr(given, name)
+        if type(value) not in usual:
+            try:
+                check(value)
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                return f"`{name}` cannot be recorded: {json_words(error)[:200]}"
+    return None
+
+
+def usage_validation_error(event: TokenUsageUpdated, before: TokenUsageUpdated | None) -> str | None:
+    """The first wrong figure of a usage report, or None; `before` is the latest cumulative report."""
+    falls = before is not None and event.scope == "cumulative" and (event.event_id or "no") != before.event_id
+    for name in FIGURES:
+        value = getattr(event, name)
+        if value is None:
+            continue
+        if not 0 <= value < math.inf:  # a NaN is not, either
+            return f"`{name}` is {value}, which is not an amount"
+        figure = getattr(before, name) if falls else None
+        if figure is not None and value < figure:
+            return f"`{name}` fell from {figure} to {value}: what was used stays used"
+    return None
+
+
+@cache
+def _fields_of(kind: type) -> tuple[tuple[str, frozenset[type], Callable[[Any], None]], ...]:
+    """Of each field its name, its usual types, and what raises for a value that does not come back from JSON."""
+    stamped = _STAMPED if issubclass(kind, Event) else ()
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in stamped]
+    return tuple((field.name, *_intake_of(field)) for field in fields)
+
+
+def _intake_of(field: msgspec.structs.FieldInfo) -> tuple[frozenset[type], Callable[[Any], None]]:
+    decode = msgspec.json.Decoder(field.type).decode
+
+    def read_back(value: Any) -> None:
+        decode(_encode(value))
+
+    def bounded(value: Any) -> None:
+        if type(value) is dict:
+            check_input(value)
+        else:
+            read_back(value)
+
+    return (frozenset(), bounded) if field.name in _INPUTS else (_usual(field.type), read_back)
+
+
+def _usual(wanted: Any) -> frozenset[type]:
+    """The types whose every value comes back as it should; more than these may."""
+    if wanted is Any:
+        return _PLAIN
+    if wanted is float:
+        return frozenset((float, int))
+    origin = get_origin(wanted)
+    if origin in (Union, UnionType):
+        return frozenset(usual for one in get_args(wanted) for usual in _usual(one))
+    if origin is None:
+        return frozenset((wanted,))
+    return frozenset((dict,)) if origin is dict else frozenset()

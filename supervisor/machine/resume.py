@@ -38,8 +38,7 @@ from .interface import AdapterEnded, Outcome
 from .pending_approvals import Proposal
 from .provider_events import ProviderEnd, ProviderEvents
 from .reservations import BudgetLine, Budgets
-from .run_state import Cause, Deferred, RunIdentity, RunState
-from .validation import RECORD_FULL, sized
+from .run_state import RECORD_FULL, Cause, Deferred, RunIdentity, RunState, sized
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:

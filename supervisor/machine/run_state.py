@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from functools import cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from proctor.policies.errors import EventError, Violation
 from proctor.policies.events import (
+    USER_MESSAGES_FULL,
     ErrorOccurred,
     Event,
     MessageEvent,
@@ -25,17 +27,17 @@ from proctor.policies.events import (
     ToolOutcome,
     TurnEvent,
 )
-from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.calls import UNREADABLE, ToolCall
+from proctor.policies.events.codec import encode_checked
 
 from ..ports.stored_types import ApprovalRequest
 from ..redaction import Redactor
 from . import event_factory
 from .event_factory import labelled, reach, violated, warned
 from .interface import AdapterEnded, Command, Judge
-from .validation import BOUNDS, RecordCounts, sized
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
     from .interface import Begin
@@ -81,7 +83,7 @@ class Outbox:
     unwritten: list[Event] = field(default_factory=list)
     unwritten_bytes: int = 0
     _lines: list[bytes] = field(default_factory=list)
-    _ready: list[Command] = field(default_factory=list)
+    _ready: list[Command | Deferred] = field(default_factory=list)
     _waiting: list[tuple[int, Deferred]] | None = None
     _taken: int = 0
     _stored: int = 0
@@ -114,13 +116,11 @@ class Outbox:
         """The first `count` of the events recorded are durable."""
         self._stored = max(self._stored, count)
 
-    def take(self, command_of: Callable[[Deferred], Command | None]) -> Sequence[Command]:
-        """The commands that may be carried out now; `command_of` makes one of what was deferred, if it is wanted."""
+    def take(self) -> Sequence[Command | Deferred]:
+        """The commands that may be carried out now, and then what was deferred and is due."""
         waiting = self._waiting
         while waiting and (self.broken or waiting[0][0] <= self._stored):
-            command = command_of(waiting.pop(0)[1])
-            if command is not None:
-                self._ready.append(command)
+            self._ready.append(waiting.pop(0)[1])
         if not self._ready:
             return ()
         ready, self._ready = self._ready, []
@@ -186,7 +186,7 @@ class RunState:
     identity: RunIdentity
     judge: Judge
     redactor: Redactor
-    counts: RecordCounts = field(default_factory=lambda: RecordCounts(BOUNDS))
+    counts: RecordCounts
     outbox: Outbox = field(init=False)
     findings: list[Violation] = field(default_factory=list)
     cause: Cause | None = None
@@ -343,3 +343,198 @@ class RunState:
         if len(self.signals) > SIGNALS_KEPT:
             del self.signals[next(iter(self.signals))]
         self.record(event_factory.requested(request))
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+MOST_BYTES = 4 * 1024 * 1024
+"""An event carries about so much; of what an agent reports beyond it, `omitted_chars` says how much was left out."""
+
+
+_CUT = ("content", "delta", "tool_output", "error", "message", "provider_error", "output", "metadata", "raw")
+"""Fields of which something may be left out: nothing is found by them, and no call runs with them."""
+
+
+_NODES = 2_000
+"""A value of more parts than these is measured by encoding it."""
+
+
+_SMALL = 64
+
+
+_SURELY_WITHIN = MOST_BYTES // 2
+"""Whatever is encoded in so many bytes weighs less than an event may: at most `_SMALL` for each of `_NODES` more."""
+
+
+_BASE = frozenset(Event.__struct_fields__)
+
+
+def weight(event: Event) -> int:
+    """About how many bytes an event takes, in memory as in the record."""
+    total = 256
+    for value in _content_of(type(event))(event):
+        if value:
+            total += len(value) if type(value) is str else _weigh(value)
+    return total
+
+
+def sized(event: Event) -> tuple[Event, bytes | None, int]:
+    """A stamped event as it is judged and recorded: within bounds, encoded, where that can be, and about how many
+    bytes it takes.
+    """
+    line = _line(event)
+    if line is not None and len(line) <= _SURELY_WITHIN:
+        return event, line, len(line)
+    cut = within_bounds(event)
+    return cut, line if cut is event else _line(cut), weight(cut)
+
+
+def within_bounds(event: Event) -> Event:
+    """The event as it is judged and recorded: its largest contents are cut short, as text, to what it may carry."""
+    too_much = weight(event) - MOST_BYTES
+    changes: dict[str, Any] = {}
+    omitted = 0
+    fields = [name for name in _CUT if getattr(event, name, None)]
+    for name in sorted(fields, key=lambda name: _weigh(getattr(event, name)), reverse=True):
+        if too_much <= 0:
+            break
+        changes[name], left_out = _cut(event, name, too_much)
+        omitted += left_out
+        too_much -= left_out
+    return msgspec.structs.replace(event, omitted_chars=omitted, **changes) if changes else event
+
+
+def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
+    """A content with its last characters cut off, and how many those are."""
+    value = getattr(event, name)
+    if isinstance(value, dict) and name in ("metadata", "raw"):  # these are read back as mappings
+        return ({"type": event.type} if name == "raw" else {}), _encoded_size(value)
+    text = value if isinstance(value, str) else _encode(value).decode()
+    kept = max(len(text) - too_much, 0)
+    return text[:kept], len(text) - kept
+
+
+@cache
+def _content_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
+    """Reads the fields that an agent fills as it likes."""
+    fields = (field for field in msgspec.structs.fields(kind) if field.name not in _BASE)
+    names = [field.name for field in fields if field.type in (Any, str, str | None, dict[str, Any])]
+    if len(names) < 2:
+        return lambda event: tuple(getattr(event, name) for name in names)
+    return attrgetter(*names)
+
+
+def _line(event: Event) -> bytes | None:
+    try:
+        return encode_checked(event)
+    except UNREADABLE:
+        return None  # the store says what is wrong with it
+
+
+def _weigh(value: Any) -> int:
+    total, parts, left = 0, [value], _NODES
+    while parts:
+        part = parts.pop()
+        left -= 1
+        if not left:
+            return _encoded_size(value)
+        if type(part) is str:
+            total += len(part)
+        elif isinstance(part, dict):
+            total += _SMALL
+            parts += part.values()
+            parts += part
+        elif isinstance(part, list | tuple):
+            total += _SMALL
+            parts += part
+        else:
+            total += 8
+    return total
+
+
+def _encoded_size(value: Any) -> int:
+    try:
+        return len(_encode(value))
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return 0  # the store says what is wrong with it
+
+
+MESSAGES_FULL = "messages_full"
+
+
+RECORD_FULL = "record_full"
+
+
+class RecordBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a run is recorded; its attributes are described by `RecordOptions`."""
+
+    max_messages: int = 50_000
+    max_message_bytes: int = 32 * 1024 * 1024
+    max_events: int = 100_000
+    max_event_bytes: int = 256 * 1024 * 1024
+
+
+BOUNDS = RecordBounds()
+
+
+class RecordCounts:
+    """A run's recorded messages, counted by the code of the event that reports the bound, and its other events, of
+    which it is `full` at most once.
+    """
+
+    __slots__ = ("_bounds", "_bytes", "_events", "_full", "_used", "full")
+
+    def __init__(self, bounds: RecordBounds) -> None:
+        self._bounds = bounds
+        self._used: dict[str, tuple[int, int]] = {}
+        self._full: frozenset[str] = frozenset()  # an empty set takes 0.2 KiB of each idle run
+        self._events = self._bytes = 0
+        self.full = False
+
+    def recorded_for(self, event: MessageEvent | MessageStreamed) -> Event | None:
+        """The records for a message: the message, once the event that says the bound is reached, or nothing."""
+        code = _code_of(event)
+        if code in self._full:
+            return None
+        messages, size = self._used.get(code, (0, 0))
+        if messages < self._bounds.max_messages and size + _message_size(event) <= self._bounds.max_message_bytes:
+            return event
+        whose = "users" if code == USER_MESSAGES_FULL else "the agent"
+        bounds = f"{self._bounds.max_messages:,} messages and {self._bounds.max_message_bytes:,} bytes of them"
+        return ErrorOccurred(
+            code=code, message=f"no more messages of {whose} are recorded in this run: it may record {bounds}"
+        )
+
+    def overflow(self) -> ErrorOccurred | None:
+        """Gives, once, the error that the events which are not messages are too many."""
+        bounds = self._bounds
+        if self.full or (self._events <= bounds.max_events and self._bytes <= bounds.max_event_bytes):
+            return None
+        self.full = True
+        most = f"{bounds.max_events:,} events besides messages and {bounds.max_event_bytes:,} bytes of them"
+        return ErrorOccurred(
+            code=RECORD_FULL, message=f"the run ends, and no more of it is recorded: it may record {most}"
+        )
+
+    def count(self, event: Event, size: int) -> None:
+        """Count an event that is recorded, of about so many bytes."""
+        if isinstance(event, MessageEvent | MessageStreamed):
+            code = _code_of(event)
+            messages, before = self._used.get(code, (0, 0))
+            self._used[code] = messages + 1, before + _message_size(event)
+            return
+        if isinstance(event, ErrorOccurred):
+            if event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
+                self._full |= {event.code}
+            self.full = self.full or event.code == RECORD_FULL
+        self._events += 1
+        self._bytes += size
+
+
+def _code_of(event: MessageEvent | MessageStreamed) -> str:
+    return USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
+
+
+def _message_size(event: MessageEvent | MessageStreamed) -> int:
+    return min(weight(event), MOST_BYTES)

@@ -1,18 +1,20 @@
-"""The shell around one run's machine: it does what the machine says, and tells it what came of it."""
+"""The shell around one run's machine: it feeds the machine and carries out its commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.events import Event, NetJoined, NetLeft
-from proctor.policies.events.calls import ToolCall
+from proctor.policies.events.calls import ToolCall, tell_model_default
 
 from ..log import RunLog
 from ..machine import interface
 from ..machine.interface import (
+    NO_CALL,
     AnswerGate,
     ArmDeadline,
     AskApproval,
@@ -34,8 +36,8 @@ from ..machine.interface import (
 from ..machine.machine import RunMachine
 from ..ports.adapter import Adapter, GateAnswer, Launch
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
-from .callbacks import GateWaiters, Questions
-from .journal import ANSWER_S, KeptEvents, RunRecorder
+from .callbacks import Questions
+from .journal import ANSWER_S, RunRecorder
 from .provider_session import READ, Next, Parent, ProviderReader, capabilities_of
 from .services import Services
 from .tasks import Apart, Errands, Latch, pass_on
@@ -53,7 +55,6 @@ class RunActor:
         "_early",
         "_epoch",
         "_errands",
-        "_events",
         "_first",
         "_journal",
         "_launch",
@@ -84,7 +85,8 @@ class RunActor:
         self._machine = machine
         self._calls_before = calls_before
         self._services = services
-        self._launch = msgspec.structs.replace(launch, gate=self.gate)
+        self._waiters = GateWaiters(feed, now_ms)
+        self._launch = msgspec.structs.replace(launch, gate=self._waiters.hold)
         self._log = RunLog(services.log, launch.run_id, launch.session_id)
         self._reader = ProviderReader(adapter, self._take, self._rest, parent)
         self._recorder = RunRecorder(
@@ -94,12 +96,10 @@ class RunActor:
             holds_all=capabilities_of(adapter).gate == "all",
             feed=feed,
             now_ms=now_ms,
-            publish=self._publish,
             log=self._log,
         )
         self._journal = self._recorder.journal
         self._alarm = services.timers.alarm(self._ring)
-        self._waiters = GateWaiters(feed, now_ms)
         self._early: tuple[interface.CancelAsked | interface.NetsChanged, ...] = ()
         self._errands = Errands(self._break)
         self._questions: Questions | None = None
@@ -107,7 +107,6 @@ class RunActor:
         self._first = False  # whether it has the right of way
         self._outcome: Outcome | None = None
         self._over = Latch()
-        self._events = KeptEvents()
         self.finished = Latch()
 
     async def run(self, begin: interface.Begin, over: Callable[[], None]) -> None:
@@ -128,12 +127,13 @@ class RunActor:
     def result(self) -> RunResult:
         """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
         assert self._outcome is not None
+        kept = self._recorder.events
         return conclude(
             self._outcome,
             run_id=self._launch.run_id,
             session_id=self._launch.session_id,
-            events=self._events.latest(),
-            events_before=self._events.before,
+            events=kept.latest(),
+            events_before=kept.before,
             calls_before=self._calls_before,
         )
 
@@ -180,10 +180,6 @@ class RunActor:
         """Answer a held call; one that is not held any more, or not yet, is left alone."""
         if self._machine.begun:
             self._feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
-
-    async def gate(self, call: ToolCall) -> GateAnswer:
-        """Hold a call until it is decided and the decision is recorded."""
-        return await self._waiters.hold(call)
 
     def _release(self) -> None:
         self._over_with(RuntimeError("the run was torn down before it could end"))
@@ -253,7 +249,9 @@ class RunActor:
             case ArmDeadline():
                 self._alarm.set(command.at_ms)
             case AnswerGate():
-                self._give(command)
+                self._waiters.answer(command.key, command.answer)
+                if not command.answer.allowed:
+                    self._log.tell("info", "call.refused", command.call, rules=list(command.rules))
             case Reserve() | Settle() | RunChecks() | AskApproval() | DropApproval():
                 self._others().carry_out(command)
             case HurryRecord():
@@ -285,11 +283,6 @@ class RunActor:
             )
         return self._questions
 
-    def _give(self, command: AnswerGate) -> None:
-        self._waiters.give(command.key, command.answer)
-        if not command.answer.allowed:
-            self._log.tell("info", "call.refused", command.call, rules=list(command.rules))
-
     async def _end_agent(self) -> None:
         await self._reader.cancel(self._services.clock, self._give_way)
         self._give_way()
@@ -304,13 +297,69 @@ class RunActor:
             self._first = False
             self._services.way.give_back()
 
-    def _publish(self, events: list[Event], size: int) -> None:
-        self._events.add(events, size)
-        self._services.publish(events)
-
     def _ring(self, now_ms: int) -> None:
         self._feed(interface.Ticked(now_ms=now_ms))
 
     def now_ms(self) -> int:
         """The moment on the supervisor's clock."""
         return self._services.clock.now_ms()
+
+
+class _Waiter:
+    """A caller at the gate."""
+
+    __slots__ = ("answer", "answered", "call")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.answer: GateAnswer | None = None
+        self.answered = Latch()
+
+
+class GateWaiters:
+    """Proposes calls through `feed` and holds their callers, each under a key that is never used again."""
+
+    __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms")
+
+    def __init__(self, feed: Callable[[interface.Input], None], now_ms: Callable[[], int]) -> None:
+        self._feed = feed
+        self._now_ms = now_ms
+        self._by_key: dict[int, _Waiter] = {}
+        self._key = 0
+        self._closed = False
+
+    async def hold(self, proposed: Any) -> GateAnswer:
+        """Propose a call and wait for its answer; a caller that goes away first has withdrawn the call."""
+        call = proposed if isinstance(proposed, ToolCall) else NO_CALL
+        if self._closed:
+            return _refusal(call)
+        self._key += 1
+        key = self._key
+        waiter = self._by_key[key] = _Waiter(call)
+        try:
+            self._feed(interface.Proposed(now_ms=self._now_ms(), key=key, call=proposed))
+            await waiter.answered.wait()
+        except BaseException:
+            self._feed(interface.Withdrawn(now_ms=self._now_ms(), key=key, call_id=call.id))
+            raise
+        finally:
+            del self._by_key[key]
+        assert waiter.answer is not None
+        return waiter.answer
+
+    def answer(self, key: int, answer: GateAnswer) -> None:
+        """Answer the caller under this key, if it still waits."""
+        waiter = self._by_key.get(key)
+        if waiter is not None:
+            waiter.answer = answer
+            waiter.answered.set()
+
+    def close(self) -> None:
+        """The run is over: refuse every caller that waits, and every later one."""
+        self._closed = True
+        for key, waiter in self._by_key.items():
+            self.answer(key, _refusal(waiter.call))
+
+
+def _refusal(call: ToolCall) -> GateAnswer:
+    return GateAnswer(allowed=False, tell_model=tell_model_default(call.name), stop=True)

@@ -15,7 +15,7 @@ from proctor.policies.values.foreign_code import as_error
 
 from ..errors import StoreError
 from ..machine import interface
-from ..machine.validation import weight
+from ..machine.run_state import weight
 from ..store.invariants import same_but_seq
 from .tasks import contained, silence
 
@@ -299,11 +299,12 @@ class RunRecorder:
         holds_all: whether the adapter holds every call: a store may then be silent for as long as it likes.
         feed: takes an input for the machine.
         now_ms: the moment.
-        publish: gets what was stored, and about how many bytes it takes.
         log: is told of errors.
+
+    `events` are the latest that were stored and published.
     """
 
-    __slots__ = ("_feed", "_log", "_now_ms", "_silence", "journal")
+    __slots__ = ("_feed", "_log", "_now_ms", "_publish", "_silence", "events", "journal")
 
     def __init__(
         self,
@@ -314,15 +315,16 @@ class RunRecorder:
         holds_all: bool,
         feed: Callable[[interface.Input], None],
         now_ms: Callable[[], int],
-        publish: Callable[[list[Event], int], None],
         log: RunLog,
     ) -> None:
         self._feed = feed
         self._now_ms = now_ms
         self._log = log
+        self._publish = services.publish
+        self.events = KeptEvents()
         self._silence = None if holds_all else services.timers.alarm(self._silent)
         self.journal = Journal(
-            services.store, machine, epoch=epoch, stored=self._stored, failed=self._failed, publish=publish
+            services.store, machine, epoch=epoch, stored=self._stored, failed=self._failed, publish=self._published
         )
 
     async def flush(self) -> None:
@@ -355,6 +357,10 @@ class RunRecorder:
     def _stored(self, count: int) -> None:
         self._expect_answer()
         self._feed(interface.Stored(now_ms=self._now_ms(), count=count))
+
+    def _published(self, events: list[Event], size: int) -> None:
+        self.events.add(events, size)
+        self._publish(events)
 
     def _failed(self, error: Exception) -> None:
         self._log.failed("store.failed", error)

@@ -16,7 +16,7 @@ from anyio.lowlevel import current_token
 
 from proctor.policies.events import Event
 
-from ..machine.validation import BOUNDS, RecordBounds
+from ..machine.run_state import BOUNDS, RecordBounds
 from ..ports.adapter import Approver
 from ..ports.store import Store
 from ..redaction import Redactor

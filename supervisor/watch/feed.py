@@ -197,15 +197,19 @@ class Feed:
 
 
 class Publishers:
-    """The observers; one that raises is dropped, reported and counted."""
+    """Publishes what a supervisor stored: to its own subscribers, then to its observers. An observer that raises is
+    dropped, reported and counted.
+    """
 
-    def __init__(self, publishers: Sequence[Publisher], log: Any) -> None:
+    def __init__(self, feed: Feed, publishers: Sequence[Publisher], log: Any) -> None:
+        self._feed = feed
         self._publishers = list(publishers)
         self._log = log
         self.dropped = 0
 
     def publish(self, events: list[Event]) -> None:
-        """Hand events to each observer, in order."""
+        """Publish stored events, in order."""
+        self._feed.publish(events)
         for publisher in list(self._publishers):
             try:
                 for event in events:

@@ -16,7 +16,7 @@ from proctor.policies.events.run_context import Capabilities
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
-from proctor.supervisor.run.callbacks import GateWaiters
+from proctor.supervisor.run.actor import GateWaiters
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -152,7 +152,7 @@ async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
     class Large:
         pass
 
-    waiters = GateWaiters(lambda input: waiters.give(input.key, GateAnswer(allowed=True)), lambda: 1)  # type: ignore[attr-defined]
+    waiters = GateWaiters(lambda input: waiters.answer(input.key, GateAnswer(allowed=True)), lambda: 1)  # type: ignore[attr-defined]
     large = Large()
     gone = weakref.ref(large)
     await waiters.hold(ToolCall(id="c", name="read", input={"content": large}))

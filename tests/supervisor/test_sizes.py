@@ -22,7 +22,7 @@ from proctor.policies.events import (
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.launch import history
-from proctor.supervisor.machine.validation import MOST_BYTES, weight, within_bounds
+from proctor.supervisor.machine.run_state import MOST_BYTES, weight, within_bounds
 from proctor.supervisor.run.journal import ROOM_BYTES, KeptEvents
 from proctor.supervisor.store import codec
 from proctor.supervisor.testing import FakeAdapter

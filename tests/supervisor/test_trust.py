@@ -28,7 +28,7 @@ from proctor.policies.events import (
 from proctor.policies.events.calls import MOST_PARTS, ToolCall
 from proctor.policies.policy import Policy
 from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
-from proctor.supervisor.machine.validation import flaw_in, flaw_in_usage
+from proctor.supervisor.machine.provider_events import usage_validation_error, validation_error
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -228,7 +228,7 @@ async def test_what_an_agent_says_after_its_end_is_not_waited_for(permissive: Po
 def test_an_input_of_more_than_policies_read_is_a_flaw() -> None:
     """Of a call that was not asked about, too."""
     flaws = [
-        flaw_in(ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * count}))
+        validation_error(ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * count}))
         for count in (1, MOST_PARTS)
     ]
 
@@ -242,5 +242,5 @@ def test_a_report_that_comes_again_has_not_fallen() -> None:
     again = TokenUsageUpdated(scope="cumulative", event_id="a", input_tokens=10)
     other = TokenUsageUpdated(scope="cumulative", event_id="b", input_tokens=10)
 
-    assert flaw_in_usage(again, before) is None
-    assert "fell from 20 to 10" in (flaw_in_usage(other, before) or "")
+    assert usage_validation_error(again, before) is None
+    assert "fell from 20 to 10" in (usage_validation_error(other, before) or "")
