@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .launch.options import RecordOptions, RunOptions, StartOptions
     from .machine.interface import PolicyReport, RunResult
     from .ports.adapter import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung
-    from .ports.store import Store
+    from .ports.store import Store, all_runs
     from .ports.stored_types import (
         AnswerGiven,
         ApprovalAnswer,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from .redaction import Redaction
     from .store.maintenance import ImportReport, PruneReport, export_lines, import_lines, prune
     from .store.memory_store import MemoryStore
-    from .store.run_index import all_runs
     from .watch.subscriptions import Subscription
 
 __all__ = [
@@ -130,8 +129,9 @@ __getattr__, __dir__ = lazily(
         "launch.options": "RecordOptions RunOptions StartOptions",
         "machine.interface": "PolicyReport RunResult",
         "ports.adapter": """
-            Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store
+            Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung
         """,
+        "ports.store": "Store all_runs",
         "ports.stored_types": """
             AnswerGiven ApprovalAnswer ApprovalRequest Block Cancel Instruction Owner RunFilter RunInfo
             SessionInfo StoreSize StoredApproval
@@ -139,7 +139,6 @@ __getattr__, __dir__ = lazily(
         "redaction": "Redaction",
         "store.maintenance": "ImportReport PruneReport export_lines import_lines prune",
         "store.memory_store": "MemoryStore",
-        "store.run_index": "all_runs",
         "watch.subscriptions": "Subscription",
     },
 )

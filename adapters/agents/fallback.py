@@ -23,8 +23,8 @@ from proctor.policies.events import (
 from proctor.policies.events.run_context import TOKENS, Capabilities
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import Adapter, LaunchOptions, Rung
+from proctor.supervisor.ports.store import closing
 from proctor.supervisor.run.provider_session import begins_anew
-from proctor.supervisor.store.run_index import closing
 
 from ..kit.gate import EventStream
 from ..kit.provider import GIVE_UP_S, provider_error

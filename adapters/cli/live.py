@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from proctor.policies.events import RunStarted, ToolCallRequested, ToolEvent
-from proctor.supervisor.store.codec import event_of
-from proctor.supervisor.store.run_index import closing
+from proctor.supervisor.ports.store import closing
+from proctor.supervisor.store.records import event_of
 
 from ..kit.printable import dollars, printable, printable_json
 from ..operations.timeline import TimelineItems, is_told

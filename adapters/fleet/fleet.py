@@ -23,10 +23,10 @@ from proctor.supervisor.errors import OwnerLostError, ProviderError
 from proctor.supervisor.machine.event_factory import Past
 from proctor.supervisor.machine.interface import Outcome, PolicyReport, conclude, reported_action
 from proctor.supervisor.machine.run_state import weight
+from proctor.supervisor.ports.store import closing
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.run.journal import KeptEvents
 from proctor.supervisor.store.invariants import latest
-from proctor.supervisor.store.run_index import closing
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..stores.store_names import is_url, open_store
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from proctor.supervisor.machine.interface import RunResult
     from proctor.supervisor.ports.store import EventLog, Store
     from proctor.supervisor.ports.stored_types import RunInfo
-    from proctor.supervisor.store.codec import Status
+    from proctor.supervisor.store.records import Status
 
     from .placement import WorkerStatus
     from .queue import RunSpec

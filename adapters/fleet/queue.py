@@ -15,9 +15,9 @@ from proctor.supervisor.launch.history import as_sub_run
 from proctor.supervisor.launch.launch import run_info
 from proctor.supervisor.launch.options import Continuation, policies_given
 from proctor.supervisor.launch.plan import written
+from proctor.supervisor.ports.store import closing
 from proctor.supervisor.ports.stored_types import RunFilter
 from proctor.supervisor.store.invariants import AGAIN
-from proctor.supervisor.store.run_index import closing
 
 from ..agents.catalog import ADAPTERS
 

@@ -17,6 +17,7 @@ from proctor.supervisor.control.approval_inbox import answer as give_answer
 from proctor.supervisor.control.kill_switch import KillSwitch
 from proctor.supervisor.control.ownership import reap_run
 from proctor.supervisor.errors import ProctorError, UsageError
+from proctor.supervisor.ports.store import closing
 from proctor.supervisor.ports.stored_types import (
     ANY_RUN,
     NOT_OVER,
@@ -27,7 +28,6 @@ from proctor.supervisor.ports.stored_types import (
 )
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.invariants import shown
-from proctor.supervisor.store.run_index import closing
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..evaluate.fold import Refold, recorded

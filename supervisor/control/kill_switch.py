@@ -11,12 +11,11 @@ import msgspec
 from ..arguments import check_named, check_store, check_text
 from ..errors import UsageError
 from ..ports.adapter import Remains
-from ..ports.store import Store
+from ..ports.store import Store, all_runs
 from ..ports.stored_types import NOT_OVER, Block, Cancel, Lift, Owner, RunFilter, RunInfo, RunStatus
 from ..redaction import Redactor
 from ..run.recovery import end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
-from ..store.run_index import all_runs
 
 ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 

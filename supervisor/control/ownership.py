@@ -15,11 +15,11 @@ from proctor.policies.values.foreign_code import error_text
 
 from ..errors import StoreError, UsageError
 from ..ports.processes import enter, leave
+from ..ports.store import all_runs
 from ..ports.stored_types import RunFilter
 from ..run import recovery
 from ..run.recovery import LEAVE_S, end_lost, end_lost_runs, end_unowned, passing_owner
 from ..run.tasks import contained
-from ..store.run_index import all_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from proctor.policies.events import RecordPruned, SessionCreated, SessionEvent
 from ..errors import UsageError
 from ..machine.event_factory import Past
 from ..machine.run_state import weight
+from ..ports.store import closing
 from ..run.provider_session import parent
-from ..store.run_index import closing
 from .options import Continuation
 from .plan import written
 

@@ -14,7 +14,7 @@ from proctor.policies.events.calls import UNREADABLE
 from proctor.policies.values.foreign_code import as_error, error_text, isolated
 
 from ..errors import ProviderError
-from ..store.codec import ENDINGS
+from ..store.records import ENDINGS
 from . import event_factory
 from .gate import GateKeeper
 from .interface import (

@@ -18,7 +18,7 @@ from proctor.policies.values.foreign_code import error_text, named_error
 from ..ports.adapter import GateAnswer
 from ..ports.budget_ledger import Draw, Drawn
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
-from ..store.codec import Status
+from ..store.records import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

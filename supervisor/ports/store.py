@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from proctor.policies.events import Event, RecordPruned
 
@@ -258,3 +259,36 @@ class Store(EventLog, RunRegistry, ApprovalStore, CommandQueue, BudgetLedger, Ma
     async def aclose(self) -> None:
         """Close it; what was acknowledged is kept."""
         ...
+
+
+T = TypeVar("T")
+
+
+_PAGE = 500
+
+
+@asynccontextmanager
+async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
+    """The iterator of a store's `read` or `log`, closed when its reader leaves early: trio complains about a
+    generator that is left open.
+    """
+    try:
+        yield found
+    finally:
+        if isinstance(found, AsyncGenerator):
+            await found.aclose()
+
+
+async def all_runs(
+    store: RunRegistry, *, session_id: str | None = None, where: RunFilter = ANY_RUN
+) -> AsyncGenerator[RunInfo, None]:
+    """The runs of `store`, or of one session (`session_id`), that meet all of `where`, newest first; those that come
+    meanwhile are left out.
+
+    Close it where you stop before the end: see `contextlib.aclosing`.
+    """
+    before: str | None = None
+    while page := await store.runs(limit=_PAGE, session_id=session_id, before=before, where=where):
+        for run in page:
+            yield run
+        before = page[-1].run_id

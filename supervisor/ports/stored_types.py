@@ -176,6 +176,19 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
     begins: str = ""
 
+    def matches(self, run: RunInfo) -> bool:
+        """Whether a run meets all that is given."""
+        began = run.started_at or run.created_at
+        return (
+            (not self.status or run.status in self.status)
+            and self.tenant in (None, run.tenant)
+            and self.provider in (None, run.provider)
+            and run.run_id.startswith(self.begins)
+            and all(name in run.labels and label_text(run.labels[name]) == text for name, text in self.labels.items())
+            and (self.since is None or (began is not None and began >= self.since))
+            and (self.until is None or (began is not None and began < self.until))
+        )
+
 
 ANY_RUN = RunFilter()
 

@@ -16,7 +16,7 @@ from proctor.policies.values.foreign_code import as_error
 from ..errors import StoreError
 from ..machine import interface
 from ..machine.run_state import weight
-from ..store.invariants import same_but_seq
+from ..store.records import same_but_seq
 from .tasks import contained, silence
 
 if TYPE_CHECKING:

@@ -1,12 +1,11 @@
-"""How records are kept: the codec, paging, the store in memory."""
+"""How records are kept: what a store makes of an event, what it refuses, and the store in memory."""
 
 ROOMS = (
     "maintenance",
     "memory_store",
     "memory_ledger",
     "memory_tables",
-    "codec",
     "invariants",
-    "run_index",
+    "records",
 )
 """Top first: each imports only those below it."""

@@ -15,9 +15,9 @@ from proctor.policies.events.codec import decode_event
 
 from ..arguments import check_store
 from ..errors import StoreError, UsageError
+from ..ports.store import all_runs, closing
 from ..ports.stored_types import RunFilter, RunInfo
 from ..redaction import Redactor
-from .run_index import all_runs, closing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

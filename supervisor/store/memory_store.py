@@ -17,11 +17,9 @@ from proctor.policies.events import TERMINAL
 from ..errors import StoreError
 from ..ports.stored_types import ANY_RUN, Place, StoreSize
 from . import invariants
-from .codec import from_record
-from .invariants import stored_before, unit_start
 from .memory_ledger import Ledger
 from .memory_tables import Claims, Desk, Records, places
-from .run_index import meets, owners
+from .records import from_record, owners, stored_before, unit_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -213,7 +211,7 @@ class MemoryStore:
             newest_first = dropwhile(lambda run: run.run_id != before, newest_first)
             next(newest_first, None)
         shown = (self._claims.shown(run) for run in newest_first if session_id in (None, run.session_id))
-        return list(islice((run for run in shown if meets(run, where)), max(limit, 0)))
+        return list(islice((run for run in shown if where.matches(run)), max(limit, 0)))
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """A session, or None."""

@@ -16,19 +16,23 @@ from proctor.policies.events import TERMINAL, ApprovalEvent, RecordPruned, Sessi
 from ..ports.processes import is_gone
 from ..ports.stored_types import GOING_ON, AnswerGiven, Block, Lift, LogEntry, RunInfo, SessionInfo, StoredApproval
 from . import invariants
-from .codec import NEWS, SIZE, from_record, head_below, lines_of, links, root, status_after, to_record
-from .invariants import (
+from .invariants import asks, check_answerable, closed, no_approval, outlives, shown
+from .records import (
     AFTER_THE_END,
     CALLS,
+    COUNTED,
+    NEWS,
+    SIZE,
     CallsInFlight,
-    asks,
-    check_answerable,
-    closed,
-    no_approval,
-    outlives,
-    shown,
+    RunTally,
+    from_record,
+    head_below,
+    lines_of,
+    links,
+    root,
+    status_after,
+    to_record,
 )
-from .run_index import COUNTED, RunTally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

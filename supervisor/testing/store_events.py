@@ -13,7 +13,7 @@ from proctor.policies.events import RunStarted, ToolCallStarted, Unrecognized
 from proctor.policies.events.codec import decode_event, encode_event
 
 from ..ports.stored_types import RunInfo
-from ..store.codec import event_of
+from ..store.records import event_of
 from .fakes import PATIENCE_S
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, run_of, stored, texts
 

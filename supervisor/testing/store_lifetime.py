@@ -291,7 +291,7 @@ class PruningChecks(StoreChecks):
 
 
 def _digest(before: bytes, data: bytes) -> bytes:
-    from ..store.codec import link
+    from ..store.records import link
 
     return link(before, data)
 

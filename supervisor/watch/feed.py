@@ -15,9 +15,9 @@ import anyio
 from proctor.policies.values.foreign_code import error_text, isolated
 
 from ..log import failure
+from ..ports.store import closing
 from ..ports.stored_types import LogEntry
 from ..run.tasks import pass_on
-from ..store.run_index import closing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,9 @@ from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
 
 from ..arguments import check_cursor, check_named
 from ..errors import UsageError
+from ..ports.store import closing
 from ..ports.stored_types import GOING_ON, Place
-from ..store.codec import event_of
-from ..store.run_index import closing
+from ..store.records import event_of
 from .feed import ROOM, Buffer, Feed
 
 if TYPE_CHECKING:

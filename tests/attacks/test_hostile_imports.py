@@ -206,7 +206,7 @@ def test_a_line_without_an_end_is_not_read_to_its_end(
 ) -> None:
     """However much of it there is, no more is in memory than the largest record; the lines before it are there."""
     longest = max(map(len, lines))
-    monkeypatch.setattr("proctor.supervisor.store.codec.MAX_BYTES", longest)
+    monkeypatch.setattr("proctor.supervisor.store.records.MAX_BYTES", longest)
     file, store = tmp_path / "lines.jsonl", tmp_path / "to.db"
     file.write_bytes(b"".join(lines))
     code, _ = called(capsys, "import", file, "--store", store)

@@ -24,7 +24,7 @@ from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.launch import history
 from proctor.supervisor.machine.run_state import MOST_BYTES, weight, within_bounds
 from proctor.supervisor.run.journal import ROOM_BYTES, KeptEvents
-from proctor.supervisor.store import codec
+from proctor.supervisor.store import records
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 
@@ -145,7 +145,7 @@ def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
 
 async def test_a_record_no_store_can_keep_is_refused_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a bad record, not as a store that fails; what comes after it is stored."""
-    monkeypatch.setattr(codec, "MAX_BYTES", 1000)
+    monkeypatch.setattr(records, "MAX_BYTES", 1000)
     store = MemoryStore()
     with pytest.raises(StoreError, match="at most 1,000 can be stored") as refused:
         await store.append([MessageReceived(session_id="s", content="x" * 1000)])

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from proctor.policies.events import Event, RunCompleted, RunStarted, TokenUsageUpdated
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.ports.stored_types import RunInfo
-from proctor.supervisor.store.run_index import RunTally, owners
+from proctor.supervisor.store.records import RunTally, owners
 
 RUN = RunInfo(run_id="r", session_id="s")
 

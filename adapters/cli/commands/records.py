@@ -235,8 +235,8 @@ def _copy(store: str | None, target: str, *, as_json: bool) -> None:
 @json_option
 def export(session: str | None, output: str | None, store: str | None, as_json: bool) -> None:
     """Write the record as lines of JSON, byte for byte: `import` reads them. With -o, --json reports how many."""
+    from proctor.supervisor.ports.store import closing
     from proctor.supervisor.store.maintenance import export_lines
-    from proctor.supervisor.store.run_index import closing
 
     from ..options import opened
 
@@ -295,7 +295,7 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
 def _transfer_lines(file: IO[bytes]) -> Iterator[bytes]:
     """Its lines, none of which is longer than one that `export` writes. Raises UsageError."""
     from proctor.supervisor.errors import UsageError
-    from proctor.supervisor.store.codec import MAX_BYTES
+    from proctor.supervisor.store.records import MAX_BYTES
 
     most = MAX_BYTES + len(b'{"event":}\n')
     while line := file.readline(most + 1):

@@ -194,7 +194,7 @@ def _aligned(column: list[str]) -> list[str]:
 @json_option
 def show(run: str, store: str | None, as_json: bool) -> None:
     """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""
-    from proctor.supervisor.store.run_index import closing
+    from proctor.supervisor.ports.store import closing
 
     from ..live import Live
     from ..options import operating
@@ -264,7 +264,7 @@ def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: 
 
 
 async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follow: bool) -> None:
-    from proctor.supervisor.store.run_index import closing
+    from proctor.supervisor.ports.store import closing
 
     from ...operations.service import run_named
     from ..live import Latest, following

@@ -380,8 +380,8 @@ def _stored(store: str) -> list[TraceSession]:
     """The sessions of a store."""
     from io import BytesIO
 
+    from proctor.supervisor.ports.store import closing
     from proctor.supervisor.store.maintenance import export_lines
-    from proctor.supervisor.store.run_index import closing
 
     from ...kit.trace_lines import TraceLines
     from ...traces import FORMATS

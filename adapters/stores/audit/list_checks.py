@@ -20,10 +20,17 @@ from proctor.supervisor.ports.stored_types import (
     RunInfo,
 )
 from proctor.supervisor.redaction import Redactor
-from proctor.supervisor.store.codec import status_after
-from proctor.supervisor.store.invariants import AFTER_THE_END, CALLS, CallsInFlight, asks
+from proctor.supervisor.store.invariants import asks
 from proctor.supervisor.store.memory_tables import Desk
-from proctor.supervisor.store.run_index import COUNTED, RunTally, owners
+from proctor.supervisor.store.records import (
+    AFTER_THE_END,
+    CALLS,
+    COUNTED,
+    CallsInFlight,
+    RunTally,
+    owners,
+    status_after,
+)
 
 from ..tables.transactions import run_mark
 from .verify import StoredRecord, Verifier

@@ -17,7 +17,7 @@ from proctor.supervisor.ports.stored_types import (
     Instruction,
     Lift,
 )
-from proctor.supervisor.store import codec
+from proctor.supervisor.store.records import link, root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,7 +76,7 @@ class _Session:
     __slots__ = ("digest", "seq")
 
     def __init__(self, session_id: str) -> None:
-        self.digest = codec.root(session_id)
+        self.digest = root(session_id)
         self.seq = 0
 
 
@@ -185,7 +185,7 @@ class Verifier:
             kept = self._anchored.get(record.session_id)
             if kept is not None and kept.seq == record.seq - 1 and kept.digest != written.head:
                 self.find("integrity", "pruned_otherwise", "what was pruned is not what was anchored", **place)
-        if codec.link(before, record.data) != record.digest:
+        if link(before, record.data) != record.digest:
             self.find(
                 "integrity", "changed", "this record, or the digest before it, is not what was written", **place
             )
@@ -269,7 +269,7 @@ class Orders:
     def _take(self, number: int, data: bytes) -> None:
         self._missing(self._last + 1, number - 1)
         self._last = number
-        self._digest = codec.link(self._digest, number.to_bytes(_NUMBER_BYTES, "big", signed=number < 0) + data)
+        self._digest = link(self._digest, number.to_bytes(_NUMBER_BYTES, "big", signed=number < 0) + data)
         if number == self._anchor.number and self._digest.hex() != self._anchor.digest:
             message = f"the orders up to {number} are not those that were anchored"
             self._verifier.find("integrity", "orders_rewritten", message)

@@ -16,9 +16,7 @@ from psycopg.types.json import Jsonb
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import StoreSize
-from proctor.supervisor.store import codec
-from proctor.supervisor.store.codec import SIZE, from_record
-from proctor.supervisor.store.run_index import ms_of, owners
+from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, root
 
 from ..tables import recording
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
@@ -191,7 +189,7 @@ class Recorder(Transaction):
         self.xid, self.last_instruction = xid.fetchone() or (0, 0)
         if sessions_found is not None:
             for session_id, key, seq, digest, *more in sessions_found:
-                self._sessions[session_id] = KnownSession(key, seq, digest or codec.root(session_id), *more)
+                self._sessions[session_id] = KnownSession(key, seq, digest or root(session_id), *more)
         if runs_found is not None:
             self._runs = {run_id: tuple(row) for run_id, *row in runs_found}
 

@@ -12,9 +12,7 @@ import msgspec
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.ports.processes import machine
 from proctor.supervisor.ports.stored_types import StoreSize
-from proctor.supervisor.store import codec
-from proctor.supervisor.store.codec import SIZE, from_record
-from proctor.supervisor.store.run_index import ms_of, owners
+from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, root
 
 from ..tables import recording
 from ..tables.recording import (
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event, ToolApprovalRequested
     from proctor.supervisor.ports.stored_types import Instruction, RunInfo
-    from proctor.supervisor.store.run_index import RunTally
+    from proctor.supervisor.store.records import RunTally
 
     from ..tables.recording import KnownRun
     from ..tables.transactions import Condition
@@ -374,7 +372,7 @@ class Recorder(Transaction):
                 (session_id,),
             ).fetchone()
             key, last_seq, head, *more = row or (0, None, None)
-            session = KnownSession(key, last_seq, head or codec.root(session_id), *more)
+            session = KnownSession(key, last_seq, head or root(session_id), *more)
             self._sessions[session_id] = session
         return session
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from proctor.supervisor.ports.stored_types import NOT_OVER, Owner, RunInfo
 from proctor.supervisor.store import invariants
-from proctor.supervisor.store.run_index import owners
+from proctor.supervisor.store.records import owners
 
 from . import queries
 from .recording import Transaction

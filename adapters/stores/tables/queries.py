@@ -16,8 +16,7 @@ from proctor.policies.events import Event, at_ms
 from proctor.policies.events.run_context import FIGURES, Usage
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import LogEntry, Place, RunFilter, RunInfo, SessionInfo
-from proctor.supervisor.store.codec import from_record
-from proctor.supervisor.store.run_index import moment
+from proctor.supervisor.store.records import from_record, moment
 
 from .schema import CLAIMED
 from .transactions import Condition, Dialect, Pages, Tables, gone_owners, owner_columns, owner_of

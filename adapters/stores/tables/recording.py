@@ -31,18 +31,18 @@ from proctor.supervisor.ports.stored_types import (
     RunInfo,
     StoredApproval,
 )
-from proctor.supervisor.store import codec, invariants
-from proctor.supervisor.store.codec import from_record, status_after
-from proctor.supervisor.store.invariants import (
+from proctor.supervisor.store import invariants
+from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
+from proctor.supervisor.store.records import (
     CallsInFlight,
-    asks,
-    check_answerable,
-    no_approval,
-    shown,
-    state_after,
+    RunTally,
+    from_record,
+    head_below,
+    links,
+    ms_of,
+    status_after,
     stored_before,
 )
-from proctor.supervisor.store.run_index import RunTally, ms_of
 
 from .schema import RUNS, WAITING
 from .transactions import Batch, Dialect, Gathered, find_owner, marked, run_mark
@@ -82,13 +82,13 @@ class KnownSession:
         if not self.last_seq:
             first = next(event for event in events if event.session_id == session_id)
             if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
-                self.head = codec.head_below(first, self.head)
+                self.head = head_below(first, self.head)
                 return first.seq
         return self.last_seq + 1
 
     def link(self, seq: int, records: Sequence[bytes]) -> list[bytes]:
         """Go on to records, the first of this seq; returns their digests."""
-        digests = codec.links(self.head, records)
+        digests = links(self.head, records)
         self.last_seq, self.head = seq + len(digests) - 1, digests[-1]
         return digests
 

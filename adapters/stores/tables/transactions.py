@@ -14,9 +14,16 @@ from msgspec.structs import replace
 from proctor.policies.events import EVENT_TYPES, TERMINAL, at_ms
 from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.ports.stored_types import Owner
-from proctor.supervisor.store.codec import NEWS, lines_of, to_record
-from proctor.supervisor.store.invariants import AFTER_THE_END, CALLS, unit_start
-from proctor.supervisor.store.run_index import COUNTED, RunTally
+from proctor.supervisor.store.records import (
+    AFTER_THE_END,
+    CALLS,
+    COUNTED,
+    NEWS,
+    RunTally,
+    lines_of,
+    to_record,
+    unit_start,
+)
 
 from .schema import CLAIMED
 

@@ -1,0 +1,396 @@
+"""What every store makes of an event: its record, the digest that chains it, its effect on the run's row, and
+whether it is admitted at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies.errors import EventError
+from proctor.policies.events import (
+    EVENT_TYPES,
+    TERMINAL,
+    ApprovalEvent,
+    PolicyViolated,
+    RecordPruned,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    SessionEvent,
+    TokenUsageUpdated,
+    ToolApprovalDenied,
+    ToolApprovalExpired,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallStarted,
+    Unrecognized,
+    at_ms,
+)
+from proctor.policies.events.codec import Encoded, decode_event, encode_event
+from proctor.policies.events.run_context import FIGURES, Usage
+
+from ..errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, TypeAlias
+
+    from proctor.policies.events import Event
+
+    from ..ports.stored_types import LogEntry, RunInfo, RunStatus
+
+
+Status: TypeAlias = Literal["completed", "failed", "cancelled"]
+
+
+MAX_DEPTH = 300
+"""Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
+
+
+MAX_BYTES = 256 * 1024 * 1024
+"""The largest record: every store can keep it, and read it again."""
+
+
+_SHALLOW = 2 * MAX_DEPTH
+"""A size in bytes below which nothing can be nested deeper."""
+
+
+ENDINGS: dict[type[Event], Status] = {
+    RunCompleted: "completed",
+    RunFailed: "failed",
+    RunCancelled: "cancelled",
+}
+
+
+NEWS = frozenset(
+    kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, (SessionEvent, ApprovalEvent))
+)
+"""Events that can change a store's line of a session, a run or an approval, though the event before had the same ids
+and provider.
+"""
+
+
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
+
+
+def status_after(event: Event) -> RunStatus:
+    """The status of a run whose latest news is this event."""
+    return ENDINGS.get(type(event), "running")
+
+
+def lines_of(events: Sequence[Event]) -> Sequence[bytes | None]:
+    """The lines that events are known to be encoded as."""
+    return events.lines if isinstance(events, Encoded) else [None] * len(events)
+
+
+def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event, bytes]:
+    """Stamp an event with its seq, unless it has it already, and encode it; `line` is the event as it is, encoded.
+
+    Raises StoreError when it could not be read back.
+    """
+    if not event.session_id:
+        raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
+    stamped = event if event.seq == seq else replace(event, seq=seq)
+    try:
+        data = line if line is not None and stamped is event else encode_event(stamped)
+        if type(event) is Unrecognized:
+            decode_event(data)
+    except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+        raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_record") from None
+    if len(data) > MAX_BYTES:
+        raise StoreError(
+            f"`{event.type}` event takes {len(data):,} bytes; at most {MAX_BYTES:,} can be stored", kind="bad_record"
+        )
+    if len(data) > _SHALLOW and _depth(data) > MAX_DEPTH:
+        raise StoreError(
+            f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one",
+            kind="bad_record",
+        )
+    return stamped, data
+
+
+def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
+    """Decode a stored event. Raises StoreError(kind="corrupt") naming the record that cannot be read."""
+    try:
+        return decode_event(data)
+    except EventError as error:
+        raise StoreError(f"record {seq} of session `{session_id}` cannot be read: {error}", kind="corrupt") from error
+
+
+def event_of(entry: LogEntry) -> Event:
+    """The event of an entry, decoded once. Raises as `from_record` does."""
+    if entry.event is None:
+        entry.event = from_record(entry.data, session_id=entry.session_id, seq=entry.seq)
+    return entry.event
+
+
+def _depth(data: bytes) -> int:
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return 0  # not deeper than that, and this is the cheap way to know
+    depth = deepest = 0
+    for token in _TOKENS.finditer(data):
+        first = data[token.start()]
+        if first in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif first in b"]}":
+            depth -= 1
+    return deepest
+
+
+SIZE = 32
+"""Bytes of a digest."""
+
+
+def root(session_id: str) -> bytes:
+    """The digest before a session's first record."""
+    return sha256(b"proctor record\0" + session_id.encode("utf-8", "surrogatepass")).digest()
+
+
+def head_below(event: Event, before: bytes) -> bytes:
+    """The digest before a session's first record, `before`, unless the record of pruning tells it."""
+    if isinstance(event, RecordPruned) and event.seq > 1:
+        with suppress(ValueError):
+            return bytes.fromhex(event.head) or before
+    return before
+
+
+def link(before: bytes, record: bytes) -> bytes:
+    """The digest of a record: it stands for the session up to there, byte for byte."""
+    return sha256(before + record).digest()
+
+
+def links(before: bytes, records: Iterable[bytes]) -> list[bytes]:
+    """The digests of records that follow one another."""
+    made: list[bytes] = []
+    for record in records:
+        before = sha256(before + record).digest()
+        made.append(before)
+    return made
+
+
+COUNTED = frozenset(
+    (RunStarted, ToolCallStarted, PolicyViolated, TokenUsageUpdated, RunCompleted, RunFailed, RunCancelled)
+)
+"""Every other event leaves a run's line in a list as it is."""
+
+
+class RunTally:
+    """The changes that consecutive events of one run make in its line.
+
+    A total x becomes `settled`, where the run's end states it, else max(x + added, floor): a delta adds to both, a
+    cumulative figure raises the floor. What is reported after the end changes no total. `in_flight` are
+    the calls that are then, where that is another text than before.
+    """
+
+    __slots__ = ("added", "calls", "ended", "floor", "in_flight", "settled", "started", "violations")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.violations = 0
+        self.started: RunStarted | None = None
+        self.ended: Event | None = None
+        self.in_flight: str | None = None
+        self.added: list[float] = [0] * len(FIGURES)
+        self.floor: list[float] = [0] * len(FIGURES)
+        self.settled: list[float | None] = [None] * len(FIGURES)
+
+    def take(self, event: Event) -> None:
+        """Count one event of `COUNTED`, as it is stored."""
+        if isinstance(event, ToolCallStarted):
+            self.calls += 1
+        elif isinstance(event, PolicyViolated):
+            self.violations += 1
+        elif isinstance(event, RunStarted):
+            self.started = self.started or event
+        elif self.ended is not None:
+            return
+        elif isinstance(event, TokenUsageUpdated):
+            self._use(event)
+        elif isinstance(event, TERMINAL):
+            self.ended = event
+            self.settled = [_amount(event.usage.get(name)) for name in FIGURES]
+
+    def off(self) -> Iterator[tuple[str, float, float]]:
+        """Each figure that the end states otherwise than what was reported adds up to, with both; a cost may be
+        stated that was not reported, by prices.
+        """
+        for n, name in enumerate(FIGURES):
+            stated, counted = self.settled[n], max(self.added[n], self.floor[n])
+            close = 1e-9 * max(1.0, counted)
+            if stated is not None and (counted - stated > close or (stated - counted > close and name != "cost_usd")):
+                yield name, stated, counted
+
+    def then(self, later: RunTally) -> RunTally:
+        """The changes of these events and then of the later ones."""
+        both = RunTally()
+        both.calls, both.violations = self.calls + later.calls, self.violations + later.violations
+        both.started, both.ended = self.started or later.started, self.ended or later.ended
+        both.in_flight = self.in_flight if later.in_flight is None else later.in_flight
+        both.added, both.floor, both.settled = self.added, self.floor, self.settled
+        if self.ended is None:
+            both.added = [a + b for a, b in zip(self.added, later.added, strict=True)]
+            raised = (a + b for a, b in zip(self.floor, later.added, strict=True))
+            both.floor = [max(a, b) for a, b in zip(raised, later.floor, strict=True)]
+            both.settled = later.settled
+        return both
+
+    def applied(self, run: RunInfo) -> RunInfo:
+        """The line of the run after these events."""
+        changes: dict[str, Any] = {"calls": run.calls + self.calls, "violations": run.violations + self.violations}
+        if self.started is not None and not run.started_seq:
+            tenant, labels = owners(self.started.metadata)
+            changes |= {"started_seq": self.started.seq, "started_at": moment(ms_of(self.started))}
+            changes |= {"tenant": run.tenant or tenant, "labels": run.labels or labels}
+        if not run.ended_seq and (self.ended is not None or any(self.floor)):
+            usage = Usage(**{name: self._total(n, getattr(run.usage, name)) for n, name in enumerate(FIGURES)})
+            if usage != run.usage:
+                changes["usage"] = usage
+            if self.ended is not None:
+                changes |= {"ended_seq": self.ended.seq, "ended_at": moment(ms_of(self.ended))}
+        return replace(run, **changes)
+
+    def _use(self, event: TokenUsageUpdated) -> None:
+        for n, name in enumerate(FIGURES):
+            amount = _amount(getattr(event, name))
+            if not amount:
+                continue
+            if event.scope == "cumulative":
+                self.floor[n] = max(self.floor[n], amount)
+            else:
+                self.added[n] += amount
+                self.floor[n] += amount
+
+    def _total(self, n: int, before: float) -> Any:
+        settled = self.settled[n]
+        return settled if settled is not None else max(before + self.added[n], self.floor[n])
+
+
+def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """The tenant and the labels in the context that is kept with a run, or with its start."""
+    context = spec.get("context")
+    given = context if isinstance(context, dict) else {}
+    tenant, labels = given.get("tenant"), given.get("labels")
+    return tenant if isinstance(tenant, str) else None, labels if isinstance(labels, dict) else {}
+
+
+def ms_of(event: Event) -> int | None:
+    """When it happened, in milliseconds since the epoch; None where that was not said."""
+    return at_ms(event.at) if event.at is not None else None
+
+
+def moment(ms: int | None) -> datetime | None:
+    """A stored moment."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms is not None else None
+
+
+def _amount(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18 else None
+
+
+AFTER_THE_END = frozenset((ToolApprovalGranted, ToolApprovalDenied, ToolApprovalExpired))
+"""The answer to a request for approval after its run was ended."""
+CALLS = frozenset((ToolCallStarted, ToolCallCompleted, ToolCallFailed, ToolCallDenied))
+"""The events that start a call, and those that end it."""
+_HALF = 16
+_MOST_IN_FLIGHT = 1000
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class CallsInFlight:
+    """The calls of one run that were started and are not over, each with a digest of what it does.
+
+    Args:
+        text: what `text` gave before.
+    """
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, text: str = "") -> None:
+        whole = 2 * _HALF
+        self._calls = {text[n : n + _HALF]: text[n + _HALF : n + whole] for n in range(0, len(text), whole)}
+
+    @property
+    def text(self) -> str:
+        """All of it as one text."""
+        return "".join(map("".join, self._calls.items()))
+
+    def observe(self, event: Event) -> None:
+        """Let one of `CALLS` start or end its call. Raises StoreError for the start of one that is in flight; with
+        another input it is the same call, judged again.
+        """
+        call_id = _digest(event.tool_call_id)  # type: ignore[attr-defined]  # every event of `CALLS` has one
+        if not isinstance(event, ToolCallStarted):
+            self._calls.pop(call_id, None)
+            return
+        does = _digest(_encode((event.tool_name, event.tool_input)))
+        if self._calls.get(call_id) == does:
+            raise StoreError(
+                f"call `{event.tool_call_id}` of run `{event.run_id}` was started and is not over: it starts once",
+                kind="call_started",
+            )
+        self._calls[call_id] = does
+        if len(self._calls) > _MOST_IN_FLIGHT:  # of an agent that never says how its calls went
+            del self._calls[next(iter(self._calls))]
+
+
+def unit_start(events: Sequence[Event]) -> int:
+    """The seq at which a unit of events of one run was to be stored first; 0 for what is no such unit."""
+    first = events[0]
+    of_one = all(event.run_id == first.run_id and event.session_id == first.session_id for event in events)
+    return first.seq if first.run_id and of_one else 0
+
+
+def stored_before(events: Sequence[Event], stored: Iterable[Event], *, epoch: int) -> list[Event | None]:
+    """For each event of a unit the record that it has already, None where it has none: what an owner appends again
+    because nobody answered is stored once.
+
+    Args:
+        events: the unit; an event with an id is left to its id.
+        stored: what its run has from the unit's first seq on.
+        epoch: of the owner.
+
+    Raises:
+        StoreError: the owner has stored something else there.
+    """
+    left = [event for event in stored if not event.event_id]
+    found: list[Event | None] = []
+    for event in events:
+        again = None
+        if left and not event.event_id:
+            again = left.pop(0) if same_but_seq(left[0], event) else None
+            if again is None and epoch:
+                raise _other(event)
+            left = left if again is not None else []
+        found.append(again)
+    return found
+
+
+def same_but_seq(stored: Event, event: Event) -> bool:
+    """Whether two events are one as they are recorded."""
+    return type(stored) is type(event) and encode_event(replace(stored, seq=event.seq)) == encode_event(event)
+
+
+def _other(event: Event) -> StoreError:
+    return StoreError(
+        f"run `{event.run_id}` has another record at {event.seq} of session `{event.session_id}` than its owner"
+        " appends there: nothing of it is stored",
+        kind="conflict",
+    )
+
+
+def _digest(value: str | bytes) -> str:
+    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    return sha256(data).hexdigest()[:_HALF]
