@@ -84,5 +84,6 @@ def followed(name: str) -> str:
     for what in sessions[0]:
         seen = min((session[what] for session in sessions), key=lambda seen: (len(seen.files), seen.hops))
         by_package = [sum(file.startswith(f"{row}/") for file in seen.files) for row in ("policies", "supervisor")]
-        rows.append((what, f"{len(seen.files)}", "{} and {}".format(*by_package), f"about {5 * round(seen.hops / 5)}"))
+        hops = f"about {5 * round(seen.hops / 5)}"
+        rows.append((what, f"{len(seen.files)}", "{} and {}".format(*by_package), hops))
     return table(["what is followed", "files", "in policies and supervisor", "calls from one file to another"], rows)
