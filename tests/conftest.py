@@ -49,22 +49,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def what_stays() -> Iterator[None]:
-    """What a file's tests have loaded is not looked through again after each test of the files that follow."""
-    yield
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(autouse=True)
 def what_is_left() -> Iterator[None]:
     """A pipe, file or socket that a test leaves open, or a process that it leaves running, fails that test.
 
-    Otherwise the garbage collector reports it during whichever test comes later.
+    Otherwise the garbage collector reports it during whichever test comes later. What is still in use then, such as
+    caches and what fixtures of the file hold, is not looked through again after each of the tests that follow.
     """
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

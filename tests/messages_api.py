@@ -17,6 +17,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 HERMETIC = {
     "ANTHROPIC_API_KEY": "dummy",
+    "BUN_JSC_useDFGJIT": "0",  # a client that lives for seconds does not repay the optimising compiler
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_MAX_RETRIES": "2",
     "DISABLE_AUTOUPDATER": "1",

@@ -146,7 +146,7 @@ SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(redaction.
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.DataObject) -> None:
     """As text, as JSON, and as JSON inside JSON: else a secret would pass unseen."""
