@@ -267,8 +267,12 @@ class RunMachine:
         return [*commands, ArmDeadline(at_ms=deadline)]
 
     def _due(self, ready: Sequence[Command | Deferred]) -> Sequence[Command]:
-        due = (each if isinstance(each, Command) else self._command_of(each) for each in ready)
-        return [command for command in due if command is not None]
+        commands: list[Command] = []
+        for each in ready:
+            command = each if isinstance(each, Command) else self._command_of(each)
+            if command is not None:
+                commands.append(command)
+        return commands
 
     def _command_of(self, deferred: Deferred) -> Command | None:
         """The command that was deferred until now; None where it is not wanted any more."""

@@ -16,7 +16,7 @@ from proctor.policies.events import (
     USER_MESSAGES_FULL,
     ErrorOccurred,
     Event,
-    MessageEvent,
+    MessageReceived,
     MessageSent,
     MessageStreamed,
     RunStarted,
@@ -130,6 +130,10 @@ class Outbox:
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
 
 
+MESSAGES = frozenset((MessageSent, MessageReceived, MessageStreamed))
+"""Events that count against the bounds for messages."""
+
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -239,7 +243,7 @@ class RunState:
         """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds. Other
         events beyond theirs end the run.
         """
-        if isinstance(event, MessageEvent | MessageStreamed):
+        if type(event) in MESSAGES:
             recorded = self.counts.recorded_for(event)
             if recorded is None:
                 return
@@ -492,7 +496,7 @@ class RecordCounts:
         self._events = self._bytes = 0
         self.full = False
 
-    def recorded_for(self, event: MessageEvent | MessageStreamed) -> Event | None:
+    def recorded_for(self, event: Event) -> Event | None:
         """The records for a message: the message, once the event that says the bound is reached, or nothing."""
         code = _code_of(event)
         if code in self._full:
@@ -519,12 +523,13 @@ class RecordCounts:
 
     def count(self, event: Event, size: int) -> None:
         """Count an event that is recorded, of about so many bytes."""
-        if isinstance(event, MessageEvent | MessageStreamed):
+        kind = type(event)
+        if kind in MESSAGES:
             code = _code_of(event)
             messages, before = self._used.get(code, (0, 0))
             self._used[code] = messages + 1, before + _message_size(event)
             return
-        if isinstance(event, ErrorOccurred):
+        if kind is ErrorOccurred:
             if event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
                 self._full |= {event.code}
             self.full = self.full or event.code == RECORD_FULL
@@ -532,9 +537,9 @@ class RecordCounts:
         self._bytes += size
 
 
-def _code_of(event: MessageEvent | MessageStreamed) -> str:
+def _code_of(event: Any) -> str:
     return USER_MESSAGES_FULL if event.role == "user" else MESSAGES_FULL
 
 
-def _message_size(event: MessageEvent | MessageStreamed) -> int:
+def _message_size(event: Event) -> int:
     return min(weight(event), MOST_BYTES)
