@@ -44,8 +44,7 @@ from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.machine.validation import RecordBounds
+from proctor.supervisor.machine.run_state import RecordBounds, RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
 
