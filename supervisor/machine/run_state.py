@@ -523,13 +523,12 @@ class RecordCounts:
 
     def count(self, event: Event, size: int) -> None:
         """Count an event that is recorded, of about so many bytes."""
-        kind = type(event)
-        if kind in MESSAGES:
+        if type(event) in MESSAGES:
             code = _code_of(event)
             messages, before = self._used.get(code, (0, 0))
             self._used[code] = messages + 1, before + _message_size(event)
             return
-        if kind is ErrorOccurred:
+        if isinstance(event, ErrorOccurred):
             if event.code in (USER_MESSAGES_FULL, MESSAGES_FULL):
                 self._full |= {event.code}
             self.full = self.full or event.code == RECORD_FULL
