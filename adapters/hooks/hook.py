@@ -112,6 +112,8 @@ class Hook:
         by = f"approved by {approval.answer.by}" if approval.answer is not None else "nobody answered in time"
         if not given.allowed:
             return self._keep_answer(call, ("deny", given.tell_model or tell_model_default(call.name)), "not " + by)
+        if self._client.opens == "permission":
+            self._keep_opened(call.id, by)
         return self._keep_answer(call, ("allow", f"proctor: {by}"), by)
 
     @property

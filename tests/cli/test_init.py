@@ -88,7 +88,8 @@ def test_hooks_are_put_as_hook_install_puts_them(cli: Cli, place: Path) -> None:
     wrote = cli("init", "--agent", "claude", "--hook", "--json")
     path = place / ".claude" / "settings.local.json"
 
-    assert wrote.lines == [{"path": "proctor.yaml", "agent": "claude", "hook": str(path), "next": "claude"}]
+    written = {"path": "proctor.yaml", "agent": "claude", "hook": str(path), "notes": []}
+    assert wrote.lines == [{**written, "next": "claude"}]
     assert cli("hook", "install", "--policy", "proctor.yaml", "--json").lines[0]["changed"] is False
 
 
@@ -128,7 +129,7 @@ def test_settings_of_an_agent_become_a_policy_and_recorded_calls_show_where_it_d
     assert cli("init", "--from", "codex").err.startswith("error: there are no settings of codex")
 
 
-@pytest.mark.parametrize("options", [(), ("--json",), ("--agent", "codex", "--hook"), ("--agent", "cluade")])
+@pytest.mark.parametrize("options", [(), ("--json",), ("--agent", "amp", "--hook"), ("--agent", "cluade")])
 def test_what_cannot_be_asked_or_done_is_bad_usage(cli: Cli, place: Path, options: tuple[str, ...]) -> None:
     """Nothing is written then."""
     answer = cli("init", *options)

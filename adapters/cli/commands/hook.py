@@ -85,7 +85,7 @@ hold_option = click.option(
     type=click.IntRange(0, 540),
     default=0,
     metavar="SECONDS",
-    help="Codex waits so long for an answer from the page to what it cannot ask you. [default: 0, it is denied]",
+    help="An agent that cannot ask you waits so long for an answer from the page. [default: 0, it is denied]",
 )
 http_option = click.option(
     "--http", is_flag=True, help="Claude Code sends its hooks itself, without a process for each."
@@ -132,10 +132,9 @@ def install(
 
     What an allow list of the policies admits then runs without a question of the agent, where the agent hears that.
     """
-    path, changed = put_hooks(
+    path, changed, notes = put_hooks(
         policies, store, context, agent=agent, scope=scope, unmatched=unmatched, http=http, hold_s=hold_s
     )
-    notes = _trusted(agent, path)
     if as_json:
         say_json({"path": str(path), "changed": changed, "notes": notes})
     else:
@@ -386,18 +385,26 @@ def put_hooks(
     scope: Scope = "project",
     unmatched: Unmatched = "ask",
     http: bool = False,
-    hold_s: int = 0,
-) -> tuple[Path, bool]:
-    """Write the hooks into the agent's settings: where these are, and whether that changed them."""
+    hold_s: int | None = 0,
+) -> tuple[Path, bool, list[str]]:
+    """Write the hooks into the agent's settings: where these are, whether that changed them, and what to know.
+
+    With `hold_s` None, an agent that cannot ask its person waits as long as it may.
+    """
+    from ...hooks.hook_judge import MOST_HELD_S
     from ...hooks.settings import installed, lines_in
 
     client, path = _client(agent), _path(agent, scope)
+    if hold_s is None:
+        hold_s = MOST_HELD_S if client.hears == "call" else 0
     wanted = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
     if client.name == "codex" and not lines_in(path, client):
         from ...hooks.clients.codex import keep_before
 
         keep_before()
-    return path, installed(path, wanted, client, managed_ones=scope == "managed")
+    changed = installed(path, wanted, client, managed_ones=scope == "managed")
+    held = [f"a call to be approved waits {hold_s} s for `proctor approvals` or `proctor serve`"] if hold_s else []
+    return path, changed, [*held, *_trusted(agent, path)]
 
 
 def hooks_put(path: Path, changed: bool) -> str:
@@ -437,7 +444,7 @@ def _wanted(
     from ..options import read_context, read_policies
 
     if hold_s and client.hears != "call":
-        raise UsageError(f"`--hold` is for Codex: {client.title} asks you itself, or denies at once")
+        raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
     if "-" in policies:
         raise UsageError("a hook reads its policies each time; name files")
     read = read_policies(policies)

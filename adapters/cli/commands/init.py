@@ -14,6 +14,7 @@ from ...hooks.permissions import Permissions, policy_text, portable_call, read_p
 from ...kit.printable import printable
 from ..options import json_option
 from ..output import say, say_json
+from .hook import AGENTS as HOOKED
 from .hook import hooks_put, put_hooks
 
 _DATA = Path(__file__).parents[1] / "data"
@@ -45,7 +46,7 @@ _AGENTS = tuple(_next(_FILE))
 @click.option(
     "--sessions", multiple=True, metavar="TRACE", help="With --from: show where the two differ on recorded calls."
 )
-@click.option("--hook/--no-hook", default=None, help="Hold your own Claude Code to it here, too. [default: no]")
+@click.option("--hook/--no-hook", default=None, help="Hold the agent that you use yourself to it here. [default: no]")
 @click.option("--yes", is_flag=True, help="Ask nothing; the agent is the first that is installed.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 @json_option
@@ -78,18 +79,19 @@ def init(
         if not force and (Path(name).exists() or Path(name).is_symlink()):
             raise click.UsageError(f"there is a `{name}` already; `--force` overwrites it")
     chosen = agent or _agent(asks, yes or pack is not None or source is not None)
-    if hook and chosen != "claude":
-        raise click.UsageError(f"`--hook` is for `--agent claude`, not for `{chosen}`")
+    if hook and chosen not in HOOKED:
+        raise click.UsageError(f"`--hook` is for {', '.join(HOOKED)}, not for `{chosen}`")
     if hook is None:
-        hook = asks and chosen == "claude" and click.confirm("Hold your own Claude Code to it here, by hooks?")
+        hook = asks and chosen in HOOKED and click.confirm(f"Hold your own {chosen} to it here, by hooks?")
     for name, text in texts.items():
         with Path(name).open("w" if force else "x", encoding="utf-8") as written:
             written.write(text)
-    settings, changed = put_hooks((file,)) if hook else (None, False)
-    follows = "claude" if hook else _next(file)[chosen]
+    settings, changed, notes = put_hooks((file,), agent=chosen, hold_s=None) if hook else (None, False, [])
+    follows = chosen if hook else _next(file)[chosen]
     differ = _differences(given, file, sessions) if given and sessions else []
     if as_json:
-        result = {"path": file, "agent": chosen, "hook": str(settings) if settings else None, "next": follows}
+        put = {"hook": str(settings), "notes": notes} if settings else {"hook": None}
+        result = {"path": file, "agent": chosen, **put, "next": follows}
         more = {"from": given.files, "not_said": given.unsaid, "differences": differ} if given else {}
         say_json({**result, **more})
         return
@@ -103,7 +105,8 @@ def init(
         call = f"{one['tool']} {printable(one['value'])[:90]}"
         say(f"  {one['settings']} by the settings, {one['policy']} by the policy: {call}")
     if settings:
-        say(hooks_put(settings, changed))
+        for line in (hooks_put(settings, changed), *notes):
+            say(line)
     say(f"next: {follows}")
     say("then: `proctor watch` shows what goes on, `proctor explain last` why each call was allowed or refused")
 

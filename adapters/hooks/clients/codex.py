@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import threading
@@ -24,6 +23,7 @@ from proctor.policies.events.run_context import Tool, tool
 from proctor.supervisor.errors import UsageError
 
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
+from ...kit.values import whole_file
 from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -192,20 +192,34 @@ def distrust(settings: Path) -> None:
         keys = [
             key for key in state if key.startswith(f"{os.path.realpath(settings)}:") or key.startswith(f"{settings}:")
         ]
-        earlier = before.read_text() if before.exists() else ""
-        if keys and _without(now, keys) == _without(tomllib.loads(earlier), []):
+        earlier = tomllib.loads(before.read_text() if before.exists() else "")
+        if keys and _without(now, keys) == _without(earlier, []):
             _copy(before, config)
-        else:
-            for key in keys:
-                header = re.escape(f"[hooks.state.{json.dumps(key)}]")
-                text = re.sub(rf"\n?^{header}\n(?:(?!\[).*\n?)*", "", text, flags=re.MULTILINE)
-            if keys:
-                config.write_text(text)
+        elif keys:
+            empty = "state" not in _without(now, keys).get("hooks", {}) and "state" not in earlier.get("hooks", {})
+            tables = {f"hooks.state.{json.dumps(key)}" for key in keys} | ({"hooks.state"} if empty else set())
+            text = _cut(text, tables)
+            if _without(tomllib.loads(text), []) != _without(now, keys):
+                raise ValueError("its `hooks.state` is not as Codex writes it")
+            with whole_file(config) as file:
+                file.write(text.encode())
         before.unlink(missing_ok=True)
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
         raise UsageError(f"`{config}` cannot be put back: {error}") from error
+
+
+def _cut(text: str, tables: set[str]) -> str:
+    """A file without these tables, each from its header to the next one."""
+    kept: list[str] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        if line.startswith("["):
+            inside = line.strip()[1:-1] in tables
+        if not inside:
+            kept.append(line)
+    return "".join(kept).rstrip("\n") + "\n"
 
 
 def _without(config: dict[str, Any], keys: list[str]) -> dict[str, Any]:

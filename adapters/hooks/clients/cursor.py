@@ -22,7 +22,7 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "sessionEnd": "session_end",
 }
 """`preToolUse` comes before every call; one more, of commands and MCP tools, may spare a question."""
-_TIMEOUT_S: Final = 120
+_TIMEOUT_S: Final = 600
 TOOLS: Final[tuple[Tool, ...]] = (
     tool("Shell", "bash", "command", "working_directory", "description", "block_until_ms"),
     tool("Read", "read", "offset", "limit", path=("$.path", "$.file_path")),
@@ -118,6 +118,7 @@ CURSOR: Final = HookClient(
         beside=lambda environment: {"version": 1},
     ),
     opens="permission",
+    hears="call",
     fails_open=("hooks in an untrusted folder don't run", "versions without `failClosed` run calls whose hook fails"),
     tried="recorded input",
 )

@@ -150,6 +150,7 @@ OPENCODE: Final = HookClient(
         entry=lambda event, line: {"command": line},
         text=plugin,
     ),
+    hears="call",
     fails_open=(
         "another plugin can change a call after the decision",
         "a plugin that can't be loaded is skipped",

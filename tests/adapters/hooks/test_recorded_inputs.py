@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.clients import CLIENTS, codex
 from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, removed
 from proctor.policies import RunContext
 from proctor.policies.errors import EventError
+from proctor.supervisor.errors import UsageError
 
 POLICY = """
 name: mine
@@ -216,3 +217,24 @@ def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
     session.judge.close()
 
     assert outputs == [False] * 5 + [True] * 3
+
+
+def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of its file stays as it is; one that cannot be understood is left alone."""
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path))
+    config, settings = tmp_path / "config.toml", tmp_path / "hooks.json"
+    before, after = '# mine\nmodel = "x"\n', "\n[tui]\nscreen_reader_detection_done = true\n"
+    states = [f'[hooks.state."{settings}:{event}:0:0"]\ntrusted_hash = "sha256:0"\n' for event in ("a", "b", "c")]
+    config.write_text(before)
+    codex.keep_before()
+    config.write_text("\n".join([f"{before}\n[hooks.state]", *states]) + after)
+    codex.distrust(settings)
+    done = config.read_text()
+    config.write_text(strange := f"{before}[hooks]\nstate = {{ '{settings}:a:0:0' = {{ trusted_hash = 'x' }} }}\n")
+
+    assert done == before + after
+    with pytest.raises(UsageError):
+        codex.distrust(settings)
+    assert config.read_text() == strange
