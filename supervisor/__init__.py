@@ -6,9 +6,9 @@ starts without the rest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .lazy_imports import lazily
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .api.active_runs import RunHandle, Statistics
     from .api.run_once import cancel_for_approval, create_run, execute_run, run_once, run_once_sync
     from .api.supervisor import Supervisor
+    from .arguments import RecordOptions, RunOptions, StartOptions
     from .control.approval_inbox import answer, pending
     from .control.kill_switch import KillOutcome, KillSwitch
     from .control.ownership import withdraw_created
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         UnknownSessionError,
         UsageError,
     )
-    from .launch.options import RecordOptions, RunOptions, StartOptions
     from .machine.interface import PolicyReport, RunResult
     from .ports.adapter import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung
     from .ports.store import Store, all_runs
@@ -113,6 +113,28 @@ __all__ = [
     "withdraw_created",
 ]
 
+
+def lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: its `__name__`.
+        names: the public names, with blanks between them, by the module below it that has them.
+    """
+    module_of = {name: module for module, given in names.items() for name in given.split()}
+
+    def get(name: str) -> Any:
+        module = module_of.get(name)
+        if module is None:
+            raise AttributeError(f"module `{package}` has no attribute `{name}`")
+        return getattr(importlib.import_module(f".{module}", package), name)
+
+    def names_of() -> list[str]:
+        return sorted({*vars(importlib.import_module(package)), *module_of})
+
+    return get, names_of
+
+
 __getattr__, __dir__ = lazily(
     __name__,
     {
@@ -126,7 +148,7 @@ __getattr__, __dir__ = lazily(
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
             ProviderUnavailableError StartsBlockedError StoreError UnknownSessionError UsageError
         """,
-        "launch.options": "RecordOptions RunOptions StartOptions",
+        "arguments": "RecordOptions RunOptions StartOptions",
         "machine.interface": "PolicyReport RunResult",
         "ports.adapter": """
             Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung
@@ -144,7 +166,6 @@ __getattr__, __dir__ = lazily(
 )
 
 ROOMS = (
-    "lazy_imports",
     "testing",
     "api",
     "control",

@@ -10,10 +10,10 @@ import msgspec
 
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.rules.python_check import Check
+from proctor.supervisor.arguments import Continuation, policies_given
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.launch.history import as_sub_run
 from proctor.supervisor.launch.launch import run_info
-from proctor.supervisor.launch.options import Continuation, policies_given
 from proctor.supervisor.launch.plan import written
 from proctor.supervisor.ports.store import closing
 from proctor.supervisor.ports.stored_types import RunFilter

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.supervisor.lazy_imports import lazily
+from proctor.supervisor import lazily
 
 if TYPE_CHECKING:
     from .call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.supervisor.lazy_imports import lazily
+from proctor.supervisor import lazily
 
 if TYPE_CHECKING:
     from proctor.supervisor.store.memory_store import MemoryStore

@@ -13,7 +13,6 @@ ROOMS = (
     "interpreters",
     "wrappers",
     "carrying",
-    "written_files",
     "builtins",
     "words",
 )

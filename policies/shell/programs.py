@@ -18,10 +18,9 @@ from . import wrappers
 from .builtins import evaluates, steers_programs
 from .carrying import CARRYING, GIT_OPTIONS, Carries, carries
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
-from .program_options import KNOWN
+from .program_options import GIT_WRITING, KNOWN, WRITING, written_files
 from .words import HARMLESS_TARGETS, literal, split
 from .wrappers import PREFIXES, UNKNOWN, Nested, Prefix, behind
-from .written_files import GIT_WRITING, WRITING, written_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

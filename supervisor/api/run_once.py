@@ -16,11 +16,10 @@ from sniffio import AsyncLibraryNotFoundError, current_async_library
 
 from proctor.policies.events.calls import ToolCall, input_digest
 
-from ..arguments import check_store, check_text
+from ..arguments import ExecuteOptions, OnceOptions, check_options, check_store, check_text, parted
 from ..errors import UsageError
 from ..launch.history import as_sub_run, parents_store
 from ..launch.launch import new_id, run_info
-from ..launch.options import ExecuteOptions, OnceOptions, check_options, parted
 from ..ports.stored_types import GOING_ON, ApprovalRequest, Cancel
 from ..redaction import Redactor
 from ..store.memory_store import MemoryStore

@@ -13,22 +13,27 @@ import msgspec
 
 from proctor.policies.errors import PolicyViolationError
 
-from ..arguments import check_adapter, check_count, check_named, check_observers, check_store, check_text
+from ..arguments import (
+    CheckedOptions,
+    RecordOptions,
+    RunOptions,
+    StartOptions,
+    check_adapter,
+    check_count,
+    check_named,
+    check_observers,
+    check_options,
+    check_store,
+    check_text,
+    checked_options,
+    record_bounds,
+)
 from ..control import approval_inbox as inbox
 from ..control.kill_switch import KillSwitch
 from ..control.ownership import CommandReader, Ownership
 from ..errors import StoreError, UsageError
 from ..launch.history import as_sub_run, check_continuation, inherited
 from ..launch.launch import Order, check_context, claim_created, claimed, let_go, run_info
-from ..launch.options import (
-    CheckedOptions,
-    RecordOptions,
-    RunOptions,
-    StartOptions,
-    check_options,
-    checked_options,
-    record_bounds,
-)
 from ..launch.plan import Plans
 from ..log import audible, logger
 from ..ports.store import Store

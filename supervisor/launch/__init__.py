@@ -4,6 +4,5 @@ ROOMS = (
     "launch",
     "history",
     "plan",
-    "options",
 )
 """Top first: each imports only those below it."""

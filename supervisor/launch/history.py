@@ -11,12 +11,12 @@ import msgspec
 
 from proctor.policies.events import RecordPruned, SessionCreated, SessionEvent
 
+from ..arguments import Continuation
 from ..errors import UsageError
 from ..machine.event_factory import Past
 from ..machine.run_state import weight
 from ..ports.store import closing
 from ..run.provider_session import parent
-from .options import Continuation
 from .plan import written
 
 if TYPE_CHECKING:

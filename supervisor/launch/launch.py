@@ -14,7 +14,7 @@ import msgspec
 from proctor.policies.analysis.name_checks import missing_context
 from proctor.policies.events.run_context import RunContext, portable
 
-from ..arguments import check_named, check_order, recordable
+from ..arguments import Continuation, check_named, check_order, recordable
 from ..errors import StartsBlockedError, StoreError, UsageError
 from ..machine.interface import Begin
 from ..machine.machine import RunMachine
@@ -27,7 +27,6 @@ from ..run.journal import ANSWER_S
 from ..run.provider_session import Parent, capabilities_of, name_of, remains_of
 from ..run.recovery import LEASE_S, end_lost_runs, withdraw
 from .history import continued, read_history, read_transcript
-from .options import Continuation
 from .plan import Plan
 
 if TYPE_CHECKING:

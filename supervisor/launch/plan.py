@@ -12,9 +12,9 @@ from anyio import to_thread
 
 from proctor.policies.policy import Policy, members_of
 
+from ..arguments import NetHooks
 from ..ports.adapter import Adapter, LaunchOptions
 from ..run.provider_session import capabilities_of, launch_options
-from .options import NetHooks
 
 if TYPE_CHECKING:
     from proctor.policies import Capabilities, Findings

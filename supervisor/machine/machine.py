@@ -30,6 +30,7 @@ from proctor.policies.limits import BudgetClaim
 from proctor.policies.policy import Approval
 from proctor.policies.values.foreign_code import is_signal
 
+from ..arguments import BOUNDS, RecordBounds
 from ..ports.stored_types import ApprovalRequest
 from ..redaction import UNREDACTED, Redactor
 from . import ending, interface
@@ -40,13 +41,11 @@ from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .resume import past_of, read_snapshot, recall, restore, snapshot
 from .run_state import (
-    BOUNDS,
     AnswerDue,
     ApprovalDue,
     CancelDue,
     Deferred,
     EndDue,
-    RecordBounds,
     RecordCounts,
     RunIdentity,
     RunState,

@@ -30,6 +30,7 @@ from proctor.policies.events import (
 from proctor.policies.events.calls import UNREADABLE, ToolCall
 from proctor.policies.events.codec import encode_checked
 
+from ..arguments import RecordBounds
 from ..ports.stored_types import ApprovalRequest
 from ..redaction import Redactor
 from . import event_factory
@@ -468,18 +469,6 @@ MESSAGES_FULL = "messages_full"
 
 
 RECORD_FULL = "record_full"
-
-
-class RecordBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a run is recorded; its attributes are described by `RecordOptions`."""
-
-    max_messages: int = 50_000
-    max_message_bytes: int = 32 * 1024 * 1024
-    max_events: int = 100_000
-    max_event_bytes: int = 256 * 1024 * 1024
-
-
-BOUNDS = RecordBounds()
 
 
 class RecordCounts:

@@ -16,7 +16,7 @@ from anyio.lowlevel import current_token
 
 from proctor.policies.events import Event
 
-from ..machine.run_state import BOUNDS, RecordBounds
+from ..arguments import BOUNDS, RecordBounds
 from ..ports.adapter import Approver
 from ..ports.store import Store
 from ..redaction import Redactor

@@ -3,7 +3,6 @@
 ROOMS = (
     "maintenance",
     "memory_store",
-    "memory_ledger",
     "memory_tables",
     "invariants",
     "records",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from proctor.supervisor.lazy_imports import lazily
+from proctor.supervisor import lazily
 
 if TYPE_CHECKING:
     from .adapter import FunctionAdapter, Supervised, supervise

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from proctor.policies import Policy
     from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult, Supervisor
-    from proctor.supervisor.launch.options import Continuation
+    from proctor.supervisor.arguments import Continuation
     from proctor.supervisor.ports.stored_types import ApprovalRequest
 
     from ...evaluate.judge import FailOn
@@ -160,7 +160,7 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
 
 def _nothing_refused() -> list[Policy]:
     """The policy of a run when no file is named: everything is recorded, nothing refused."""
-    from proctor.supervisor.launch.options import NO_POLICY
+    from proctor.supervisor.arguments import NO_POLICY
 
     note("no `--policy` is given: everything is recorded, nothing is refused")
     return [NO_POLICY]
