@@ -41,10 +41,11 @@ from proctor.policies.monitor.compiled_policy import compile_policy
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules.precedence import Before
 from proctor.policies.stack.merge import merge_policies
+from proctor.supervisor.arguments import RecordBounds
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import RecordBounds, RunIdentity
+from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
 
