@@ -24,6 +24,7 @@ from proctor.policies.events import (
     NetJoined,
     NetLeft,
     PolicyViolated,
+    RecordPruned,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -203,7 +204,7 @@ _HANDLERS: dict[type[Event], Callable[[ProviderEvents, Any], None]] = {
 }
 
 
-_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft)
+_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft, RecordPruned)
 _FULL = (USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
 

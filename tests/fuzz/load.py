@@ -156,6 +156,8 @@ class Crowd:
             if n % max(1, self._sessions // 10) == 0:
                 gc.collect()
                 self.sizes.append(round(psutil.Process().memory_info().rss / 2**20, 1))
+                minutes = (anyio.current_time() - self._begun) / 60
+                print(f"{n:,} sessions after {minutes:.1f} minutes: {self.sizes[-1]} MiB", file=sys.stderr, flush=True)
             self._going.add(f"r{n}")
             ids: Any = {"session_id": f"s{n}", "run_id": f"r{n}", "context": RunContext(tenant=f"t{n % 7}")}
             try:
@@ -225,7 +227,7 @@ class Crowd:
         """As a browser does: asked again where the server closed the connection while it was idle."""
         try:
             return await client.get(place, timeout=60)
-        except httpx.RemoteProtocolError:
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             self.counts["idle connections closed"] += 1
             return await client.get(place, timeout=60)
 

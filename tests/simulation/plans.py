@@ -8,21 +8,30 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+PEOPLES: Final = ("answer", "approval", "approvals", "runs", "instruct", "last_instruction", "run", "wait")
+"""Those that people use, who answer and give orders in processes of their own."""
 OPERATIONS: Final = (
     *("append", "create_run", "claim_run", "register", "renew", "release", "place", "last_seq", "run", "blocks"),
-    *("instructions", "reserve", "settle", "lost_runs", "answer", "approval", "approvals"),
+    *("instructions", "reserve", "settle", "lost_runs", "wait", "release_run"),
 )
-"""The operations of a store that faults are put into."""
+"""The operations of a store that supervisors use, and that faults are put into."""
+
+
+PEOPLE: Final = -1
+"""In place of an owner: everybody who is not one."""
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
-    """The agent proposes a call, and runs it for some seconds once it is allowed. Without `gated` it does not ask."""
+    """The agent proposes a call, and runs it for some seconds once it is allowed. Without `gated` it does not ask.
+    `starts`: the call starts a run of its own, with an agent that takes these steps.
+    """
 
     id: str
     tool: str
     seconds: float = 0.0
     fails: bool = False
     gated: bool = True
+    starts: tuple[Step, ...] = ()
 
 
 class Together(msgspec.Struct, frozen=True, tag="together"):
@@ -56,13 +65,21 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     id: str
 
 
+class Says(msgspec.Struct, frozen=True, tag="says"):
+    """It reports anything else: one of `SAYINGS`."""
+
+    what: str
+
+
 class End(msgspec.Struct, frozen=True, tag="end"):
     """It ends: `crash` raises, `stop` says nothing, `twice` reports two ends, `own` claims an approval first."""
 
     how: str
 
 
-Step: TypeAlias = Call | Together | Usage | Flood | Wait | Result | End
+Step: TypeAlias = Call | Together | Usage | Flood | Wait | Result | Says | End
+SAYINGS: Final = ("turn", "words", "tool", "error", "recovered", "session", "violation", "budget", "pruned")
+BUDGETS: Final = ("tokens", "places", "week")
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +98,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody orders runs to end: one `handle`, or through the store one `run`, one `session`, or `all`."""
+    """Somebody orders runs to end: one `handle`, or through the store one `run`, one `session`, or `all`. A `caller`,
+    the task that starts a run, is cancelled.
+    """
 
     at: float
     what: str
@@ -89,16 +108,19 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """Looks for approvals every so many seconds and answers what it finds, in turn by these answers."""
+    """Looks for approvals every so many seconds and answers what it finds, in turn by these answers. With an `owner`,
+    that supervisor's approver: who is asked, and takes so many seconds.
+    """
 
     name: str
     every_s: float
     answers: tuple[bool, ...]
+    owner: int | None = None
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """The n-th use of an operation by an owner breaks: `slow` before it is done, `late` after, `fails` instead,
-    `unheard` after it was done.
+    """The n-th use of an operation by an owner, or by people (`PEOPLE`), breaks: `slow` before it is done, `late`
+    after, `fails` instead, `unheard` after it was done.
     """
 
     owner: int
@@ -119,9 +141,11 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One simulation.
 
-    `budget` is what all runs share in calls; `quick` is how long a run may take, in ms, where that is bounded;
-    `latency` is the longest that a store takes for anything, in seconds; `followers` are sessions that somebody
-    follows; `jumps` of the wall clock are (at, seconds).
+    `budget` is what all runs share in calls; `budgets` are others that they share; `quick` is how long a run may
+    take, in ms, where that is bounded; `record` is how much of one run is recorded; `latency` is the longest that a
+    store takes for anything, in seconds; `followers` are sessions that somebody follows; `jumps` of the wall clock
+    are (at, seconds); `to_monday` is how many seconds before the end of a week everything begins; `restored` is the
+    share of the inputs of runs before which their machine is written down and read again.
     """
 
     seed: int
@@ -137,12 +161,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stops: tuple[Stop, ...] = ()
     followers: tuple[str, ...] = ()
     jumps: tuple[tuple[float, float], ...] = ()
+    budgets: tuple[str, ...] = ()
+    record: dict[str, int] = {}
+    to_monday: float = 230_400.0
+    restored: float = 0.0
 
 
 def drawn(seed: int) -> Plan:
     """The plan of a seed: of everything, of starts at one moment, or of owners that die while calls run."""
     chance = random.Random(f"plan {seed}")
     theme = chance.choice(("all", "all", "starts", "deaths"))
+    plan = _drawn(chance, seed, theme)
+    return _with_more(random.Random(f"more {seed}"), plan) if theme == "all" else plan
+
+
+def _drawn(chance: random.Random, seed: int, theme: str) -> Plan:
     backend = "trio" if theme == "deaths" or chance.random() < 0.85 else "asyncio"
     owners = chance.choice((2,) if theme == "deaths" else (1, 1, 2, 3))
     sessions = [f"s{n}" for n in range(6 if theme == "starts" else chance.randint(1, 4))]
@@ -166,6 +199,49 @@ def drawn(seed: int) -> Plan:
         followers=tuple(chance.sample(sessions, chance.randint(0, min(2, len(sessions))))),
         jumps=tuple((chance.uniform(0, 20), chance.uniform(-1e4, 1e4)) for _ in range(chance.choice((0, 0, 1)))),
     )
+
+
+def _with_more(chance: random.Random, plan: Plan) -> Plan:
+    """The plan with what few plans have: each of these with some likelihood."""
+
+    def some(of: int) -> bool:
+        return not chance.randrange(of)
+
+    starts = tuple(_with_steps(chance, start) for start in plan.starts)
+    callers = [Order(at=start.at + chance.choice((0.0, 0.0, 0.5, 3.0)), what="caller", value=start.run)
+               for start in starts if some(8)]  # fmt: skip
+    approver = Person(name="eva", every_s=chance.choice((0.0, 1.0, 40.0)), answers=(True, False, True), owner=0)
+    bounds = {"max_messages": chance.choice((1, 20)), "max_events": chance.choice((2, 8, 15))}
+    return msgspec.structs.replace(
+        plan,
+        starts=starts,
+        orders=(*plan.orders, *callers),
+        people=(*plan.people, approver) if some(4) else plan.people,
+        faults=(*plan.faults, *(_more_faults(chance, plan.owners) if plan.faults else ())),
+        budgets=tuple(name for name in BUDGETS if some(3)),
+        record={name: most for name, most in bounds.items() if some(5)},
+        to_monday=chance.uniform(0, 30) if some(2) else plan.to_monday,
+        restored=chance.choice((0.05, 0.5)) if some(4) else 0.0,
+    )
+
+
+def _more_faults(chance: random.Random, owners: int) -> Iterator[Fault]:
+    for _ in range(chance.choice((0, 0, 1, 2))):
+        owner = chance.randrange(-1, owners)
+        operation = chance.choice(PEOPLES if owner == PEOPLE else ("release_run", "claim_run", "settle", "place"))
+        kind, seconds = chance.choice(("slow", "late", "fails", "unheard")), chance.choice((1.0, 12.0, 50.0))
+        yield Fault(owner=owner, operation=operation, nth=chance.randint(1, 2), kind=kind, seconds=seconds)
+
+
+def _with_steps(chance: random.Random, start: Start) -> Start:
+    """The start with an agent that starts runs and says things, now and then."""
+    steps = list(start.steps)
+    for n in range(chance.choice((0, 0, 0, 1, 2))):
+        step: Step = Says(chance.choice(SAYINGS))
+        if chance.random() < 0.4:
+            step = Call(id=f"s{n}", tool="read", starts=tuple(_steps(chance, "all")))
+        steps.insert(chance.randint(0, len(steps)), step)
+    return msgspec.structs.replace(start, steps=tuple(steps))
 
 
 def _start(chance: random.Random, theme: str, n: int, owners: int, sessions: list[str]) -> Start:

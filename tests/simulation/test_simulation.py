@@ -18,12 +18,15 @@ from .world import World, simulate
 SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 240
 SHARES = 6
 FOUND = {
-    "a start is not one unit": (91, 200),
+    "a start is not one unit": (59, 200),
     "a cancel of a starting run is lost": (32, 100),
-    "an append is stored twice": (164, 400),
+    "an append is stored twice": (139, 400),
     "an end is never written": (61, 100),
-    "a reservation of a dead owner is lost": (0, 400),
-    "a failed start keeps its session": (0, 100),
+    "a reservation of a dead owner is lost": (195, 400),
+    "a failed start keeps its session": (14, 100),
+    "a settlement that failed is not made": (252, 400),
+    "a snapshot forgets what it counted": (0, 400),
+    "an agent says that its record was pruned": (72, 100),
 }
 """A seed that found the fault when last looked for, and within how many one does."""
 

@@ -5,31 +5,57 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from itertools import cycle
+from typing import Any, Final, cast
 
 import anyio
 import msgspec
+import trio
 from anyio.lowlevel import checkpoint
 
-from proctor.policies import Monitor, compile_policy, merge_policies, parse_policies
+from proctor.policies import CompiledPolicy, Monitor, Policy, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import (
     TERMINAL,
+    BudgetReserved,
+    ErrorOccurred,
+    ErrorRecovered,
     Event,
     MessageReceived,
+    MessageStreamed,
+    PolicyViolated,
+    RecordPruned,
     RunCompleted,
+    SessionPaused,
+    SessionResumed,
+    SessionStarted,
     TokenUsageUpdated,
     ToolApprovalGranted,
     ToolCallCompleted,
+    ToolCallFailed,
+    TurnCompleted,
+    TurnStarted,
 )
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import ApprovalError, KillSwitch, ProctorError, Supervisor, create_run
+from proctor.supervisor import (
+    ApprovalError,
+    ApprovalRequest,
+    KillSwitch,
+    ProctorError,
+    Supervisor,
+    create_run,
+    run_once,
+)
 from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.errors import ProviderError, StoreError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch, Provider
+from proctor.supervisor.launch.options import RecordOptions
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.ports.adapter import Approver, GateAnswer, Launch, Provider
+from proctor.supervisor.ports.budget_ledger import window_at
 from proctor.supervisor.ports.stored_types import NOT_OVER, ApprovalAnswer
+from proctor.supervisor.run.actor import RunActor
 from proctor.supervisor.run.recovery import LEASE_S
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from proctor.supervisor.testing import Stop as StopTalking
@@ -37,42 +63,38 @@ from proctor.supervisor.testing.fakes import Step as FakeStep
 from proctor.supervisor.testing.fakes import Together as FakeTogether
 
 from . import plans
-from .plans import Call, End, Fault, Flood, Order, Person, Plan, Result, Start, Stop, Together, Usage, Wait
-from .scheduler import OWNER, Freezer, run_seeded
-from .witness import WatchedStore, Witness
+from .plans import Call, End, Fault, Flood, Order, Person, Plan, Result, Says, Start, Stop, Together, Usage, Wait
+from .scheduler import OWNER, Freezer, StuckError, changed, run_seeded
+from .witness import A_WEEK, LIE, PLACES, WatchedStore, Witness
 
+SHARED: Final[dict[str, dict[str, Any]]] = {
+    "tokens": {"name": "tokens", "max_total_tokens": 900},
+    "places": {"name": "places", "max_running": PLACES},
+    "week": {"name": "week", "max_tool_calls": A_WEEK, "window": "week", "action": "deny"},
+}
 HORIZON_S: Final = 300.0
 """Virtual seconds until all that the plan says has happened, and what it broke is over."""
 LONGEST_S: Final = 4_000.0
 """Virtual seconds after which something waits for ever."""
-_PASSED_ON: Final = (
-    "release_run",
-    "read",
-    "log",
-    "runs",
-    "session",
-    "wait",
-    "instruct",
-    "last_instruction",
-    "budgets",
-    "prune",
-)
-_ALSO_PASSED_ON: Final = ("size", "compact", "aclose")
+_PASSED_ON: Final = ("read", "log", "session", "budgets", "prune", "size", "compact", "aclose")
+MONDAY: Final = 1_800_230_400.0
+"""When a week of budgets begins."""
 
 
 def simulate(plan: Plan) -> list[str]:
     """Carry a plan out; gives what must not have happened."""
     world = World(plan)
     try:
-        run_seeded(world.run, plan.seed, backend=plan.backend)
+        with world.restoring():
+            run_seeded(world.run, plan.seed, backend=plan.backend)
     except BaseException as error:
         world.witness.found.append(f"{_innermost(error)!r}")
     return world.witness.found
 
 
 def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup | trio.TrioInternalError):
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or StuckError()
     return error
 
 
@@ -122,23 +144,27 @@ def _passed_on(name: str) -> Any:
     return operation
 
 
-for _name in plans.OPERATIONS:
+for _name in {*plans.OPERATIONS, *plans.PEOPLES}:
     setattr(Boundary, _name, _used(_name))
-for _name in (*_PASSED_ON, *_ALSO_PASSED_ON):
+for _name in _PASSED_ON:
     setattr(Boundary, _name, _passed_on(_name))
 
 
 class Agent(FakeAdapter):
     """An agent that does what a start says; the witness sees what it reports and runs."""
 
-    def __init__(self, start: Start, witness: Witness) -> None:
+    def __init__(self, start: Start, witness: Witness, policies: Sequence[Policy], record: dict[str, int]) -> None:
+        self._start = start
         self._run = start.run
         self._witness = witness
+        self._policies = policies
+        self._record = record
         self._messages = 0
         super().__init__(list(self._all(start)), gate=start.gate, deaf=start.deaf, rung_s=1.0)
 
     def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
         """Start it, with a gate that the witness looks through."""
+        self._witness.opened(self._run)
         ask = launch.gate
 
         async def gate(call: ToolCall) -> GateAnswer:
@@ -168,6 +194,8 @@ class Agent(FakeAdapter):
                         yield self._reports(MessageReceived(content=f"m{self._messages}"))
                 case Wait():
                     yield Pause(step.seconds)
+                case Says():
+                    yield from _said(step.what)
                 case Result():
                     yield ToolCallCompleted(tool_call_id=step.id, tool_name="read", tool_output="early")
                 case End():
@@ -188,6 +216,8 @@ class Agent(FakeAdapter):
             if call.gated and self.gated:
                 self._witness.runs(self._run, call.id)
             await anyio.sleep(call.seconds)
+            if call.starts:
+                await self._run_another(call)
 
         return Ask(
             id=call.id,
@@ -198,10 +228,40 @@ class Agent(FakeAdapter):
             meanwhile=works,
         )
 
+    async def _run_another(self, call: Call) -> None:
+        run = f"{self._run}.{call.id}"
+        start = msgspec.structs.replace(self._start, run=run, session=run, steps=call.starts, deaf=0)
+        with suppress(ProctorError, ConnectionError):  # the agent goes on
+            given: Any = {"run_id": run, "session_id": run, "policies": self._policies, **self._record}
+            await run_once(Agent(start, self._witness, self._policies, self._record), "go", **given)
+
     def _reports(self, event: Event) -> Event:
         what = event.content if isinstance(event, MessageReceived) else event.type
         self._witness.reported[self._run, what] += 1
         return event
+
+
+def _said(what: str) -> Iterator[Event]:
+    """What an agent may report, and what only a supervisor may."""
+    match what:
+        case "turn":
+            yield from (TurnStarted(turn=1), TurnCompleted(turn=1))
+        case "words":
+            yield from (MessageStreamed(delta="w"), MessageStreamed(delta="o"))
+        case "tool":
+            yield ToolCallFailed(tool_call_id="nowhere", tool_name="read", error="it was never there")
+        case "error":
+            yield ErrorOccurred(message="the network is slow", code="slow")
+        case "recovered":
+            yield ErrorRecovered(message="it is fast again", code="slow")
+        case "session":
+            yield from (SessionStarted(provider_session_id="p"), SessionPaused(), SessionResumed())
+        case "violation":
+            yield PolicyViolated(policy="team", rule=LIE, action="cancel")
+        case "budget":
+            yield BudgetReserved(budget=LIE, granted=True)
+        case "pruned":
+            yield RecordPruned(by=LIE, events=9)
 
 
 class World:
@@ -213,7 +273,7 @@ class World:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.witness = Witness(plan.budget)
+        self.witness = Witness(plan)
         self._step_of_clock = 0.0
         self._store = WatchedStore(self.witness, self._wall_clock)
         self._chance = random.Random(f"boundary {plan.seed}")
@@ -221,9 +281,53 @@ class World:
             Boundary(self._store, [fault for fault in plan.faults if fault.owner == n], plan.latency, self._chance)
             for n in range(plan.owners)
         ]
+        of_people = [fault for fault in plan.faults if fault.owner == plans.PEOPLE]
+        self._peoples: Any = Boundary(self._store, of_people, 0.0, self._chance)
         self._handles: dict[str, RunHandle] = {}
+        self._callers: dict[str, anyio.CancelScope] = {}
         self._ordered: set[str] = set()
         self._policies = parse_policies(_policy(plan))
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Now and then a run's machine and its judge are written down and read again, before they take an input."""
+        feed, monitor, init = RunActor._feed, CompiledPolicy.monitor, RunMachine.__init__
+        chance = random.Random(f"restored {self.plan.seed}")
+        compiled: dict[int, tuple[object, CompiledPolicy]] = {}
+        settings: dict[int, tuple[object, dict[str, Any]]] = {}
+
+        def watched_monitor(policy: CompiledPolicy, *args: Any, **options: Any) -> Monitor:
+            made = monitor(policy, *args, **options)
+            compiled[id(made)] = made, policy
+            return made
+
+        def watched_init(machine: RunMachine, identity: Any, judge: Any, **options: Any) -> None:
+            settings[id(machine)] = machine, {name: options[name] for name in options if name != "earlier_grants"}
+            init(machine, identity, judge, **options)
+
+        def restoring_feed(actor: RunActor, input: Any) -> None:
+            machine = actor._machine
+            if machine.begun and not machine.unwritten and actor.outcome is None and chance.random() < share:
+                judge: Any = machine.nets
+                policy = compiled[id(judge)][1]
+                again = policy.restore(judge.snapshot())
+                compiled[id(again)] = again, policy
+                restored = RunMachine.restore(machine.snapshot(), again, **settings[id(machine)][1])
+                for name in RunMachine.__slots__:
+                    setattr(machine, name, getattr(restored, name))
+                actor._journal._outbox = machine.outbox
+            feed(actor, input)
+
+        share = self.plan.restored
+        if not share:
+            yield
+            return
+        with changed(
+            (CompiledPolicy, "monitor", watched_monitor),
+            (RunMachine, "__init__", watched_init),
+            (RunActor, "_feed", restoring_feed),
+        ):
+            yield
 
     async def run(self, freezer: Freezer) -> None:
         """Carry the plan out to its end, and look at what is left."""
@@ -248,7 +352,8 @@ class World:
         for order in self.plan.orders:
             start_soon(self._order, order)
         for person in self.plan.people:
-            start_soon(self._answers, person)
+            if person.owner is None:
+                start_soon(self._answers, person)
         for stop in self.plan.stops:
             start_soon(self._stop, stop)
         for at, seconds in self.plan.jumps:
@@ -269,7 +374,12 @@ class World:
         boundary = self._boundaries[number]
         with scope:
             async with (
-                Supervisor(boundary, max_running=3) as supervisor,  # type: ignore[arg-type]
+                Supervisor(
+                    boundary,  # type: ignore[arg-type]
+                    max_running=3,
+                    approver=self._approver(number),
+                    **cast(RecordOptions, self.plan.record),
+                ) as supervisor,
                 anyio.create_task_group() as tasks,
             ):
                 for start in self.plan.starts:
@@ -281,9 +391,25 @@ class World:
                 await self._finish.wait()
                 tasks.cancel_scope.cancel()
 
+    def _approver(self, number: int) -> Approver | None:
+        found = [person for person in self.plan.people if person.owner == number]
+        if not found:
+            return None
+        answers = cycle(found[0].answers)
+
+        async def asked(request: ApprovalRequest) -> ApprovalAnswer:
+            await anyio.sleep(found[0].every_s)
+            return ApprovalAnswer(granted=next(answers), by=found[0].name, input_digest=request.input_digest)
+
+        return asked
+
     async def _start(self, supervisor: Supervisor, start: Start) -> None:
+        with anyio.CancelScope() as self._callers[start.run]:
+            await self._started(supervisor, start)
+
+    async def _started(self, supervisor: Supervisor, start: Start) -> None:
         await anyio.sleep(start.at)
-        agent = Agent(start, self.witness)
+        agent = Agent(start, self.witness, self._policies, self.plan.record)
         given: dict[str, Any] = {"policies": self._policies, "continuation": "replay"}
         try:
             if start.created:
@@ -318,6 +444,9 @@ class World:
 
     async def _order(self, order: Order) -> None:
         await anyio.sleep(order.at)
+        if order.what == "caller":
+            self._callers[order.value].cancel()
+            return
         if order.what == "handle" and order.value in self._handles:
             owner = next(start.owner for start in self.plan.starts if start.run == order.value)
             if not self._freezer.is_frozen(owner):
@@ -328,19 +457,20 @@ class World:
         named = scope.get(order.what, {"run_id": order.value})
         going_on = {run.run_id: run for run in await self._store.runs() if run.status in NOT_OVER}
         with suppress(ProctorError):  # it is not there yet
-            outcomes = await KillSwitch(self._store).kill(by="cy", **named, wait_s=60)
+            outcomes = await KillSwitch(self._peoples).kill(by="cy", **named, wait_s=60)
             self._ordered |= {outcome.run_id for outcome in outcomes if outcome.run_id in going_on}
 
     async def _answers(self, person: Person) -> None:
         answered = 0
         while True:
             await anyio.sleep(person.every_s)
-            for request in await approval_inbox.pending(self._store):
-                granted = person.answers[answered % len(person.answers)]
-                answered += 1
-                given = ApprovalAnswer(granted=granted, by=person.name, input_digest=request.input_digest)
-                with suppress(ApprovalError):  # somebody was quicker, or its run is over
-                    await approval_inbox.answer(self._store, request.approval_id, given, wait_s=5)
+            with suppress(StoreError):  # they try again
+                for request in await approval_inbox.pending(self._peoples):
+                    granted = person.answers[answered % len(person.answers)]
+                    answered += 1
+                    given = ApprovalAnswer(granted=granted, by=person.name, input_digest=request.input_digest)
+                    with suppress(ApprovalError):  # somebody was quicker, or its run is over
+                        await approval_inbox.answer(self._peoples, request.approval_id, given, wait_s=5)
 
     async def _stop(self, stop: Stop) -> None:
         await anyio.sleep(stop.at)
@@ -371,7 +501,9 @@ class World:
                 self.witness.found.append(f"a follower of session {session_id} saw the events {seen}")
 
     def _wall_clock(self) -> float:
-        return 1.8e9 + self._step_of_clock + anyio.current_time()
+        now = MONDAY - self.plan.to_monday + self._step_of_clock + anyio.current_time()
+        self.witness.weeks.add(window_at("week", int(now * 1000)).since)
+        return now
 
     async def _check_orders(self) -> None:
         """Whoever was ordered to end, and whose owner was there, is over."""
@@ -390,16 +522,23 @@ class World:
         }  # by its lease, it may be gone before it has undone all
         unstarted = {start.run for start in self.plan.starts if start.created or start.owner in lost_starts}
         unstarted -= self.witness.ended.keys() | {event.run_id for event in self.witness.events}
-        for run in await self._store.runs():
-            if run.status in NOT_OVER and run.run_id not in unstarted:
+        owners = {start.run: start.owner for start in self.plan.starts}
+        runs = await self._store.runs()
+        for run in runs:
+            top = run.run_id.partition(".")[0]
+            lost = top != run.run_id and run.status == "created" and owners[top] in lost_starts
+            if run.status in NOT_OVER and run.run_id not in unstarted and not lost:
                 found.append(f"run {run.run_id} never ended: it is {run.status}")
         found += [f"approval {one.request.approval_id} still waits" for one in await self._store.approvals()]
         started = sum(self.witness.started.values())
+        spent = {"tool_calls": started, "total_tokens": sum(run.usage.total_tokens for run in runs), "running": 0}
         for budget in await self._store.budgets():
             unsure = self.plan.faults or self.plan.stops  # calls that a store never acknowledged count all the same
-            if budget.used < started or (budget.used > started and not unsure) or budget.reserved:
+            amount = 0 if budget.window else spent[budget.counts]
+            more = budget.used > (budget.max if budget.window else amount)
+            if budget.used < amount or (more and not unsure) or budget.reserved:
                 figures = f"{budget.used} used and {budget.reserved} reserved"
-                found.append(f"budget {budget.budget} has {figures}, and {started} calls were started")
+                found.append(f"budget {budget.budget} has {figures}, and {amount} {budget.counts} were used")
 
 
 def _state(monitor: Monitor) -> dict[str, Any]:
@@ -416,7 +555,10 @@ def _policy(plan: Plan) -> dict[str, Any]:
         "name": "team",
         "approval": {"timeout_s": 30},
         "limits": {"max_tool_calls": {"max": 6, "action": "deny"}, "max_total_tokens": 1_000},
-        "budgets": [{"name": "calls", "max_tool_calls": plan.budget, "action": "deny"}],
+        "budgets": [
+            {"name": "calls", "max_tool_calls": plan.budget, "action": "deny"},
+            *(SHARED[name] for name in plan.budgets),
+        ],
         "rules": [
             {"type": "blocklist", "tools": ["write"], "action": "request_approval"},
             {"type": "blocklist", "tools": ["rm"], "action": "deny"},

@@ -13,6 +13,7 @@ from proctor.policies.events import (
     ErrorOccurred,
     Event,
     PolicyViolated,
+    RecordPruned,
     RunCompleted,
     RunStarted,
     SessionStarted,
@@ -38,6 +39,7 @@ CLAIMS = [
     ToolApprovalGranted(approval_id="r.1", tool_call_id="c1", tool_name="bash"),
     PolicyViolated(policy="p", kind="max_total_tokens"),
     BudgetWarned(limit="max_total_tokens"),
+    RecordPruned(by="ana", events=9),
     Unrecognized(raw={"type": "tool_approval_granted", "approval_id": "r.1", "tool_call_id": "c1"}),
 ]
 
