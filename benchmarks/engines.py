@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies
 
-from .rows import Row, Size
+from .figures import Row, Size
 from .timing import Prepared, interleaved
 
 RULES = (10, 100)
@@ -31,7 +31,7 @@ class Task(NamedTuple):
 Engine = Callable[[Task, int], Prepared]
 
 
-def run(size: Size) -> list[Row]:
+def engines(size: Size) -> list[Row]:
     """Microseconds a decision, and how much faster proctor's is than the fastest other."""
     by_name: Mapping[str, Engine] = {
         "proctor": _proctor,

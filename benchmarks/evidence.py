@@ -16,16 +16,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from . import policies
-from .command import PAGE
-from .log import circumstances
-from .table import ratios
+from .__main__ import PAGE
+from .__main__ import main as benchmarks
+from .figures import circumstances, ratios, with_tables
+from .timing import ROOT
 
-ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "docs" / "evidence"
-SESSIONS = "PROCTOR_SESSIONS"
+PAGES: Final = ROOT / "docs" / "evidence"
+SESSIONS: Final = "PROCTOR_SESSIONS"
 """The environment variable that names the folder of recorded sessions."""
 
 
@@ -34,29 +34,50 @@ class MissingError(Exception):
 
 
 class Program(NamedTuple):
-    """What shows something: the page it writes, what it needs, and its tables by name."""
+    """What shows something: its page, in words what it shows, and its tables by name; None if it has written them."""
 
     page: Path
     shows: str
-    tables: Callable[[argparse.Namespace], Mapping[str, str]]
+    tables: Callable[[argparse.Namespace], Mapping[str, str] | None]
 
 
-def _policies(given: argparse.Namespace) -> Mapping[str, str]:
-    if given.sessions is None or not given.sessions.is_dir():
+def _benchmarks(given: argparse.Namespace) -> None:
+    if benchmarks([]):
+        raise MissingError("a benchmark could not be run, as is said above; those that could are on the page")
+
+
+def _recorded(given: argparse.Namespace) -> Path:
+    folder: Path | None = given.sessions
+    if folder is None or not folder.is_dir():
         raise MissingError(f"needs the recorded sessions: --sessions FOLDER or {SESSIONS} (the page says which)")
-    return policies.measured(given.sessions)
+    return folder
+
+
+def _simulation(given: argparse.Namespace) -> Mapping[str, str]:
+    """The seeds in processes of their own, and the first seed that finds each fault that is put back."""
+    command = [sys.executable, "-m", "tests.simulation"]
+    done = _printed([*command, "--seeds", str(given.seeds), "--first", str(given.first_seed), "--whole"])
+    faults = importlib.import_module("tests.simulation.old_faults").OLD_FAULTS
+    first = f"{given.first_seed:,} to {given.first_seed + given.seeds - 1:,}"
+    rows = [f"| nothing | {first} | {done} |"]
+    rows += [
+        f"| {name} | 0 to 499 | {_printed([*command, '--seeds', '500', '--whole', '--put-back', name])} |"
+        for name in faults
+    ]
+    return {"simulation": "\n".join(["| put back | seeds | |", "|---|---|---|", *rows])}
+
+
+def _printed(command: Sequence[str]) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    if not done.stdout:
+        raise MissingError(f"`{' '.join(command[1:])}` failed; it needs the development requirements")
+    return done.stdout.strip().replace("|", "\\|")
 
 
 def _soak(given: argparse.Namespace) -> Mapping[str, str]:
     sizes = ["--sessions", str(given.soak_sessions), "--minutes", str(given.soak_minutes)]
-    seen = []
-    for store in ("sqlite", "postgres"):
-        command = [sys.executable, "-m", "tests.fuzz.load", "--store", store, *sizes]
-        done = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=False)
-        if not done.stdout:
-            raise MissingError(f"`{' '.join(command[1:])}` failed; it needs the development requirements")
-        seen.append(json.loads(done.stdout))
-    return soaked(seen)
+    command = [sys.executable, "-m", "tests.fuzz.load", *sizes, "--store"]
+    return soaked([json.loads(_printed([*command, store])) for store in ("sqlite", "postgres")])
 
 
 def soaked(seen: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
@@ -76,13 +97,22 @@ def soaked(seen: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
 
 
 def _ratios(given: argparse.Namespace) -> Mapping[str, str]:
-    plots = importlib.import_module(".plots", __package__)
-    return {"curves": plots.table(plots.draw(ROOT / "docs")), "ratios": ratios(PAGE.read_text())}
+    plots, events = (importlib.import_module(f".{name}", __package__) for name in ("plots", "events"))
+    curves = plots.table(plots.draw(ROOT / "docs"))
+    return {"profile": events.profile(), "curves": curves, "ratios": ratios(PAGE.read_text())}
 
 
-PROGRAMS: dict[str, Program] = {
-    "policies": Program(PAGES / "policies.md", "what policies prevent and disturb on recorded sessions", _policies),
-    "ratios": Program(PAGES / "ratios.md", "how costs grow, and every ratio that was measured", _ratios),
+PROGRAMS: Final[dict[str, Program]] = {
+    "policies": Program(
+        PAGES / "policies.md",
+        "what policies prevent and disturb on recorded sessions",
+        lambda given: policies.measured(_recorded(given)),
+    ),
+    "simulation": Program(
+        PAGES / "simulation.md", "that promises hold whatever breaks, and that faults are found", _simulation
+    ),
+    "benchmarks": Program(PAGE, "what proctor costs: `python -m benchmarks`", _benchmarks),
+    "ratios": Program(PAGES / "ratios.md", "how costs grow, where the time goes, and every ratio", _ratios),
     "soak": Program(PAGES / "soak.md", "that sessions leave nothing behind", _soak),
 }
 
@@ -94,31 +124,17 @@ def main(arguments: list[str] | None = None) -> int:
     for name in given.names or PROGRAMS:
         program = PROGRAMS[name]
         print(f"{name} ...", file=sys.stderr, flush=True)
+        old = program.page.read_text()
         try:
             tables = program.tables(given)
         except MissingError as missing:
             print(f"{name} was not run: {missing}")
             failed = True
             continue
-        old = program.page.read_text()
-        new = with_tables(old, {"when": circumstances(), **tables})
-        print("\n".join(changes(old, new)) or f"{name}: as on the page")
-        program.page.write_text(new)
+        if tables is not None:
+            program.page.write_text(with_tables(old, {"when": circumstances(), **tables}))
+        print("\n".join(changes(old, program.page.read_text())) or f"{name}: as on the page")
     return 1 if failed else 0
-
-
-def with_tables(page: str, tables: Mapping[str, str]) -> str:
-    """The page with its tables replaced, each between `<!-- name -->` and `<!-- end of name -->`.
-
-    Raises ValueError for a table that the page has no place for.
-    """
-    for name, table in tables.items():
-        between = re.compile(rf"<!-- {re.escape(name)} -->\n.*?<!-- end of {re.escape(name)} -->", re.DOTALL)
-        text = f"<!-- {name} -->\n{table}\n\n<!-- end of {name} -->"
-        page, places = between.subn(lambda _, text=text: text, page)  # type: ignore[misc]
-        if places != 1:
-            raise ValueError(f"the page has {places} places for the table `{name}`")
-    return page
 
 
 def changes(old: str, new: str) -> Iterator[str]:
@@ -141,6 +157,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sessions", type=Path, default=Path(folder) if folder else None, help=f"recorded sessions; or {SESSIONS}"
     )
+    parser.add_argument("--seeds", type=int, default=20_000, help="how many simulations")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them")
     parser.add_argument("--soak-sessions", type=int, default=10_000, help="how many sessions on each store")
     parser.add_argument("--soak-minutes", type=float, default=60.0, help="over how many minutes they are spread")
     return parser

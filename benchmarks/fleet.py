@@ -26,7 +26,7 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
 from proctor.supervisor import RunInfo, Supervisor, all_runs
 
-from .rows import Row, Size
+from .figures import Row, Size
 
 ADDRESS = "127.0.0.2"
 """A loopback address that Ray does not take for another name of the machine, as it does with 127.0.0.1."""
@@ -39,7 +39,7 @@ RESOLUTION_S = 0.001
 """Of the times in a record."""
 
 
-def run(size: Size) -> list[Row]:
+def fleet(size: Size) -> list[Row]:
     """Runs a second, seconds, and KiB of resident memory."""
     short, killed, many = size.of(2000, 10), size.of(100, 4), size.of(10_000, 10)
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import history, judging, starts, stream, subscribers
+from . import events, judging, processes, runs, stores
 
 Curves = Mapping[str, Sequence[tuple[int, float]]]
 
@@ -21,13 +21,14 @@ class Plot(NamedTuple):
 
 
 PLOTS = {
-    "history": Plot(history.by_history, "earlier calls in the session"),
+    "history": Plot(judging.by_history, "earlier calls in the session"),
     "rules": Plot(judging.by_rules, "rules in the policy, two of which name the tool"),
-    "runs": Plot(lambda: {"a start": starts.by_running()}, "idle runs beside it", "milliseconds of processor time"),
-    "stores": Plot(stream.by_batch, "events in one append", "microseconds an event"),
+    "runs": Plot(lambda: {"a start": runs.by_running()}, "idle runs beside it", "milliseconds of processor time"),
+    "stores": Plot(stores.by_batch, "events in one append", "microseconds an event"),
     "subscribers": Plot(
-        lambda: {"an event": list(subscribers.measured(500, 3).items())[1:]}, "subscribers that follow its run"
+        lambda: {"an event": list(events.by_subscribers().items())[1:]}, "subscribers that follow its run"
     ),
+    "hooks": Plot(processes.by_calls, "earlier calls in the session", "milliseconds of processor time"),
 }
 
 

@@ -16,7 +16,7 @@ from proctor.adapters.evaluate.rule_proofs import sanity
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies, verify
 from proctor.policies.events import ToolCallCompleted, ToolCallStarted
 
-from .rows import Row, Size
+from .figures import Row, Size
 from .timing import interleaved
 
 TOOLS = 5
@@ -26,7 +26,7 @@ SUM_STEPS = 1_000_000
 """Some seconds' worth, for the question that takes longest."""
 
 
-def run(size: Size) -> list[Row]:
+def prove(size: Size) -> list[Row]:
     """Seconds of answers by rules, tools and counters; of every short session on the monitor; the memory."""
     timed = partial(_seconds, rounds=size.of(3, 1))
     most = size.of(100, 30)

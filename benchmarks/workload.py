@@ -1,18 +1,32 @@
-"""The policies and sessions that are judged."""
+"""The policies, sessions and agents that are measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import anyio
 from msgspec.structs import replace
 
-from proctor.policies import CompiledPolicy, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.policies.events import Event, ToolCallCompleted, ToolCallStarted
+from proctor.policies import (
+    Capabilities,
+    CompiledPolicy,
+    Policy,
+    ToolCall,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+)
+from proctor.policies.events import Event, RunCompleted, ToolCallCompleted, ToolCallStarted, TurnStarted
+from proctor.supervisor import Launch, LaunchOptions, Provider, Rung
 
 MANY = 1_000_000_000
 RESOURCES = 1_000
+RULES = 10
+"""How many rules a policy has, where nothing else is said."""
 
 
 class Step(NamedTuple):
@@ -23,7 +37,7 @@ class Step(NamedTuple):
     completed: ToolCallCompleted
 
 
-def ordinary(rules: int) -> CompiledPolicy:
+def ordinary(rules: int = RULES) -> CompiledPolicy:
     """A policy of so many rules, two of which name each tool that is called: an order and a count."""
     return compiled(_ordinary(rules))
 
@@ -101,3 +115,79 @@ def timed(session: Sequence[Step]) -> list[Step]:
 def events_of(session: Sequence[Step]) -> list[Event]:
     """Their events in order."""
     return [event for step in session for event in (step.started, step.completed)]
+
+
+Session: TypeAlias = Callable[[Launch], AsyncIterator[Event]]
+
+
+class Agent:
+    """An adapter around one function; `cancelled` is called when the supervisor first orders an end."""
+
+    name = "benchmark"
+    capabilities = Capabilities(gate="all", usage="per_turn")
+
+    def __init__(self, session: Session, cancelled: Callable[[], None] = lambda: None) -> None:
+        self._session = session
+        self._cancelled = cancelled
+
+    async def prepare(self) -> None:
+        pass
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        return LaunchOptions()
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        with anyio.CancelScope() as scope:
+            yield _Running(self._session(launch), scope, self._cancelled)
+
+
+class _Running:
+    def __init__(
+        self, session: AsyncIterator[Event], scope: anyio.CancelScope, cancelled: Callable[[], None]
+    ) -> None:
+        self._session = session
+        self._scope = scope
+        self._cancelled = cancelled
+
+    def events(self) -> AsyncIterator[Event]:
+        return self._session
+
+    def ladder(self) -> Sequence[Rung]:
+        return [Rung(name="interrupt", act=self._interrupt, bound_s=1.0)]
+
+    async def _interrupt(self) -> dict[str, Any] | None:
+        self._cancelled()
+        self._scope.cancel()
+        return None
+
+
+def playing(events: Sequence[Event]) -> Session:
+    """An agent's session that reports these events without a pause, and is done."""
+
+    async def session(launch: Launch) -> AsyncIterator[Event]:
+        for event in events:
+            yield event
+        yield RunCompleted(output="done")
+
+    return session
+
+
+def asking(made: Sequence[Step], seconds: Callable[[float], object] = lambda _: None) -> Session:
+    """One that proposes these calls to the gate, one after another; `seconds` hears how long each waited."""
+
+    async def session(launch: Launch) -> AsyncIterator[Event]:
+        for step in made:
+            begun = time.perf_counter()
+            await launch.gate(step.call)
+            seconds(time.perf_counter() - begun)
+            yield step.completed
+        yield RunCompleted(output="done")
+
+    return session
+
+
+async def silent(launch: Launch) -> AsyncIterator[Event]:
+    """A session that begins, and says nothing more."""
+    yield TurnStarted(turn=1)
+    await anyio.sleep_forever()

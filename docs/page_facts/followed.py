@@ -11,8 +11,7 @@ from typing import Any
 import anyio
 
 import proctor.policies
-from benchmarks.agents import Agent
-from benchmarks.workload import ordinary, steps
+from benchmarks.workload import Agent, ordinary, steps
 from proctor.policies.events import Event, RunCompleted
 from proctor.supervisor import Launch, MemoryStore, Supervisor
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks import evidence, policies
-from benchmarks.command import PAGE
-from benchmarks.table import ratios
+from benchmarks.__main__ import PAGE
+from benchmarks.figures import ratios, with_tables
 from proctor.adapters.cli import main
 from proctor.adapters.traces import TraceSession, read_sessions
 
@@ -99,7 +99,7 @@ def test_the_table_of_adaptive_attacks_is_that_of_the_files() -> None:
     """The page is written again when a test of theirs changes."""
     page = evidence.PROGRAMS["policies"].page.read_text()
 
-    assert evidence.with_tables(page, {"by hand": policies.by_hand()}) == page
+    assert with_tables(page, {"by hand": policies.by_hand()}) == page
 
 
 def test_the_tables_of_recorded_sessions_are_what_is_measured() -> None:
@@ -110,21 +110,21 @@ def test_the_tables_of_recorded_sessions_are_what_is_measured() -> None:
         )
     page = evidence.PROGRAMS["policies"].page.read_text()
 
-    assert evidence.with_tables(page, policies.measured(Path(FOLDER))) == page
+    assert with_tables(page, policies.measured(Path(FOLDER))) == page
 
 
 def test_a_run_says_which_lines_changed() -> None:
     """Only those of tables; a table without a place is an error."""
     old = "text\n<!-- a -->\n| 1 |\n<!-- end of a -->\n"
-    new = evidence.with_tables(old, {"a": "| 2 |"})
+    new = with_tables(old, {"a": "| 2 |"})
 
     assert list(evidence.changes(old, new)) == ["-| 1 |", "+| 2 |"]
     with pytest.raises(ValueError, match="0 places for the table `b`"):
-        evidence.with_tables(old, {"b": ""})
+        with_tables(old, {"b": ""})
 
 
 def test_the_ratios_are_those_of_the_page_of_benchmarks() -> None:
     """Collected again whenever a benchmark was measured."""
     page = evidence.PROGRAMS["ratios"].page.read_text()
 
-    assert evidence.with_tables(page, {"ratios": ratios(PAGE.read_text())}) == page
+    assert with_tables(page, {"ratios": ratios(PAGE.read_text())}) == page

@@ -1,7 +1,10 @@
-"""What it costs to start a short run and see its end, beside a bare task that appends the same events."""
+"""Whole runs: what a start costs, what an idle run holds, and how late a silent one is cancelled."""
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,21 +12,23 @@ from pathlib import Path
 
 import anyio
 import msgspec
+import psutil
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies import parse_policies
 from proctor.policies.events import Event, RunCompleted, TurnStarted
 from proctor.supervisor import Launch, MemoryStore, Store, Supervisor
 
-from .agents import Agent
-from .rows import Row, Size
-from .workload import ordinary
+from .figures import Row, Size, quantile
+from .workload import RULES, Agent, events_of, ordinary, silent, steps
 
-RULES = 10
 IDLE = (10, 100, 1_000, 10_000, 50_000)
-"""How many runs go on meanwhile."""
+"""How many runs go on beside a start."""
+SILENCE_MS = 300
+FLOODS = 10
 
 
-def run(size: Size) -> list[Row]:
+def starts(size: Size) -> list[Row]:
     """Milliseconds of processor time; the least of a few rounds, in turns."""
     runs, rounds = size.of(200, 5), size.of(5, 1)
     least = dict.fromkeys(("bare", "memory", "SQLite"), float("inf"))
@@ -47,7 +52,7 @@ async def _supervised(store: Store, runs: int, least: dict[str, float], name: st
         yield TurnStarted(turn=1)
         yield RunCompleted(output="done")
 
-    agent, policies = Agent(session), [ordinary(RULES).policy]
+    agent, policies = Agent(session), [ordinary().policy]
     try:
         async with Supervisor(store) as supervisor:
 
@@ -89,11 +94,7 @@ def by_running(idle: tuple[int, ...] = IDLE, batch: int = 200) -> list[tuple[int
 
 
 async def _among(idle: tuple[int, ...], batch: int) -> list[tuple[int, float]]:
-    async def silent(launch: Launch) -> AsyncIterator[Event]:
-        yield TurnStarted(turn=1)
-        await anyio.sleep_forever()
-
-    agent, policies, points, started = Agent(silent), [ordinary(RULES).policy], [], 0
+    agent, policies, points, started = Agent(silent), [ordinary().policy], [], 0
     async with Supervisor(MemoryStore(), max_running=idle[-1] + batch * len(idle)) as supervisor:
         for runs in idle:
             while started < runs:
@@ -110,3 +111,79 @@ async def _among(idle: tuple[int, ...], batch: int) -> list[tuple[int, float]]:
             points.append((runs, best))
         await supervisor.cancel_all("measured")
     return points
+
+
+def memory(size: Size) -> list[Row]:
+    """KiB of one idle supervised run, its in-memory record included; ten thousand of them in one fresh process."""
+    runs = size.of(10_000, 20)
+    command = [sys.executable, "-m", __name__, str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    return [Row(f"one of {runs:,} idle supervised runs, {RULES} rules", float(done.stdout), "KiB", 20)]
+
+
+async def _idle_runs(runs: int) -> float:
+    agent, policies = Agent(silent), [ordinary().policy]
+    process = psutil.Process()
+    async with Supervisor(MemoryStore(), max_running=runs + 1) as supervisor:
+        await supervisor.start(agent, "go", policies=policies)  # what is made once is there before
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        before = process.memory_info().rss
+        for _ in range(runs):
+            await supervisor.start(agent, "go", policies=policies)
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        held = process.memory_info().rss - before
+        await supervisor.cancel_all("measured")
+    return held / 1024 / runs
+
+
+def deadline(size: Size) -> list[Row]:
+    """Milliseconds from the deadline of a silent provider to its cancel, alone and among many."""
+    alone = [ms for _ in range(size.of(10, 1)) for ms in anyio.run(_lateness, 1)]
+    many = anyio.run(_lateness, size.of(100, 5))
+    flooded = [ms for _ in range(size.of(10, 1)) for ms in anyio.run(_lateness, 1, FLOODS)]
+    return [
+        Row("silent provider: cancel after its deadline, worst of 10", max(alone), "ms", 50),
+        Row("100 silent at once: cancel after the deadline, p50", quantile(many, 0.5), "ms"),
+        Row("100 silent at once: cancel after the deadline, worst", max(many), "ms", 50),
+        Row(f"beside {FLOODS} that never wait: cancel after the deadline, p50", quantile(flooded, 0.5), "ms"),
+        Row(f"beside {FLOODS} that never wait: cancel after the deadline, worst of 10", max(flooded), "ms", 50),
+    ]
+
+
+async def _lateness(runs: int, floods: int = 0) -> list[float]:
+    session, open_to_all = events_of(steps(0, 500)), parse_policies({"name": "open"})
+    policies = parse_policies({"name": "silence", "limits": {"max_idle_ms": SILENCE_MS}})
+    late: list[float] = []
+
+    def agent() -> Agent:
+        last = 0.0
+
+        async def speaks_once(launch: Launch) -> AsyncIterator[Event]:
+            nonlocal last
+            last = time.perf_counter()
+            yield TurnStarted(turn=1)
+            await anyio.sleep_forever()
+
+        def cancelled() -> None:
+            late.append((time.perf_counter() - last) * 1000 - SILENCE_MS)
+
+        return Agent(speaks_once, cancelled)
+
+    async def flood(launch: Launch) -> AsyncIterator[Event]:
+        while len(late) < runs:
+            for event in session:
+                yield event
+        yield RunCompleted(output="done")
+
+    async with Supervisor(MemoryStore(), max_running=runs + floods) as supervisor:
+        for _ in range(floods):
+            await supervisor.start(Agent(flood), "go", policies=open_to_all)
+        for _ in range(runs):
+            await supervisor.start(agent(), "go", policies=policies)
+    return late
+
+
+if __name__ == "__main__":
+    print(anyio.run(_idle_runs, int(sys.argv[1])))
