@@ -60,7 +60,11 @@ def test_no_evidence_is_for_a_claim_that_nobody_makes() -> None:
 def test_the_programs_of_the_page_are_there() -> None:
     """Files with tests, and the names of long runs, benchmarks and measured pages."""
     programs = [text.split() for text in SHOWN_BY if text.startswith("python -m ")]
-    listed: dict[str, Collection[str]] = {"tests.fuzz": RUNS, "benchmarks": BENCHMARKS, "benchmarks.evidence": PROGRAMS}
+    listed: dict[str, Collection[str]] = {
+        "tests.fuzz": RUNS,
+        "benchmarks": BENCHMARKS,
+        "benchmarks.evidence": PROGRAMS,
+    }
 
     assert [text for text in SHOWN_BY if text.startswith("tests/") and not (ROOT / text).is_file()] == []
     assert [words for words in programs if words[3] not in listed[words[2]]] == []

@@ -157,7 +157,9 @@ class Crowd:
                 gc.collect()
                 self.sizes.append(round(psutil.Process().memory_info().rss / 2**20, 1))
                 minutes = (anyio.current_time() - self._begun) / 60
-                print(f"{n:,} sessions after {minutes:.1f} minutes: {self.sizes[-1]} MiB", file=sys.stderr, flush=True)
+                print(
+                    f"{n:,} sessions after {minutes:.1f} minutes: {self.sizes[-1]} MiB", file=sys.stderr, flush=True
+                )
             self._going.add(f"r{n}")
             ids: Any = {"session_id": f"s{n}", "run_id": f"r{n}", "context": RunContext(tenant=f"t{n % 7}")}
             try:
