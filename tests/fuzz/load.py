@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import random
 import sqlite3
@@ -99,13 +100,14 @@ class Crowd:
     Args:
         chance: what is drawn.
         sessions: how many there are.
-        lasting_s: over how many seconds they are spread; as fast as they go if 0.
+        lasting_s: over how many seconds they are spread, and how long any is started; as fast as they go if 0.
     """
 
     def __init__(self, chance: random.Random, sessions: int, lasting_s: float = 0.0) -> None:
         self._chance = chance
         self._sessions = sessions
         self._apart_s = lasting_s / sessions
+        self._lasting_s = lasting_s or math.inf
         self._begun = 0.0
         self._going: set[str] = set()
         """Runs that are being started, or go on."""
@@ -149,7 +151,7 @@ class Crowd:
 
     async def _one_after_another(self, supervisor: Supervisor) -> None:
         policies = parse_policies(POLICIES)
-        while self._started < self._sessions:
+        while self._started < self._sessions and anyio.current_time() < self._begun + self._lasting_s:
             self._started += 1
             n = self._started
             await anyio.sleep_until(self._begun + n * self._apart_s)
