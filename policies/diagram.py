@@ -265,7 +265,7 @@ def draw(policy: Policy, monitor: Monitor | None = None, session: Section | None
 
     Args:
         policy: the stack.
-        monitor: marks the picture with where its session stands.
+        monitor: marks the state of this monitor's session.
         session: a section that is drawn first, for example the session that a proof found.
 
     Raises:
@@ -349,7 +349,7 @@ def draw_mermaid(policy: Policy, monitor: Monitor | None = None, session: Sectio
 
     Args:
         policy: the stack.
-        monitor: marks the picture with where its session stands.
+        monitor: marks the state of this monitor's session.
         session: a section that is drawn first, for example the session that a proof found.
 
     Raises:

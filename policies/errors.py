@@ -32,21 +32,21 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     """One rule's finding about one event or call.
 
     Attributes:
-        policy: The member of the stack that the rule came from.
+        policy: The policy that the rule is in.
         stack: The name of the whole stack.
         rule: The rule's id.
         kind: The rule's type, the limit's name, or `net`.
-        action: The action the rule asks for.
-        enforcement: How far it got: `prevented`, `interrupted` or `observed`.
+        action: The rule's action.
+        enforcement: How far the call got: `prevented`, `interrupted` or `observed`.
         message: The violation, in words.
-        details: Expected and actual, with amounts; the conditions met and missed.
-        reason: The rule's reason for telemetry; never for the model.
+        details: Expected and actual values, and the conditions.
+        reason: The rule's `reason`, for telemetry; the model never sees it.
         tell_model: The rule's text for the model.
-        unpreventable: The action that replaces a `deny` where calls cannot be held.
-        tool_call_id: The call that broke it, if one did.
+        unpreventable: The action that replaces `deny` if the agent can't hold calls.
+        tool_call_id: The call, if one caused it.
         tool_name: Its tool.
-        cause: The refused part: the `tool` as such, its `input`, a missing `step`, an exhausted `budget`.
-        at_end: The end of the run settled it; a resumed session opens it again.
+        cause: What was denied: the `tool` as such, its `input`, a missing `step`, an exhausted `budget`.
+        at_end: True if it was found at the end of the run; a resumed session can still change it.
     """
 
     policy: str
@@ -88,11 +88,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         message: The problem, in words.
-        path: The place in the document: `rules[2].tool`.
+        path: The path in the document: `rules[2].tool`.
         file: The file, if it came from one.
         line: The line, from 1; 0 is unknown.
         column: The column, from 1; 0 is unknown.
-        source: The line as it is written.
+        source: The text of the line.
         suggestion: How to fix it.
     """
 
@@ -154,10 +154,10 @@ class UnjudgeableLineError(ProctorError, ValueError):
 
 
 class PolicyViolationError(ProctorError):
-    """A policy refused: at preflight, or by a violation whose action is cancel.
+    """A policy rejected the run at preflight, or cancelled it.
 
     Attributes:
-        message: The refusal, in words.
+        message: The reason, in words.
         violations: The violations.
         violation: The violation that ended the run; None at preflight.
         rule: The id of the rule, or the name of the limit, that ended the run; at preflight, of the first that is

@@ -127,21 +127,20 @@ SHORTEST_MS = 60_000
 
 
 class Budget(ClauseRecord, frozen=True):
-    """An amount that runs share, whichever process runs them: reserved before it is used, settled after.
+    """An amount that runs of all processes share: reserved before use, settled afterwards.
 
     Attributes:
         name: The budget's name; with the name of its policy it is the same budget in every run.
         max_cost_usd: USD. A budget has exactly one of these five.
         max_total_tokens: Tokens of input and output together.
         max_tool_calls: Calls that started.
-        max_duration_ms: Milliseconds that runs take; `max_duration: 10h` is the same with a unit.
-        max_running: Runs that go on at once.
+        max_duration_ms: Milliseconds of running time; `max_duration: 10h` is the same with a unit.
+        max_running: Runs that are active at once.
         per: Paths in the run's context, such as `$.tenant` or `$.labels.team`: one budget for each value; one for all
             runs if not given.
-        key: In place of `per`: whose share it is, as `proctor budgets` shows it, whatever the run's context says. A
-            run passes its budgets on so.
-        allowance: The whole that a subscription states, in the budget's unit: with it the amount can be written as a
-            part of it, such as `max_total_tokens: 80%`.
+        key: Instead of `per`: the budget's key, as `proctor budgets` shows it, whatever the run's context says.
+        allowance: The allowance of a subscription, in the budget's unit. With it, the amount can be a part, such as
+            `max_total_tokens: 80%`.
         window: When it starts anew: `session`, `day`, `week` (from Monday) or `month` (UTC), or over the last `5h`;
             never if not given.
         reserve: The amount that must be free before a run continues, in the budget's unit; it is set aside for the

@@ -46,7 +46,7 @@ class ToolRule(Statement, frozen=True, kw_only=True):
 
 
 class Allow(ToolRule, frozen=True):
-    """Only these tools may be called; several allow lists must all admit a call.
+    """Only these tools can be called. With several allow lists, a call must be on each.
 
     Attributes:
         tools: The tools.
@@ -108,14 +108,14 @@ SCOPES: tuple[str, ...] = get_args(ApprovalScope)
 
 
 class Approval(Record, frozen=True):
-    """How long a held call waits for a person, what then, and who may answer how far.
+    """How long a call waits for an approval, what happens then, and who can answer.
 
     Attributes:
-        timeout_s: Seconds that a call waits, a thousand million at most.
+        timeout_s: Seconds that a call waits, at most 1,000,000,000.
         on_timeout: The action after that: `deny` the call, or `cancel` the run.
-        approvers: The people who may answer: names, and groups as `@name`; anybody if not given.
-        four_eyes: Whether the person who started a run (`user` of its context) may not answer what it asks.
-        scope: The most that one yes may cover: `once`, that call; `run` or `session`, also later
+        approvers: Who can answer: names, and groups as `@name`; anyone if not given.
+        four_eyes: If true, the person who started a run (`user` of its context) can't answer its requests.
+        scope: The most that one approval can cover: `once`, that call; `run` or `session`, also later
             calls of the same tool that the same rules ask about, with the same `key`.
     """
 
@@ -148,12 +148,12 @@ class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     """One policy as written; None means not stated.
 
     Attributes:
-        name: The policy's name, which violations give.
+        name: The policy's name, as violations show it.
         version: The version of the language: 1.
         description: For people.
-        on_violation: The action on a violation where its rule has none: `cancel`, unless a stack says stricter.
-        locked: No later policy of a stack may loosen it.
-        enforcement: `required`: do not start on an agent that cannot hold every call; `best_effort` if not given.
+        on_violation: The action for rules without one; `cancel` by default.
+        locked: Later policies of a stack can't weaken it.
+        enforcement: `required`: the run starts only if every call can be held; `best_effort` by default.
         limits: Hard caps.
         budgets: Amounts that runs share.
         tool_rules: Allow and deny lists.

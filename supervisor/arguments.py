@@ -25,11 +25,11 @@ class RunOptions(TypedDict, total=False):
     """The options that every run has.
 
     Attributes:
-        policies: The policies, merged left to right; `()` for a run under no policy.
+        policies: The policies, merged left to right; `()` for no policy.
         policy: One policy, instead of `policies`.
         context: The user, tenant and labels of the run; rules read them in `when`.
-        continuation: How to continue a session: `native` (the agent's own resume), `replay`, `none`; `auto` chooses
-            what fits, and `replay` if the client does not have its own session.
+        continuation: How to continue a session: `native` (the agent's own resume), `replay` (the conversation so
+            far), `none`; `auto` resumes if it can, else replays.
         validators: Callables that judge calls under a net, by the net's name.
         on_results: Callables that receive what such calls returned, by the net's name.
         mappers: Callables that give calls more names for a net, by the net's name.

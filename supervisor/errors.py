@@ -37,13 +37,13 @@ __all__ = [
 
 
 class UsageError(ProctorError, ValueError):
-    """An argument that makes no sense; nothing was started."""
+    """An argument is wrong; nothing was started."""
 
     code = "bad_usage"
 
 
 class ApprovalError(UsageError):
-    """An answer to an approval that does not count.
+    """An answer to an approval request was rejected.
 
     Attributes:
         message: Why, in words.
@@ -62,7 +62,7 @@ class ApprovalError(UsageError):
 
 
 class StartsBlockedError(UsageError):
-    """Somebody ordered that no run starts until that is lifted; `block` is the order: who, when, why."""
+    """Starts are frozen; `block` says who ordered it, when and why."""
 
     code = "starts_blocked"
 
@@ -85,7 +85,7 @@ class OwnerLostError(ProctorError):
 
 
 class StoreError(ProctorError):
-    """The record cannot be read or written.
+    """The store cannot be read or written.
 
     Attributes:
         message: The problem, in words.
@@ -126,7 +126,7 @@ class ProviderError(ProctorError):
 
 
 class ProviderUnavailableError(ProviderError):
-    """The client is not installed, not logged in, or its extra is missing; the message says what to do."""
+    """The agent is not installed, not logged in, or its extra is missing; the message says what to do."""
 
     code: ClassVar[str] = "provider_unavailable"
 
@@ -138,7 +138,7 @@ class UnknownSessionError(ProviderError):
     of its own to which the conversation is replayed.
 
     Attributes:
-        reason: The missing part of the client, in words; the message says also what to do.
+        reason: What is missing, in words; the message also says what to do.
         details: Details from the client.
     """
 

@@ -278,7 +278,7 @@ VARIABLE = "PROCTOR_REDACTION"
 
 
 class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The secrets to remove from the record, the logs and the output.
+    """The secrets to redact from the event log, the logs and the output.
 
     Attributes:
         off: nothing is.

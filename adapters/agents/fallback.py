@@ -415,7 +415,7 @@ def own_session(transcript: Sequence[Event], label: str) -> str | None:
 
 
 class FallbackAdapter:
-    """Runs the first of several adapters whose client works; see docs/agents/fallback.md.
+    """Tries several adapters in turn; see docs/agents/fallback.md.
 
     If a client fails before anything ran, the next one takes over. A client that fails several times in a row is
     skipped for a while. A session stays with the client that ran it last, as long as that client works.
@@ -426,16 +426,16 @@ class FallbackAdapter:
         rest_s: for how many seconds it is skipped; then one run decides.
 
     Raises:
-        UsageError: an argument makes no sense, or two agents mean different things by one tool.
+        UsageError: an argument is wrong, or two agents mean different things by one tool.
     """
 
     name = "fallback"
 
     def __init__(self, adapters: Sequence[Adapter], *, failures: int = 3, rest_s: float = 60.0) -> None:
         if len(adapters) < 2:
-            raise UsageError("a fallback needs two adapters at least, in the order in which they are tried")
+            raise UsageError("a fallback needs at least two adapters, in order")
         if failures < 1 or not rest_s >= 0:
-            raise UsageError("`failures` is a number from 1, `rest_s` one from 0")
+            raise UsageError("`failures` must be at least 1, `rest_s` at least 0")
         self._members = [
             Member(label, adapter, Breaker(failures, rest_s))
             for label, adapter in zip(_labels(adapters), adapters, strict=True)

@@ -24,7 +24,7 @@ class Supervision(AgentMiddleware[Any, Any]):
 
     Args:
         gate: the supervised run.
-        narrow: offer the model only the tools that it could call now; an attempt at another is refused as any is.
+        narrow: offer the model only the tools that it could call now; calls of other tools are denied.
     """
 
     def __init__(self, gate: LoopGate, *, narrow: bool = True) -> None:
@@ -63,11 +63,11 @@ class Supervision(AgentMiddleware[Any, Any]):
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Raises RuntimeError: a gate holds calls by waiting."""
-        raise RuntimeError("a supervised agent is run with `ainvoke` or `astream`")
+        raise RuntimeError("run a supervised agent with `ainvoke` or `astream`")
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Raises RuntimeError: a gate holds calls by waiting."""
-        raise RuntimeError("a supervised agent is run with `ainvoke` or `astream`")
+        raise RuntimeError("run a supervised agent with `ainvoke` or `astream`")
 
     def _narrowed(self, request: Any) -> Any:
         """The request without the tools that could not be called now; what the provider runs itself stays."""

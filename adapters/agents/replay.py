@@ -67,7 +67,7 @@ class ReplayAdapter(NoLaunchOptions):
 
     Raises:
         TraceError: the recording cannot be read; names the file and line.
-        UsageError: an argument makes no sense.
+        UsageError: an argument is wrong.
     """
 
     name = "replay"

@@ -178,7 +178,7 @@ def _clean(env: Mapping[str, str] | None) -> dict[str, str]:
 
 
 class ShellAdapter:
-    """Runs the prompt as a bash command line; docs/agents/shell.md describes what is judged.
+    """Runs the prompt as a bash command line; see docs/agents/shell.md.
 
     Args:
         cwd: the directory it runs in; by default the current one.
@@ -186,7 +186,7 @@ class ShellAdapter:
         timeout_s: the most seconds it may take; by default as long as the policies allow.
 
     Raises:
-        UsageError: an argument makes no sense.
+        UsageError: an argument is wrong.
     """
 
     name = "shell"
@@ -226,7 +226,7 @@ class ShellAdapter:
             raise ProviderUnavailableError(f"`{self._cwd}` is not a directory; create it first")
 
     def compile(self, policy: Policy) -> LaunchOptions:
-        """Commands that are known only when they run are refused unless an allow list names `dynamic`."""
+        """Unresolvable commands are denied unless an allow list names `dynamic`."""
         named = sorted(_named(policy))
         admits = DYNAMIC in named
         return options_for(policy, {"dynamic": admits, "named": named}, (f"allow {DYNAMIC}",) if admits else ())

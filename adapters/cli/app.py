@@ -20,47 +20,47 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
         "init": ("commands.init:init", "Write a first policy for an agent into this folder."),
         "run": ("commands.run:run", "Supervise one session of an agent."),
-        "hook": ("commands.hook:hook", "Hold the agents that you use yourself to policies."),
+        "hook": ("commands.hook:hook", "Put policies on the agents that you use interactively."),
         "mcp": ("commands.agents:mcp", "Enforce policies between agents and an MCP server."),
-        "adapters": ("commands.agents:adapters", "What each adapter can do, and which work here."),
+        "adapters": ("commands.agents:adapters", "Show what each adapter can do, and which work here."),
     },
     "Policies": {
         "check": ("commands.policies:check", "Check policy files before anything runs."),
         "test": ("commands.policies:test", "Run the unit tests of policies."),
-        "prove": ("commands.prove:prove", "Prove what every session keeps, or show one that does not."),
+        "prove": ("commands.prove:prove", "Prove a property of every session, or show a counterexample."),
         "graph": ("commands.policies:graph", "Draw a policy's rules and nets."),
-        "migrate": ("commands.policies:migrate", "Rewrite an old policy file in today's spelling."),
+        "migrate": ("commands.policies:migrate", "Rewrite an older policy file in the current format."),
         "schema": ("commands.policies:schema", "Print the JSON Schema of policy files."),
     },
     "Recorded sessions": {
-        "eval": ("commands.sessions:evaluate", "Judge recorded sessions by a policy."),
-        "diff": ("commands.sessions:diff", "What a new policy would judge differently."),
+        "eval": ("commands.sessions:evaluate", "Evaluate recorded sessions under a policy."),
+        "diff": ("commands.sessions:diff", "Show what a new policy would decide differently."),
         "suggest": ("commands.sessions:suggest", "Propose a policy from recorded sessions."),
-        "narrow": ("commands.sessions:narrow", "Which tools could be called after a trace."),
+        "narrow": ("commands.sessions:narrow", "List the tools that could be called after a trace."),
     },
     "Runs": {
         "runs": ("commands.runs:runs", "List the stored runs."),
         "show": ("commands.runs:show", "Show a stored run."),
         "tail": ("commands.runs:tail", "Show the latest events, and follow them."),
-        "watch": ("commands.runs:watch", "A live board of runs, limits and waiting calls."),
-        "explain": ("commands.runs:explain", "Why each decision of a run was taken."),
-        "kill": ("commands.stop:kill", "End runs, in any process."),
-        "budgets": ("commands.stop:budgets", "What is used and left of budgets that runs share."),
+        "watch": ("commands.runs:watch", "Show runs, limits and pending approvals, live."),
+        "explain": ("commands.runs:explain", "Explain each decision of a run."),
+        "kill": ("commands.stop:kill", "Cancel runs, in any process."),
+        "budgets": ("commands.stop:budgets", "Show how much of each shared budget is used."),
     },
     "People": {
-        "approvals": ("commands.approvals:approvals", "List the calls that wait for a person."),
-        "approve": ("commands.approvals:approve", "Let a waiting call run."),
-        "deny": ("commands.approvals:deny", "Refuse a waiting call."),
-        "serve": ("commands.serve:serve", "Serve the operators' page and the HTTP API."),
+        "approvals": ("commands.approvals:approvals", "List pending approval requests."),
+        "approve": ("commands.approvals:approve", "Approve a waiting call."),
+        "deny": ("commands.approvals:deny", "Deny a waiting call."),
+        "serve": ("commands.serve:serve", "Serve the dashboard and the HTTP API."),
     },
     "Operate": {
-        "store": ("commands.records:store_", "Where the record is, and how much it holds."),
-        "export": ("commands.records:export", "Write the record as lines of JSON."),
-        "import": ("commands.records:import_", "Store what export wrote."),
-        "prune": ("commands.records:prune", "Remove sessions that ended long ago."),
-        "audit": ("commands.records:audit", "Check that the record is complete and unchanged."),
-        "reap": ("commands.stop:reap", "End runs whose supervisor is gone."),
-        "fleet": ("commands.fleet:fleet", "Workers on a Ray cluster that execute runs."),
+        "store": ("commands.records:store_", "Show where the store is and how big it is; create or back it up."),
+        "export": ("commands.records:export", "Write the event log as lines of JSON."),
+        "import": ("commands.records:import_", "Load what export wrote."),
+        "prune": ("commands.records:prune", "Remove old sessions."),
+        "audit": ("commands.records:audit", "Check that the event log is complete and unchanged."),
+        "reap": ("commands.stop:reap", "End runs whose supervisor is gone (lost runs)."),
+        "fleet": ("commands.fleet:fleet", "Manage workers on a Ray cluster."),
     },
 }
 """Heading of the help -> name -> where the command is, and its one line of help."""
@@ -105,16 +105,22 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--debug", is_flag=True, help="Show where an error came from.")
+@click.option("--debug", is_flag=True, help="Show a traceback with errors.")
 @click.option(
     "--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Show the version."
 )
 def app(debug: bool) -> None:
-    """Supervise AI agents: policies judged on every event, calls held at a gate, runs ended in flight.
+    """Supervise AI agents: evaluate each tool call under your policies, and cancel runs that pass their limits.
 
-    Exit codes: 0 fine, 1 a policy refused or ended something (--fail-on), 2 bad input or usage, 3 the provider or
-    the machine failed, or somebody ended the run. Wherever a file is read, - is standard input.
-    """
+    \b
+    Exit codes:
+      0  success
+      1  a policy denied a call or cancelled the run (see --fail-on)
+      2  bad input or usage
+      3  the model provider or the machine failed, or someone cancelled the run
+
+    A file named - is standard input.
+    """  # noqa: D301 - click's mark for lines that are kept as they are
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -25,37 +25,39 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of text.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 store_option = click.option(
     "--store",
     metavar="STORE",
-    help="The store, a SQLite file or postgresql://USER@HOST/DATABASE. "
+    help="The store: a SQLite file or postgresql://USER@HOST/DATABASE. "
     "[default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
 )
-by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
+by_option = click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
 group_option = click.option(
-    "--group", "groups", multiple=True, metavar="NAME", help="Your group, if the policy names groups."
+    "--group", "groups", multiple=True, metavar="NAME", help="A group of yours, if the policy names groups."
 )
 _policies = partial(click.option, "--policy", "policies", metavar="FILE", multiple=True)
-_STACKED = "A policy file; repeat it to stack more, left to right."
+_STACKED = "A policy file; repeat it for a stack, merged left to right."
 policy_option = _policies(required=True, help=_STACKED)
-any_policy_option = _policies(help=f"{_STACKED} Without one nothing is refused.")
+any_policy_option = _policies(help=f"{_STACKED} Without one, nothing is denied.")
 context_option = click.option(
     "--context",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Facts that rules test in `when`: user_role=admin, labels.env=prod. Values are text; metadata.NAME:=VALUE "
-    "takes JSON.",
+    help="A fact for `when` in rules: user_role=admin, labels.env=prod. The value is text, or JSON in "
+    "metadata.NAME:=VALUE.",
 )
 format_option = click.option(
-    "--format", metavar="NAME", help="Format of the traces: events, sessions, claude, codex, otel."
+    "--format",
+    metavar="NAME",
+    help="Format of the traces: events, sessions, claude, codex, otel. [default: detected]",
 )
 fail_on_option = click.option(
     "--fail-on",
     type=click.Choice(["never", "warn", "deny", "cancel"]),
     default="deny",
     show_default=True,
-    help="Exit with 1 when a rule of this action, or a stricter one, was broken.",
+    help="Exit with 1 on a violation with this action or a stricter one.",
 )
 
 
@@ -178,11 +180,13 @@ def with_command(adapter: str, command: Sequence[str], options: dict[str, Any]) 
     """An adapter's options with the command that starts its agent. Raises click.UsageError where it is not due."""
     if adapter != "acp" and command:
         words = " ".join(command)
-        raise click.UsageError(f"`{words}` is too much: the adapter `{adapter}` takes no command; quote the prompt")
+        raise click.UsageError(
+            f"`{words}` is unexpected: the adapter `{adapter}` takes no command; put the prompt in quotes"
+        )
     if adapter != "acp":
         return options
     if bool(command) is ("command" in options):
-        raise click.UsageError("the adapter `acp` needs the command of its agent, once: `... -- opencode acp`")
+        raise click.UsageError("the adapter `acp` needs one command that starts its agent: `... -- opencode acp`")
     return {**options, "command": list(command)} if command else options
 
 
@@ -316,7 +320,7 @@ def is_there_as_named(given: str | None) -> bool:
 
 
 def _missing(path: Path | str) -> str:
-    return f"there is no store at `{path}`; `proctor store --make` makes one, `--store` names another"
+    return f"there is no store at `{path}`; `proctor store --make` creates one, `--store` names another"
 
 
 def beside(given: str | None) -> Path:
@@ -400,6 +404,6 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise StoreError(f"`{path.parent}` cannot be made: {reason}; name a file with `--store`") from None
+            raise StoreError(f"`{path.parent}` cannot be created: {reason}; name a file with `--store`") from None
     if not path.parent.is_dir():
-        raise UsageError(f"`{path}` cannot be made: there is no folder `{path.parent}`")
+        raise UsageError(f"`{path}` cannot be created: there is no folder `{path.parent}`")

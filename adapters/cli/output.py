@@ -167,7 +167,7 @@ def in_words(block: BlockView) -> str:
 
 
 _PHRASES = (
-    (re.compile(r"^Got unexpected extra arguments? \((.*)\)$"), r"there is no place for `\1`"),
+    (re.compile(r"^Got unexpected extra arguments? \((.*)\)$"), r"unexpected argument `\1`"),
     (re.compile(r"^No such (option|command) '(.*?)'"), r"there is no \1 `\2`"),
     (re.compile(r"is not a valid (?:integer|float)(?: range)?$"), "is not a number"),
     (re.compile(r"^(\S+) is not in the range x>=(\S+)$"), r"`\1` is less than \2"),
@@ -199,7 +199,7 @@ def _help(error: click.ClickException) -> str:
     suggested = isinstance(error, click.NoSuchOption) and bool(error.possibilities)
     if ctx is None or suggested or not (missing or unknown):
         return ""
-    return f"; `{ctx.command_path} --help` shows what there is"
+    return f"; `{ctx.command_path} --help` shows the usage"
 
 
 def _name(parameter: click.Parameter) -> str:

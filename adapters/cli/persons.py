@@ -76,7 +76,9 @@ def check_person(what: str, store: str | None, role: Role) -> str | None:
     if token := os.environ.get(TOKEN):
         return _holder(token, what, file, role)
     if why := _no_terminal(store):
-        raise UsageError(f"`{what}` is for people, and {why}: set {TOKEN} to one of the tokens in `{file}`")
+        raise UsageError(
+            f"`{what}` is for people, and {why}. Run it in a terminal, or set {TOKEN} to a token of `{file}`"
+        )
     return None
 
 

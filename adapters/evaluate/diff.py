@@ -48,11 +48,11 @@ class CallChange(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         change: `newly_refused`, `newly_allowed`, `other_action` or `other_rules`.
-        tool_call_id: The call; null is the session as a whole.
+        tool_call_id: The call; null for the session as a whole.
         tool_name: Its tool.
         call: The call in words.
-        old: The old policy's answer: the `action`, and the `rules` that are broken.
-        new: The new policy's answer.
+        old: The old policy's decision: `action`, and the violated `rules`.
+        new: The new policy's decision.
     """
 
     change: Change
@@ -69,10 +69,10 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         session: The session's id.
         source: The file it is from.
-        old_passed: Whether nothing was violated under the old policy.
-        new_passed: Whether nothing is violated under the new one.
-        calls: The calls that are judged differently.
-        whose: The user, role, tenant and labels that it ran for, where they are recorded.
+        old_passed: Whether the session passed under the old policy.
+        new_passed: Whether it passes under the new policy.
+        calls: The calls that are decided differently.
+        whose: The user, role, tenant and labels, if recorded.
     """
 
     session: str

@@ -53,14 +53,14 @@ class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rule: The rule's id.
-        policy: The member of the stack that it came from.
+        policy: The policy that the rule is in.
         kind: The rule's type, the limit's name, or `net`.
-        action: The action the rule asks for.
-        seq: The seq of the event that it is about; of the last one if it is about the end.
-        tool_call_id: The call that broke it, if one did.
+        action: The rule's action.
+        seq: The `seq` of the event, or of the last event.
+        tool_call_id: The call, if one caused it.
         tool_name: Its tool.
         message: The violation, in words.
-        details: Expected and actual, with amounts.
+        details: Expected and actual values.
     """
 
     rule: str
@@ -79,8 +79,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         tool_call_id: The call.
-        action: The action the gate would have answered with.
-        violations: The ids of the rules that object.
+        action: The action for the call.
+        violations: The ids of the violated rules.
     """
 
     tool_call_id: str
@@ -93,13 +93,13 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         session: The session's id.
-        passed: Nothing was violated, whatever the action.
+        passed: True if there is no violation, whatever its action.
         violations: The violations, in order.
         rules: Each rule's status by its id: `held`, `violated`, `not_exercised` or `pending`.
-        whose: The user, role, tenant and labels that it ran for, where they are recorded.
-        unjudged: The rules that could not be judged, as the session's context leaves out what their `when` asks for;
-            each is among the violations.
-        decisions: The decisions, if the record has calls that were requested.
+        whose: The user, role, tenant and labels, if recorded.
+        unjudged: Rules that couldn't be evaluated, because a fact for their `when` is missing; each is also a
+            violation.
+        decisions: The decisions, if the session has requested calls.
     """
 
     session: str

@@ -114,7 +114,7 @@ class PolicyTest(Record, frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """Nothing follows a cancelled run, something is expected, and of a known agent."""
         if self.agent is not None and not tools_of(self.agent):
-            hint = did_you_mean(self.agent, CLIENTS) or f"known here: {', '.join(CLIENTS)}"
+            hint = did_you_mean(self.agent, CLIENTS) or f"expected one of: {', '.join(CLIENTS)}"
             yield ("agent",), f"the tools of `{self.agent}` are not known; {hint}"
         if self.calls and self.calls[0].same_turn:
             yield ("calls", 0, "same_turn"), "there is no call before"
@@ -255,7 +255,7 @@ def _context(node: Node | None, report: ProblemReport) -> RunContext:
     values: dict[str, Any] = {}
     for key, child in node.entries.items():
         if key not in fields:
-            hint = did_you_mean(key, fields) or f"known here: {', '.join(fields)}"
+            hint = did_you_mean(key, fields) or f"expected one of: {', '.join(fields)}"
             report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
             continue
         value = Converter(ProblemReport(), {}).value(Open(), child)

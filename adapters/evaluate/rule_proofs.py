@@ -162,7 +162,7 @@ class ProofDifference(msgspec.Struct, frozen=True, kw_only=True):
             allowed, of the new one where it is newly refused.
         session: The calls, with what the less strict policy decides; the last is the one that is judged otherwise.
         old: The old policy's answer to that call: the `action`, and the `rules` that are broken.
-        new: The new policy's answer.
+        new: The new policy's decision.
         reason: Why it is unknown.
         context: The run's context there.
     """

@@ -142,7 +142,7 @@ LOOK_S = 0.5
 
 
 class FleetHandle:
-    """One run. Where its worker died it stands for the run that goes on with it: the result says which that is."""
+    """One run. If its worker dies, the handle follows the run that continues the session."""
 
     __slots__ = ("_store", "_subscriptions", "_switch", "run_id", "session_id")
 
@@ -163,7 +163,7 @@ class FleetHandle:
         return await latest(self._store, run)
 
     async def wait_finished(self) -> None:
-        """Wait until the run is over, however it ended. Raises StoreError."""
+        """Wait until the run has ended. Raises StoreError."""
         await self._followed()
 
     async def wait(self) -> RunResult:
@@ -248,11 +248,11 @@ class Fleet:
                 await self._own.aclose()
 
     async def up(self, workers: int, *, max_running: int = 100) -> list[WorkerStatus]:
-        """Have so many workers on the cluster, spread over its nodes; those that are there stay. Fewer: see `drain`.
+        """Start workers until there are this many, spread over the nodes. To remove workers, use `drain`.
 
         Args:
-            workers: how many there are to be.
-            max_running: how many runs go on at each new one at once.
+            workers: the number of workers.
+            max_running: the most runs at once in each new worker.
 
         Raises:
             UsageError: there is no cluster, or the store was not given by its name.
@@ -267,7 +267,7 @@ class Fleet:
         return await _in_thread(self._placing.status)
 
     async def drain(self, *, node: str | None = None, timeout_s: float = 3600.0) -> list[WorkerStatus]:
-        """Let workers take no more runs, wait until those that go on have ended, and remove the workers.
+        """Stop workers from claiming runs, wait until their runs have ended, and remove them.
 
         Args:
             node: only those on the Ray node of this id.
@@ -306,8 +306,8 @@ class Fleet:
             session_id: the session to continue; by default a new one.
 
         Raises:
-            UsageError: an argument makes no sense.
-            StoreError: the id is taken, or it cannot be recorded.
+            UsageError: an argument is wrong.
+            StoreError: the id is taken, or the store cannot be written.
         """
         await self._room.take()
         run = await enqueue(self._store, spec, run_id=run_id, session_id=session_id)
@@ -348,7 +348,7 @@ class Fleet:
         await answer(self._store, approval_id, given)
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
-        """Refuse a held call: `reason` is for the record, `tell` is what the model is told. Raises ApprovalError when
+        """Deny a waiting call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError when
         that does not count.
         """
         given = ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell)

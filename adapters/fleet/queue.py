@@ -34,15 +34,15 @@ GO_ON = "You were interrupted. Go on with the task from where you stopped."
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A run as data: what any worker needs to execute it. `RunSpec.of` makes one.
+    """A run as data, for any worker. Create one with `RunSpec.of`.
 
     Attributes:
-        adapter: The agent, by the name the command line knows it by.
+        adapter: The agent's name, as on the command line.
         prompt: The prompt.
-        options: The adapter's own options. They are stored: no secret belongs here; a worker's environment has those.
+        options: The adapter's options. They are stored, so put secrets into the worker's environment.
         policies: The policies as JSON has them, merged left to right.
         context: The run's context.
-        continuation: How its session goes on: `auto`, `native`, `replay`, `none`; see `run_once`.
+        continuation: How to continue the session: `auto`, `native`, `replay`, `none`; see `run_once`.
         metadata: Anything to record with the run.
         take_overs: How often another run goes on with it where its worker died; then it stays failed. None does of an
             agent that cannot be told to go on (`shell`, `replay`), or without `continuation`.
@@ -66,7 +66,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         Args:
             adapter: the agent, by name.
             prompt: the agent's task.
-            policies: the policies, merged left to right; `()` for a run under no policy.
+            policies: the policies, merged left to right; `()` for no policy.
             more: other fields of the spec.
 
         Raises:
@@ -105,8 +105,8 @@ async def enqueue(
         session_id: the session to continue; by default a new one.
 
     Raises:
-        UsageError: an argument makes no sense.
-        StoreError: the id is taken, or it cannot be recorded.
+        UsageError: an argument is wrong.
+        StoreError: the id is taken, or the store cannot be written.
     """
     if not isinstance(spec, RunSpec):
         raise UsageError(f"a run is put down as a `RunSpec`, not as `{type(spec).__name__}`")

@@ -40,7 +40,7 @@ class Starts:
     """Starts the runs of one worker.
 
     Args:
-        store: where runs wait and are recorded.
+        store: the store with the queue.
         adapters: makes an adapter from its name and options.
     """
 
@@ -135,8 +135,8 @@ class Worker:
     """Takes runs, oldest first, and supervises them. Of several workers that want one run, one gets it.
 
     Args:
-        store: where runs wait and are recorded.
-        max_running: how many go on here at once.
+        store: the store with the queue.
+        max_running: the most runs at once.
         adapters: makes an adapter from its name and options; the adapters of this package if not given.
     """
 
@@ -158,11 +158,11 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many runs go on here."""
+        """How many runs are active here."""
         return len(self._taken)
 
     def drain(self) -> None:
-        """Take no more runs; `run` returns when those that go on have ended. May be called from any thread."""
+        """Claim no more runs; `run` returns when the active ones have ended. Can be called from any thread."""
         self._drained = True
 
     async def run(self) -> None:

@@ -107,7 +107,7 @@ def run_logger(launch: Launch) -> Any:
 
 
 def trace_of(error: BaseException) -> str:
-    """An exception with where it came from, as text.
+    """An exception with its traceback, as text.
 
     Log this in place of the exception: a program's own log format may print the local variables of every frame, and
     those are tool inputs and secrets.

@@ -155,7 +155,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _no_password() -> str:
-    raise UsageError("the certificate's key is encrypted; `serve` asks for no password")
+    raise UsageError("the certificate's key is encrypted; use one without a password")
 
 
 def own_origins(listener: socket.socket, scheme: str = "http") -> tuple[str, ...]:

@@ -103,10 +103,10 @@ def target_of(url: str, secret: str | None, types: Collection[str] = ()) -> Targ
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
         raise UsageError(f"`{url}` is not an address for a webhook; use https://HOST/PATH")
     if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise UsageError(f"`{url}` would carry what agents do in clear text; use https://, or an address on loopback")
+        raise UsageError(f"`{url}` is not encrypted; use https://, or an address on loopback")
     unknown = sorted(set(types) - set(EVENT_TYPES))
     if unknown:
-        raise UsageError(f"there is no event type `{unknown[0]}`; docs: Events")
+        raise UsageError(f"there is no event type `{unknown[0]}`; the page Events lists them")
     return Target(url=url, key=_key(secret), types=frozenset(types or DEFAULT_TYPES))
 
 
@@ -119,7 +119,7 @@ def _is_loopback(host: str) -> bool:
 
 def _key(secret: str | None) -> bytes:
     if not secret:
-        raise UsageError("a webhook needs a secret that its receiver knows, in PROCTOR_WEBHOOK_SECRET")
+        raise UsageError("a webhook needs a secret in PROCTOR_WEBHOOK_SECRET, which its receiver knows")
     if len(secret) < SHORTEST:
         raise UsageError(f"the webhook's secret must have at least {SHORTEST} characters")
     if not secret.startswith(_PREFIX):

@@ -21,16 +21,15 @@ def preflight(
     steps: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Findings:
-    """Find everything that would keep a run under this policy, or stack, from doing its work; `.check()` raises if it
-    must not start.
+    """Find what would keep a run under this policy or stack from working; `.check()` raises if it can't start.
 
     Args:
         policy: one policy, or what `merge_policies` gave.
-        capabilities: what the adapter can do; None leaves out what depends on it.
-        context: what the run will say of itself, as `when` asks for it; None leaves out what depends on it.
-        steps: how much is looked at in all; some seconds' worth if not given. What that is too little for is named in
+        capabilities: what the adapter can do; None skips what depends on it.
+        context: the run's context, for `when`; None skips what depends on it.
+        steps: the most steps to search, by default some seconds' worth. Unfinished checks are named in
             a `not_finished` finding, and `Findings.unfinished` is true.
-        should_stop: asked now and then; once it says yes, preflight ends as if its steps were used up.
+        should_stop: called now and then; if it returns true, preflight ends as if its steps were used up.
 
     Raises:
         PolicyError: the policy is wrong in itself.
@@ -57,21 +56,21 @@ def verify(
     steps: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Proved | Refuted | Unknown:
-    """One question about every session that a stack lets through, answered by a proof or by a shortest session.
+    """Answer one question about every session that a stack allows: with a proof, or with a shortest counterexample.
 
     An approval that is asked for may be given or not; a check in Python may answer anything; a budget that runs share
     may have something left. A session is refuted only after it was replayed on real monitors.
 
     Args:
         stack: the policies, as `merge_policies` gives them; a policy; or several.
-        keeps: a property: policies whose rules no session that the stack lets through may violate.
-        no_looser_than: policies; refuted by a call that the stack lets through, or only asks about, and they do not.
-        same_as: policies; refuted by a call that one of the two answers more strictly.
+        keeps: a property: policies whose rules no allowed session may violate.
+        no_looser_than: policies; refuted by a call that gets a weaker action from the stack than from them.
+        same_as: policies; refuted by a call that the two decide differently.
         reach: a selector, as in a rule: refuted by a session with such a call, proved if there is none.
         tools: the tools that the agent has; any tool if not given.
-        context: what the run says of itself; every context that a `when` can tell apart if not given.
-        steps: how much is looked at in all; a minute or two's worth if not given.
-        should_stop: asked now and then; once it says yes, what is not answered is unknown.
+        context: the run's context; if not given, every context that a `when` can distinguish.
+        steps: the most steps to search, by default a minute or two's worth.
+        should_stop: called now and then; if it returns true, the answer is unknown.
 
     Raises:
         PolicyError: a policy is wrong in itself.

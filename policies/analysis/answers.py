@@ -38,12 +38,12 @@ class Proved(SessionAnswer):
 
 
 class Refuted(SessionAnswer):
-    """The session shows otherwise; it was replayed on the monitors of the policies themselves."""
+    """The session breaks the property; it was replayed on the real monitors."""
 
     verdict = "refuted"
 
 
 class Unknown(SessionAnswer):
-    """Neither was found; `reason` says what stood in the way."""
+    """Neither proved nor refuted; `reason` says why."""
 
     verdict = "unknown"

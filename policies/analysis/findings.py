@@ -71,11 +71,11 @@ class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     Attributes:
         code: The kind of finding, for programs.
-        severity: `refuse`: no run starts; `report`: people should know.
+        severity: `refuse`: no run starts; `report`: a warning.
         message: The problem, in words.
-        policy: The member of the stack that it is about, as far as there is one.
-        rule: The id of the clause that it is about.
-        witness: The evidence, step by step: a circle, a trace, the names.
+        policy: The policy, if it concerns one.
+        rule: The rule's id.
+        witness: The evidence, step by step.
         suggestion: How to fix it.
     """
 
@@ -116,22 +116,22 @@ def finding(
 
 
 class Findings(list[PreflightFinding]):
-    """The findings of one policy, those that refuse first."""
+    """The findings of preflight, those that prevent the run first."""
 
     def __init__(self, findings: Iterable[PreflightFinding] = ()) -> None:
         super().__init__(sorted(findings, key=lambda finding: finding.severity != "refuse"))
 
     @property
     def unfinished(self) -> bool:
-        """Whether there was too much to look at for some checks."""
+        """Whether some checks were not finished."""
         return any(finding.code == "not_finished" for finding in self)
 
     @property
     def refusals(self) -> tuple[PreflightFinding, ...]:
-        """Those that refuse the run."""
+        """The findings that prevent the run."""
         return tuple(finding for finding in self if finding.severity == "refuse")
 
     def check(self) -> None:
-        """Raises PolicyViolationError naming every finding that refuses, if there is one."""
+        """Raises PolicyViolationError with every finding that prevents the run, if there is one."""
         if refusals := self.refusals:
             raise PolicyViolationError("\n".join(map(str, refusals)), findings=refusals)

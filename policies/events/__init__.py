@@ -1,4 +1,4 @@
-"""The event stream of a session: what every adapter says and every rule judges.
+"""The events of a session: what adapters report and rules evaluate.
 
 Every event is a frozen record tagged by `type`. Types not known here decode to `Unrecognized`: they are
 kept as they came, never dropped and never an error.

@@ -38,7 +38,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         name: The tool, as the client calls it.
         input: The arguments: an object of JSON.
         turn: The number of the model response that asks for it, from 1; 0 is the current one.
-        parent_tool_call_id: On a sub-agent's calls: the call that started the sub-agent.
+        parent_tool_call_id: For calls of a subagent: the call that started the subagent.
     """
 
     id: str
@@ -49,17 +49,17 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The combined answer for one proposed call.
+    """The decision for one proposed call.
 
     Attributes:
         action: The strictest action of the violations; `allow` without any.
         tool_call_id: The call's id.
         tool_name: Its tool.
-        violations: Every rule that objects, strictest action first.
-        tell_model: The text for the model where the call is refused; it names no rule.
+        violations: The violations, strictest action first.
+        tell_model: The text for the model if the call is denied; it names no rule.
         tool_input: Its arguments.
-        errors: The ids of rules that raised; each refuses.
-        steps: The explanation, filled when the monitor explains.
+        errors: The ids of rules that raised an error; each denies the call.
+        steps: The explanation, if the monitor was asked for one.
     """
 
     action: Action
@@ -104,7 +104,7 @@ class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         limit: The limit's name.
-        used: How much is used: tokens, USD, milliseconds, calls or turns, as the limit counts.
+        used: The amount used, in the limit's unit: tokens, USD, milliseconds, calls or turns.
         max: The limit, in the same unit.
         fraction: `used` divided by `max`, a fraction of 1.
     """

@@ -12,20 +12,20 @@ class PolicyViolated(Event, tag="policy_violation", frozen=True):
     """A rule or a limit was broken.
 
     Attributes:
-        policy: The policy of the stack that the rule came from.
+        policy: The policy that the rule is in.
         stack: The name of the whole stack.
         rule: The rule's id.
         kind: The rule's type, the limit's name, or `net`.
-        action: The action the rule asks for: `warn`, `request_approval`, `deny` or `cancel`.
-        enforcement: How far it got: `prevented` (it never ran), `interrupted` (the run was ended because of it) or
-            `observed`.
-        details: Expected and actual, with amounts; the conditions met and missed.
+        action: The rule's action: `warn`, `request_approval`, `deny` or `cancel`.
+        enforcement: How far the call got: `prevented` (never ran), `interrupted` (the run was cancelled because of
+            it) or `observed`.
+        details: Expected and actual values, and the conditions.
         message: The violation, in words.
-        reason: The rule's own reason for telemetry; never shown to the model.
-        tool_call_id: The call that broke it, if one did.
+        reason: The rule's `reason`, for telemetry; the model never sees it.
+        tool_call_id: The call, if one caused it.
         tool_name: Its tool.
-        escalated: A `deny` became a `cancel`, since the agent could not refuse the call.
-        at_end: The end of the run settled it: something was still owed.
+        escalated: True if a `deny` became a `cancel`, because the agent couldn't hold the call.
+        at_end: True if it was found at the end of the run.
     """
 
     policy: str = ""
@@ -48,12 +48,12 @@ class BudgetWarned(Event, tag="budget_warning", frozen=True):
     in its window, told by the run that took it past.
 
     Attributes:
-        limit: The limit's name, or the budget's: `policy/name`.
-        used: How much is used: tokens, USD, milliseconds, calls or turns, as the limit counts.
+        limit: The limit's name, or `policy/name` of a budget.
+        used: The amount used, in the limit's unit: tokens, USD, milliseconds, calls or turns.
         max: The limit, in the same unit.
         fraction: `used` divided by `max`.
-        key: Of a budget, whose it is: the values at its `per`.
-        resets_at: Of a budget, when its window starts again, UTC.
+        key: A budget's key: the values at its `per`.
+        resets_at: When a budget's window starts again, UTC.
     """
 
     limit: str = ""
@@ -65,19 +65,18 @@ class BudgetWarned(Event, tag="budget_warning", frozen=True):
 
 
 class BudgetReserved(Event, tag="budget_reserved", frozen=True):
-    """The store answered a run that reserves its share of a budget: written for the first answer and for each change.
+    """The store answered a reservation from a budget; recorded for the first answer and for each change.
 
     Attributes:
         budget: The budget: `policy/name`.
-        key: The budget's key: the values at its `per`; "" for one budget shared by all runs.
+        key: The budget's key: the values at its `per`; "" for a budget that all runs share.
         counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
-        granted: Whether there was enough left.
-        asked_for: Why the run reserves: to `start` (a run that gets nothing does not), for a waiting `call`, or for
-            the response after `usage`.
-        used: Used by all runs in this window: USD, tokens, calls or ms.
-        reserved: Set aside for running runs, this one included, in the same unit.
+        granted: Whether enough was left.
+        asked_for: What the reservation is for: to `start` the run, for a `call`, or for the next turn after `usage`.
+        used: The amount used by all runs in this window: USD, tokens, calls or ms.
+        reserved: The amount reserved by active runs, including this one, in the same unit.
         max: The budget, in the same unit.
-        resets_at: When its window starts again, UTC; null where that is not known ahead, or never.
+        resets_at: When its window starts again, UTC; null if unknown or never.
     """
 
     budget: str = ""
@@ -92,12 +91,12 @@ class BudgetReserved(Event, tag="budget_reserved", frozen=True):
 
 
 class NetJoined(Event, tag="net_joined", frozen=True):
-    """A net joined the run while it went on, and judges it from here.
+    """A net was added to the current run.
 
     Attributes:
         name: The net's name.
-        net: The net as it was given: one line of shorthand, or its places and transitions.
-        attached: The callables attached to it, `validate` and `on_result`; their effects are not recorded.
+        net: The net, as a line or as places and transitions.
+        attached: The functions attached to it, `validate` and `on_result`.
     """
 
     name: str = ""
@@ -106,7 +105,7 @@ class NetJoined(Event, tag="net_joined", frozen=True):
 
 
 class NetLeft(Event, tag="net_left", frozen=True):
-    """A net left the run, which goes on without it; what it knew is kept.
+    """A net was removed from the current run; its state is kept.
 
     Attributes:
         name: The net's name.
@@ -123,11 +122,11 @@ class ApprovalEvent(Event, frozen=True):
         tool_call_id: The call that waits.
         tool_name: Its tool.
         tool_input: Its arguments.
-        input_digest: The SHA-256 digest of the arguments, to which a grant is bound.
+        input_digest: The SHA-256 digest of the arguments; an approval covers only these.
         policy_name: The policy that asks.
         violation_kind: The type of the rule that asks, or `net`.
-        by: The person who answered, as named by the surface that took the answer.
-        reason: Why it is asked; in an answer, what the person wrote.
+        by: The person who answered.
+        reason: Why approval is needed; in an answer, what the person wrote.
     """
 
     approval_id: str
@@ -150,7 +149,7 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
         expires_at: When it expires, UTC.
         violations: The findings that ask, as the approver is shown them.
         approvers: The people who may answer: names, and groups as `@name`; anybody if null.
-        started_by: The person who started the run, if that person may not answer; "" if unknown, and then nobody may.
+        started_by: The person who started the run, if that person can't answer. If "", nobody can.
         scope: The most that one yes may cover: `once`, `run` or `session`.
     """
 
@@ -228,7 +227,7 @@ class RunCompleted(Event, tag="run_completed", frozen=True):
 
     Attributes:
         output: The run's output: text, or any JSON.
-        usage: Used by the run, as its limits counted it: tokens by kind, and `cost_usd`.
+        usage: The run's usage, as limits counted it: tokens by kind, and `cost_usd`.
     """
 
     output: Any = None
@@ -240,7 +239,7 @@ class RunFailed(Event, tag="run_failed", frozen=True):
 
     Attributes:
         error: The failure: `code`, `message`, and the provider's details.
-        usage: Used by the run, as its limits counted it: tokens by kind, and `cost_usd`.
+        usage: The run's usage, as limits counted it: tokens by kind, and `cost_usd`.
     """
 
     error: Any = None
@@ -255,7 +254,7 @@ class RunCancelled(Event, tag="run_cancelled", frozen=True):
         by: The person who ordered it, as named by `proctor kill`, the page or the app; "" for a policy or the
             program.
         evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
-        usage: Used by the run, as its limits counted it: tokens by kind, and `cost_usd`.
+        usage: The run's usage, as limits counted it: tokens by kind, and `cost_usd`.
     """
 
     reason: str = ""

@@ -137,14 +137,14 @@ def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inp
 
 class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The user, tenant and labels of a run, fixed when it starts; rules read them in `when`. A field not given is
-    absent; None says that there is none, and holds for nothing but `exists: false`.
+    absent; None means that there is none, and matches only `exists: false`.
 
     Attributes:
-        user_role: The role of whoever the run is for.
-        tenant: The tenant it is for.
-        user: Whoever it is for.
+        user_role: The role of the run's user.
+        tenant: The run's tenant.
+        user: The run's user.
         provider: The adapter's name; the supervisor fills it in.
-        model: The model, where it is known before launch.
+        model: The model, if known before launch.
         run_id: The run; the supervisor fills it in.
         session_id: The session; the supervisor fills it in.
         workspace: The absolute directory that relative paths start from.
@@ -169,28 +169,26 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """The capabilities an adapter really has, so that proctor promises nothing the adapter cannot hold.
+    """What an adapter can do, so that proctor promises nothing else.
 
     Attributes:
-        gate: The calls that the supervisor judges before they run: `all`, `some` or `none`.
-        rewrite: It runs a call with another input where the gate answers so.
-        deny_ends_turn: A refusal ends the agent's turn.
+        gate: The calls that wait for a decision: `all`, `some` or `none`.
+        rewrite: The gate's answer can change a call's input.
+        deny_ends_turn: A denied call ends the agent's turn.
         usage: When tokens are reported: `per_turn`, `at_end` or `none`.
-        reports_cost: It states USD itself.
-        cancel_kills_children: After a cancel no process that it started is alive.
-        resume: It takes up its own earlier sessions.
+        reports_cost: It reports USD.
+        cancel_kills_children: After a cancel, no process that it started is alive.
+        resume: It can resume its own earlier sessions.
         narrow: The model is offered only the tools that could be called now.
-        compiles: The policy parts that it turns into launch options: `deny`, `allow`, `max_cost_usd`, ...
-        tools: Its client's tools, with their portable names and inputs; a name alone is a tool of which no more is
-            known. None where that is not known before launch.
-        other_tools: There may be other tools than those, or fewer.
-        mostly: The usual kind of a tool with such a name: calls of tools that are not among `tools` are judged by it,
-            and nothing is promised of it.
-        elsewhere: Names, in lower case, that tools of other clients have.
-        model: The model it will use; None where that is not known before launch.
+        compiles: The policy parts that become settings of the agent: `deny`, `allow`, `max_cost_usd`, ...
+        tools: The agent's tools, with portable names and inputs, or names alone; None if unknown before launch.
+        other_tools: There can be other tools, or fewer.
+        mostly: What a tool with such a name usually does; used for calls of tools that are not among `tools`.
+        elsewhere: Names, in lower case, of tools of other agents.
+        model: The model; None if unknown before launch.
         workspace: The absolute directory it works in.
         home: Its home directory.
-        shell: The shell that reads its command lines: `bash`; None where that is not known.
+        shell: The shell that reads its command lines: `bash`; None if unknown.
     """
 
     gate: Literal["all", "some", "none"] = "none"
@@ -240,11 +238,11 @@ class Usage(msgspec.Struct, kw_only=True):
 
     Attributes:
         input_tokens: Tokens of input, cached ones included.
-        output_tokens: Tokens of output, those of reasoning included.
-        cache_read_tokens: Tokens of input read from the cache.
-        cache_write_tokens: Tokens of input written to the cache.
-        reasoning_tokens: Tokens of output that were reasoning.
-        subagent_tokens: Tokens of input and output that subagents used, where the agent tells them apart.
+        output_tokens: Output tokens, including reasoning.
+        cache_read_tokens: Input tokens read from the cache.
+        cache_write_tokens: Input tokens written to the cache.
+        reasoning_tokens: Output tokens used for reasoning.
+        subagent_tokens: Tokens that subagents used, if the agent reports them.
         cost_usd: USD.
     """
 

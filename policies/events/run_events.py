@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
-    """One fact reported by or about a session. An adapter leaves all of these but `event_id` to the supervisor.
+    """One fact about a session. An adapter sets none of these fields but `event_id`.
 
     Attributes:
         run_id: The run it belongs to.
@@ -20,9 +20,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         seq: Its number within the session, from 1, without gaps; the store gives it.
         at: When it happened, UTC.
         provider: The name of the adapter.
-        event_id: An id that makes a repeated report recognisable: a second event with it is not stored.
-        omitted_chars: How many characters of what the agent reported are left out: an event carries about 4 MiB. What
-            is left is the beginning, of a value that is no text that of its JSON.
+        event_id: An id that makes repeated reports safe: a second event with it isn't stored.
+        omitted_chars: How many characters of the agent's report were cut off, because an event carries at most
+            about 4 MiB.
     """
 
     # gc=False: an event leads to plain JSON only, never back to itself, and a run keeps very many.
@@ -44,12 +44,12 @@ Scope: TypeAlias = Literal["delta", "cumulative"]
 
 
 class RunStarted(Event, tag="run_started", frozen=True):
-    """A run began: its first event.
+    """A run started; the first event of each run.
 
     Attributes:
-        model: The model it uses, where that is known.
-        tools: The names of the tools that the agent offers, where they are known.
-        metadata: The run's settings at its start: its policies, its context, the adapter's level of `gate`, labels.
+        model: The model, if known.
+        tools: The names of the agent's tools, if known.
+        metadata: The run's settings: policies, context, the adapter's `gate`, labels.
     """
 
     model: str | None = None
@@ -70,17 +70,17 @@ class MessageEvent(Event, frozen=True):
 
 
 class MessageSent(MessageEvent, tag="message_sent", frozen=True):
-    """A message went to the model: the prompt, or what a user wrote later."""
+    """A message for the model: the prompt, or what a user wrote later."""
 
     role: str = "user"
 
 
 class MessageReceived(MessageEvent, tag="message_received", frozen=True):
-    """The model said something."""
+    """A message from the model."""
 
 
 class MessageStreamed(Event, tag="message_streamed", frozen=True):
-    """A piece of a message that is being written; the whole of it follows as `message_received`.
+    """A piece of a message; the whole message follows as `message_received`.
 
     Attributes:
         role: The author.
@@ -102,11 +102,11 @@ class TurnEvent(Event, frozen=True):
 
 
 class TurnStarted(TurnEvent, tag="turn_started", frozen=True):
-    """A response of the model began."""
+    """A turn started: a response of the model."""
 
 
 class TurnCompleted(TurnEvent, tag="turn_completed", frozen=True):
-    """A response ended, and every call it asked for."""
+    """A turn ended, with every call that it asked for."""
 
 
 class ToolEvent(Event, frozen=True):
@@ -114,10 +114,10 @@ class ToolEvent(Event, frozen=True):
 
     Attributes:
         tool_call_id: The call's id.
-        tool_name: The tool, as the agent's client calls it.
+        tool_name: The tool's name, as the agent calls it.
         tool_input: The arguments.
-        turn: The number of the model response that asked for it, from 1; 0 is the response going on now.
-        parent_tool_call_id: On a sub-agent's calls: the call that started the sub-agent.
+        turn: The turn that asked for it, from 1; 0 is the current turn.
+        parent_tool_call_id: For calls of a subagent: the call that started the subagent.
     """
 
     tool_call_id: str
@@ -132,7 +132,7 @@ class ToolCallRequested(ToolEvent, tag="tool_call_requested", frozen=True):
 
 
 class ToolCallStarted(ToolEvent, tag="tool_call_started", frozen=True):
-    """A call was permitted and runs, or ran without asking."""
+    """A call runs: it was allowed, or the agent didn't ask."""
 
 
 class ToolOutcome(Event, frozen=True):
@@ -140,7 +140,7 @@ class ToolOutcome(Event, frozen=True):
 
     Attributes:
         tool_call_id: The call's id.
-        tool_name: The tool, as the agent's client calls it.
+        tool_name: The tool's name, as the agent calls it.
     """
 
     tool_call_id: str
@@ -158,7 +158,7 @@ class ToolCallCompleted(ToolOutcome, tag="tool_call_completed", frozen=True):
 
 
 class ToolCallFailed(ToolOutcome, tag="tool_call_failed", frozen=True):
-    """A call ran and failed, or was cut off.
+    """A call ran and failed, or was interrupted.
 
     Attributes:
         error: The error: text, or any JSON.
@@ -168,7 +168,7 @@ class ToolCallFailed(ToolOutcome, tag="tool_call_failed", frozen=True):
 
 
 class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
-    """A call was refused. It did not run.
+    """A call was denied. It didn't run.
 
     Attributes:
         decision: Why: `deny`, `cancel`, `approval_denied`, `approval_expired`, `input_unknown`, ...
@@ -180,7 +180,7 @@ class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
 
 
 class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
-    """Tokens and money were used.
+    """Tokens or money were used.
 
     Providers report cached tokens in one of two shapes: among the input, or beside it. A report whose cached tokens
     are more than its input can only have them beside it: they are added to the input. The same holds for reasoning
@@ -188,14 +188,14 @@ class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
 
     Attributes:
         scope: `delta`: used since the last report; `cumulative`: used since the run began.
-        input_tokens: Tokens of input, those read from or written to the cache included.
-        output_tokens: Tokens of output, those of reasoning included.
-        cache_read_tokens: Tokens of input read from the cache.
-        cache_write_tokens: Tokens of input written to the cache.
-        reasoning_tokens: Tokens of output that were reasoning.
-        subagent_tokens: Tokens of input and output that subagents used, where the agent tells them apart.
-        cost_usd: The cost in USD, if the provider reports it; otherwise prices are used.
-        model: The model that used them, where that is known.
+        input_tokens: Input tokens, including those read from or written to the cache.
+        output_tokens: Output tokens, including reasoning.
+        cache_read_tokens: Input tokens read from the cache.
+        cache_write_tokens: Input tokens written to the cache.
+        reasoning_tokens: Output tokens used for reasoning.
+        subagent_tokens: Tokens that subagents used, if the agent reports them.
+        cost_usd: The cost in USD, if reported; otherwise proctor uses prices.
+        model: The model, if known.
     """
 
     scope: Scope = "delta"
@@ -223,8 +223,8 @@ class SessionEvent(Event, frozen=True):
     """About the session, not one run of it.
 
     Attributes:
-        provider_session_id: The provider's own id of it, by which it is resumed.
-        metadata: Other details from the provider.
+        provider_session_id: The agent's own session id, for resuming.
+        metadata: Other details from the agent.
     """
 
     provider_session_id: str | None = None
@@ -232,43 +232,43 @@ class SessionEvent(Event, frozen=True):
 
 
 class SessionCreated(SessionEvent, tag="session_created", frozen=True):
-    """The session began in this store: its first event."""
+    """A session was created in this store; its first event."""
 
 
 class SessionStarted(SessionEvent, tag="session_started", frozen=True):
-    """The provider opened the session, and says its own id of it."""
+    """The agent started the session, and reports its own id for it."""
 
 
 class SessionPaused(SessionEvent, tag="session_paused", frozen=True):
-    """The session stands still until somebody goes on with it."""
+    """The session is paused until someone resumes it."""
 
 
 class SessionResumed(SessionEvent, tag="session_resumed", frozen=True):
-    """The session was taken up again."""
+    """The session was resumed."""
 
 
 class SessionCompleted(SessionEvent, tag="session_completed", frozen=True):
-    """The session is over."""
+    """The session completed."""
 
 
 class SessionFailed(SessionEvent, tag="session_failed", frozen=True):
-    """The session cannot go on."""
+    """The session failed."""
 
 
 class SessionCancelled(SessionEvent, tag="session_cancelled", frozen=True):
-    """The session was ended."""
+    """The session was cancelled."""
 
 
 class RecordPruned(Event, tag="record_pruned", frozen=True):
-    """The record of the session before this event was removed for its age; nothing can be resumed from it.
+    """The session's earlier events were pruned; it can't be resumed.
 
     Attributes:
-        first_seq: The first event that was removed.
-        last_seq: The last one: this event comes right after it, so no number is given twice.
+        first_seq: The `seq` of the first removed event.
+        last_seq: The `seq` of the last removed event; this event has the next one.
         events: How many events were removed.
         runs: How many runs.
-        violations: How many violations were recorded in them.
-        head: The digest of the last record that was removed, in hex: whoever kept it knows that it ended so.
+        violations: How many violations they had.
+        head: The digest of the last removed event, in hex, to compare with a checkpoint.
         by: The person who removed it.
         reason: Why.
     """

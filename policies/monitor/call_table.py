@@ -235,7 +235,7 @@ class CallState(msgspec.Struct, gc=False):
 
     @property
     def messages_forgotten(self) -> int:
-        """How many messages are no longer among them."""
+        """How many messages were dropped."""
         return self.memory.words.forgotten
 
     def user_wrote(self, text: str) -> bool:

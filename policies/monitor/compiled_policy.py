@@ -19,7 +19,7 @@ CLIENTS_REMEMBERED = 64
 
 
 class CompiledPolicy:
-    """A policy compiled: immutable, shared by runs; start a monitor of it for each session, from any thread."""
+    """A compiled policy: immutable, and safe to share between runs and threads. Start a monitor for each session."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -47,11 +47,11 @@ class CompiledPolicy:
 
     @property
     def approval(self) -> Approval:
-        """How long a held call waits for a person, and what then."""
+        """How long a call waits for an approval, and what happens then."""
         return self.program.approval
 
     def passed_on(self, context: RunContext) -> tuple[Policy, ...]:
-        """The budgets that a run with this context draws on, as policies for the runs that it starts."""
+        """The budgets of a run with this context, as policies for its child runs."""
         return self.program.budgets.passed_on(self.policy, context)
 
     def for_tools(self, tools: tuple[Tool, ...]) -> CompiledPolicy:
@@ -65,7 +65,7 @@ class CompiledPolicy:
         return cached[1]
 
     def monitor(self, context: RunContext | None = None, *, explain: bool = False) -> Monitor:
-        """The state of one new session; `explain` makes every decision carry its steps.
+        """A monitor for a new session. With `explain`, each decision has its steps.
 
         Raises ValueError for anything that is not a RunContext.
         """
@@ -92,10 +92,10 @@ def compile_policy(
 
     Args:
         policy: the policy.
-        tools: the client's tools with their portable names and inputs, where they are known.
-        validators: callables that are asked about calls under a net, by the net's name.
-        on_results: callables that are told what such calls returned, by the net's name.
-        mappers: callables that give calls more names for a net, by the net's name.
+        tools: the agent's tools with portable names and inputs, if known.
+        validators: functions that validate calls under a net, by the net's name.
+        on_results: functions that receive the results of such calls, by the net's name.
+        mappers: functions that give calls more names for a net, by the net's name.
 
     Raises:
         PolicyError: the policy is wrong; every problem is named.

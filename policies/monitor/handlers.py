@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None:
-    """Judge by one net more from now on; one that was removed goes on where it was."""
+    """Add a net. A net that was removed before continues with its state."""
     if not isinstance(net, str | NetLine | Net):
         raise ValueError(wrong_type("a net", net))
     check_policy(Policy(name="added", nets=[net]))

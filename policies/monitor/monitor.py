@@ -135,10 +135,10 @@ class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
     """One rule at the end.
 
     Attributes:
-        status: `held`, `violated`, `not_exercised` (no call it restricts was requested) or `pending` (something is
-            still owed).
+        status: `held`, `violated`, `not_exercised` (no call that it restricts was requested) or `pending` (not
+            decided yet).
         kind: The rule's type, or `net`.
-        policy: The member of the stack that it came from.
+        policy: The policy that the rule is in.
     """
 
     status: Status
@@ -147,11 +147,11 @@ class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How every rule ended.
+    """Each rule's status at the end.
 
     Attributes:
         rules: Every rule by id.
-        violations: The violations that the end of the run settled.
+        violations: The violations found at the end of the run.
     """
 
     rules: dict[str, RuleReport]
@@ -184,7 +184,7 @@ def _status(on: MonitorState, rule: CompiledRule, *, owes: bool, complete: bool)
 
 
 class Monitor:
-    """Judges one session on its state. `explain` makes every decision carry its steps; `calls` are those not over."""
+    """Evaluates one session. With `explain`, each decision has its steps; `calls` are the open calls."""
 
     def __init__(self, state: MonitorState, *, explain: bool = False) -> None:
         self.state = state
@@ -222,7 +222,7 @@ class Monitor:
 
     @property
     def calls_started(self) -> int:
-        """How many calls this run has started so far, where a limit or a budget asks for it."""
+        """How many calls this run has started, if a limit or budget counts them."""
         return self.state.session.limits.calls
 
     @property
@@ -266,7 +266,7 @@ class Monitor:
         return self._needed(subject) if subject is not None and subject.bound.plan.asks else ()
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
-        """Judge a call at the gate on every rule and, if it may run, spend what it spends.
+        """Evaluate a call under every rule and, if it is allowed, count it.
 
         `checks` holds the answers of asynchronous checks by rule id; one that is missing refuses.
         Raises EventError for anything that is not a call.
@@ -396,18 +396,18 @@ class Monitor:
         return refusing(self.state, tool)
 
     def finish(self) -> Report:
-        """How each rule stands, settled as at the end of the run; the session may go on after it.
+        """Each rule's status as at the end of the run; the session can continue afterwards.
 
         A run that failed or was cancelled leaves what is owed pending.
         """
         return settle(self.state, complete=self.state.session.ended not in ("run_failed", "run_cancelled"))
 
     def report(self) -> Report:
-        """How each rule stands now; what is owed is pending."""
+        """Each rule's status now; rules that aren't decided yet are pending."""
         return settle(self.state, complete=False)
 
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
-        """Judge by one net more from now on; one that was removed goes on where it was.
+        """Add a net. A net that was removed before continues with its state.
 
         `validate`, `on_result` and `mapper` may be attached. Raises ValueError for anything that is not a net, and
         where one of that name is active; PolicyError, which is one, for a net that is wrong in itself.
@@ -415,7 +415,7 @@ class Monitor:
         add_net(self.state, net, **attached)
 
     def remove_net(self, name: str) -> None:
-        """Judge without a net from now on; it keeps its state. Raises KeyError if no net has the name."""
+        """Remove a net; its state is kept. Raises KeyError if no net has the name."""
         remove_net(self.state, name)
 
     def tick(self, now_ms: int) -> list[Violation]:

@@ -197,7 +197,7 @@ class Converter:
             *(written for written, plain in spellings({**LIMITS, **BUDGETS}).items() if plain in fields_of(cls)),
             *fields_of(cls),
         ]
-        hint = did_you_mean(key, keys) or f"known here: {', '.join(keys)}"
+        hint = did_you_mean(key, keys) or f"expected one of: {', '.join(keys)}"
         self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
 
     def value(self, shape: Shape, node: Node) -> Any:

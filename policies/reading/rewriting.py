@@ -80,7 +80,7 @@ def expect_keys(node: MapNode, allowed: Iterable[str], report: ProblemReport) ->
     names = list(allowed)
     for key in node.entries:
         if key not in names:
-            hint = did_you_mean(key, names) or f"known here: {', '.join(names)}"
+            hint = did_you_mean(key, names) or f"expected one of: {', '.join(names)}"
             report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
 
 

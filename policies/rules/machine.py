@@ -123,7 +123,7 @@ class JudgedCall(Subject, Protocol):
 
     @property
     def messages_forgotten(self) -> int:
-        """How many messages are no longer among them."""
+        """How many messages were dropped."""
         ...
 
     def user_wrote(self, text: str) -> bool:

@@ -193,7 +193,7 @@ Tell: TypeAlias = Callable[[Transition], None]
 
 
 class NetState(RuleState):
-    """How a net stands in one session.
+    """The state of a net in one session.
 
     Attributes:
         marking: Tokens by place.

@@ -58,15 +58,15 @@ class PastMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The session as it stands when a call is judged.
+    """The state of the session when a call is evaluated.
 
     Attributes:
-        calls: The session's calls so far, oldest first, the judged one not among them.
+        calls: The session's calls so far, oldest first, without the current one.
         usage: The run's usage: tokens and USD.
         run: The run's context.
-        turn: The number of the model response that asks, from 1, counted through the session.
-        messages: The messages, oldest first: up to 1,000,000 characters, the user's in preference to others'.
-        messages_forgotten: How many messages are no longer among them.
+        turn: The current turn, from 1, counted through the session.
+        messages: The messages, oldest first, at most 1,000,000 characters; the user's are kept first.
+        messages_forgotten: How many messages were dropped.
     """
 
     calls: tuple[PastCall, ...]
@@ -87,14 +87,15 @@ CheckFunction: TypeAlias = (
 
 
 class Check(Rule, tag="check", frozen=True):
-    """Asks a callable about each call of `tool`, with its context if it takes two arguments; one that raises denies.
+    """A rule in Python: a callable that takes the call, or the call and its context. If it raises, the call is
+    denied.
 
     An `async def` runs outside the monitor: its answers are handed to `propose(call, checks={id: answer})`.
 
     Attributes:
         check: The callable; see "Rules in Python".
-        tool: The calls it is asked about.
-        narrows: Takes the name of a tool and the context; False: no call of it could pass, so it need not be shown.
+        tool: The calls that it evaluates.
+        narrows: Takes a tool's name and the context; False hides the tool from the model.
     """
 
     check: CheckFunction

@@ -199,11 +199,11 @@ class MaxParallelMachine(Machine, judges=MaxParallel):
 
 
 class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
-    """After too many refusals and failures, in a row or in all, every call is refused.
+    """After this many denials and failures, in a row or in all, every call is denied.
 
     Attributes:
-        consecutive: The number of refusals and failures in a row that trips it.
-        total: The number in all that trips it.
+        consecutive: The number of denials and failures in a row.
+        total: The number of denials and failures in all.
     """
 
     consecutive: Positive | None = None

@@ -291,7 +291,7 @@ KEYLESS = "it looks at each call alone or at the whole session"
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    """A refusal with more to say than no.
+    """A check's answer that denies the call, with an action, a reason and a text of its own.
 
     Raises:
         ValueError: no such action.

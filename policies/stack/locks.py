@@ -35,9 +35,9 @@ class Loosened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) -> list[Loosened]:
-    """Every attempt of a stack to loosen a locked policy of it.
+    """Every attempt in a stack to weaken a locked policy.
 
-    Prices and names count wherever they stand, anything else where it comes later.
+    Prices and names count anywhere in the stack, everything else only after the locked policy.
 
     Args:
         policy: a stack, as `merge_policies` gave it.

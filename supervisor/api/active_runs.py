@@ -35,15 +35,15 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of runs, calls and observers since the supervisor was opened.
 
     Attributes:
-        running: Runs that are not over.
+        running: Active runs.
         started: Runs that were started.
         completed: Runs that completed.
         failed: Runs that failed.
         cancelled: Runs that were cancelled.
         refused: Runs that a policy cancelled.
-        approvals: Calls that wait for a person now.
+        approvals: Calls with a pending approval.
         subscribers: How many subscriptions are open.
-        publishers_dropped: How many publishers raised; they get no more events.
+        publishers_dropped: How many publishers raised an error and were removed.
     """
 
     running: int = 0
@@ -214,7 +214,7 @@ def why_left(error: BaseException | None) -> str:
 
 
 class RunHandle:
-    """A started run, in the hands of its caller."""
+    """A started run."""
 
     __slots__ = ("_actor", "run_id", "session_id")
 
@@ -234,7 +234,7 @@ class RunHandle:
         return self._actor.released
 
     async def cancel(self, *, reason: str = "user", by: str = "") -> None:
-        """Order the run to end; `by` names the person who ordered it, if any. `wait` returns how it ended."""
+        """Cancel the run; `by` names the person who decided it. `wait` returns how it ended."""
         check_text(reason=reason, by=by)
         self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason, person=by))
         await checkpoint()
@@ -247,7 +247,7 @@ class RunHandle:
         await checkpoint()
 
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
-        """Judge this run by one more net from now on; a net that was removed before resumes its state.
+        """Add a net to this run. A net that was removed before continues with its state.
 
         `validate`, `on_result` and `mapper` may be attached. The net is recorded as `net_joined`; what the attached
         callables do is not recorded. Raises ValueError for anything that is not a net, and if a net of that name
@@ -259,7 +259,7 @@ class RunHandle:
         self._actor.record_net(NetJoined(name=net_name(net), net=written, attached=given))
 
     def remove_net(self, name: str) -> None:
-        """Judge this run without a net from now on; it keeps its state. Raises KeyError if no net has the name."""
+        """Remove a net from this run; its state is kept. Raises KeyError if no net has the name."""
         self._actor.nets.remove_net(name)
         self._actor.record_net(NetLeft(name=name))
 
@@ -268,14 +268,15 @@ class RunHandle:
         return self._actor.nets.status()
 
     def resolve(self, tool: str, input: dict[str, Any] | None = None) -> dict[str, str]:
-        """Each of the run's nets' answer to a call now, by the net's id: `free`, `abstain`, `gated` or `blocked`.
+        """What each net of the run would decide for a call now, by the net's id: `free`, `abstain`, `gated` or
+        `blocked`.
 
         Raises ValueError for anything that is not a tool's name and an input.
         """
         return dict(self._actor.nets.resolve(tool, input))
 
     async def wait_finished(self) -> None:
-        """Wait until the run is over, however it ended."""
+        """Wait until the run has ended."""
         await self._actor.finished.wait()
 
     async def wait(self) -> RunResult:

@@ -57,24 +57,24 @@ async def run_once(
 ) -> RunResult:
     """Run a prompt under policies and return the result.
 
-    Without an approver and without a store, nobody can answer a request for approval: such a call is refused at
-    once, and preflight says so. If the run has begun, an error carries the result so far as its `partial`.
+    Without an approver and a store, nobody can approve a call: it is denied at once, and preflight reports this. If
+    the run has started, an error has the result so far as its `partial`.
 
     Args:
         adapter: the agent.
         prompt: the agent's task.
         store: where the run is recorded; by default in memory, or with the run with budgets that starts it.
-        approver: answers held calls in this process.
-        publishers: receive every stored event.
-        redaction: what is removed from the record as a secret; by default the usual patterns.
+        approver: answers approval requests in this process.
+        publishers: functions that receive each stored event.
+        redaction: which secrets to redact; by default the usual patterns.
         options: its policies and more of `RunOptions`; `session_id`, `run_id` and `metadata` of a run that nobody
             created before; and how much of it is recorded, as `RecordOptions` says.
 
     Raises:
-        PolicyViolationError: preflight refused, or a policy cancelled the run.
-        PolicyError, UsageError: an argument makes no sense.
-        StoreError: it cannot be recorded.
-        ProviderError: the agent's client failed; the provider's own errors come out unchanged.
+        PolicyViolationError: preflight rejected the run, or a policy cancelled it.
+        PolicyError, UsageError: an argument is wrong.
+        StoreError: the store cannot be written.
+        ProviderError: the agent failed; its own errors are raised unchanged.
     """
     check_options("run_once", options, OnceOptions, *_SERVICES)
     of_run, bounds = parted(options)
@@ -104,7 +104,7 @@ async def create_run(
     context: RunContext | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """Record a run for `execute_run` to start; returns its id.
+    """Create a run for `execute_run` to start; returns its id.
 
     Args:
         store: where it is recorded.
@@ -115,7 +115,7 @@ async def create_run(
         metadata: anything to record with the run.
 
     Raises:
-        StoreError: the id is taken, or it cannot be recorded.
+        StoreError: the id is taken, or the store cannot be written.
     """
     check_store(store)
     info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
@@ -134,19 +134,19 @@ async def execute_run(
     redaction: Redaction | None = None,
     **options: Unpack[ExecuteOptions],
 ) -> RunResult:
-    """Run what `create_run` recorded and return the result.
+    """Run what `create_run` created, and return the result.
 
     Args:
         store: where it was recorded.
         adapter: the agent.
         run_id: the run.
-        approver: answers held calls in this process.
-        publishers: receive every stored event.
-        redaction: what is removed from the record as a secret; by default the usual patterns.
+        approver: answers approval requests in this process.
+        publishers: functions that receive each stored event.
+        redaction: which secrets to redact; by default the usual patterns.
         options: its policies and more of `RunOptions`; and how much of it is recorded, as `RecordOptions` says.
 
     Raises:
-        UsageError: there is no such run, it was started before, or an argument makes no sense.
+        UsageError: there is no such run, it was started before, or an argument is wrong.
         PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
     """
     check_options("execute_run", options, ExecuteOptions, *_SERVICES[1:])
@@ -252,7 +252,7 @@ def run_once_sync(
     timeout_s: float | None = None,
     **options: Unpack[OnceOptions],
 ) -> RunResult:
-    """Do what `run_once` does, and block until it is done. If an event loop already runs in this thread, it is
+    """Like `run_once`, but blocks until the run has ended. If an event loop already runs in this thread, it is
     blocked too.
 
     Ctrl-C, or `timeout_s` seconds, end the run; the call then waits until the end is recorded.
@@ -261,9 +261,9 @@ def run_once_sync(
         adapter: the agent.
         prompt: the agent's task.
         store: where the run is recorded; by default in memory.
-        approver: answers held calls in this process.
-        publishers: receive every stored event.
-        redaction: what is removed from the record as a secret; by default the usual patterns.
+        approver: answers approval requests in this process.
+        publishers: functions that receive each stored event.
+        redaction: which secrets to redact; by default the usual patterns.
         timeout_s: the most seconds it may take; by default unbounded.
         options: as for `run_once`.
 

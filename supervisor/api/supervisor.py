@@ -110,7 +110,7 @@ class Starting:
     """Starts the runs of a supervisor; each gives back its room when it is over.
 
     Args:
-        store: where runs are recorded.
+        store: the store of the runs.
         runs: those that go on.
         admission: the room that they take.
         ownership: claims runs for the supervisor.
@@ -183,10 +183,10 @@ class Supervisor:
     """Owns runs. Leaving it normally waits for them; leaving it with an error or a cancel ends them first.
 
     Args:
-        store: where runs are recorded.
-        max_running: how many runs may be running at once; `start` waits for its turn.
-        approver: answers held calls in this process.
-        publishers: receive every stored event.
+        store: the store of the runs.
+        max_running: the most runs at once; `start` waits for its turn.
+        approver: answers approval requests in this process.
+        publishers: functions that receive each stored event.
         answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another
             process through the store. If nobody can, a call that needs approval is refused at once.
         redaction: which secrets are removed from the record, the logs and what approvers see; by default what
@@ -238,7 +238,7 @@ class Supervisor:
 
     async def __aenter__(self) -> Supervisor:
         if self._tasks is not None:
-            raise UsageError("a supervisor is opened once; make another one")
+            raise UsageError("a supervisor can be opened once; create another one")
         clock = Clock()
         timers = Timers(clock)
         self._services = Services(
@@ -291,7 +291,7 @@ class Supervisor:
         before.
 
         Raises PolicyViolationError if preflight refuses (the adapter is not started), PolicyError or UsageError
-        for arguments that make no sense, StoreError if the run cannot be recorded.
+        for arguments that make no sense, StoreError if the store cannot be written.
         """
         self._check_open()
         check_adapter(adapter)
@@ -341,7 +341,7 @@ class Supervisor:
         await self._answer(approval_id, given)
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
-        """Refuse a held call: `reason` is for the record, `tell` is what the model is told. Raises UsageError when it
+        """Deny a waiting call: `reason` is recorded, `tell` is the text for the model. Raises UsageError when it
         is not open.
         """
         check_text(tell=tell or "")
@@ -393,7 +393,7 @@ class Supervisor:
     async def _start(self, adapter: Adapter, info: RunInfo, given: CheckedOptions, *, created: bool) -> RunHandle:
         with refusals_told(self._log, info):
             if given.no_policy:
-                why = "`policies=()`: everything is recorded, nothing is refused"
+                why = "`policies=()`: proctor records every call and denies none"
                 audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
             way = given.continuation
             check_continuation(way, can_resume=capabilities_of(adapter).resume, provider=name_of(adapter))

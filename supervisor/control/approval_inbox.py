@@ -25,7 +25,7 @@ _PAGE = 500
 
 
 async def pending(store: ApprovalStore) -> list[ApprovalRequest]:
-    """The approvals that nobody has answered, oldest first.
+    """The pending approval requests, oldest first.
 
     Requests for calls that have already run because they could not be held are not among them.
     """
@@ -67,7 +67,7 @@ async def answer(
     *,
     wait_s: float = TAKEN_UP_S,
 ) -> StoredApproval:
-    """Answer an approval of a run in any process; of several answers, one counts.
+    """Answer an approval request of a run in any process. The first answer counts.
 
     If the run is not over, its owner acts on the answer: this waits until that is recorded, and the returned
     approval says whether it is. If the run is over, the answer is recorded, and a grant holds once, for the
@@ -81,7 +81,7 @@ async def answer(
         wait_s: seconds to wait for the owner.
 
     Raises:
-        ApprovalError: the answer does not count; its `kind` says why.
+        ApprovalError: the answer was rejected; its `kind` says why.
     """
     return await taken_up(store, await take(store, approval_id, given, redactor), wait_s=wait_s)
 

@@ -92,9 +92,9 @@ class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         run_id: The run.
         session_id: Its session.
-        status: How it ended; one that was over before the order reached it has completed or failed.
+        status: How it ended; it can have completed or failed before the command reached it.
         ended: Whether it ended in time.
-        owner: The owner that should have ended it, if it did not end.
+        owner: The run's owner, if it did not end.
     """
 
     run_id: str
@@ -105,7 +105,7 @@ class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KillSwitch:
-    """Stops runs of a store; see `kill`. Name what to stop in one of these ways: `run_id`, `session_id`,
+    """Cancels runs of a store; see `kill`. Name what to stop in one of these ways: `run_id`, `session_id`,
     `tenant`, `label` (as `key=value`), or `everything=True`.
 
     Args:
@@ -133,7 +133,7 @@ class KillSwitch:
         block_starts: bool = False,
         wait_s: float = 30.0,
     ) -> list[KillOutcome]:
-        """Order runs to end, on every process, and wait up to `wait_s` seconds; returns how each ended.
+        """Cancel runs in every process, and wait up to `wait_s` seconds; returns how each ended.
 
         Runs whose owner is gone, and created ones, are ended from here. `block_starts`: and none of them starts until
         `lift`. A run that was lost stands for the one that goes on with it. Raises UsageError for a scope that makes
@@ -170,7 +170,7 @@ class KillSwitch:
         label: str | None = None,
         everything: bool = False,
     ) -> None:
-        """Let no run of this scope start, on any process, until `lift`: starting one raises StartsBlockedError."""
+        """Prevent starts in this scope, in any process, until `lift`: starting a run raises StartsBlockedError."""
         scope = scope_of(session_id=session_id, tenant=tenant, label=label, everything=everything)
         await self.block(scope, by=by, reason=reason)
 
@@ -188,7 +188,7 @@ class KillSwitch:
         label: str | None = None,
         everything: bool = False,
     ) -> list[Block]:
-        """Lift the block of exactly this scope; `everything` lifts every block. Returns the lifted blocks."""
+        """Lift the freeze of exactly this scope; `everything` lifts every freeze. Returns the lifted ones."""
         scope = scope_of(session_id=session_id, tenant=tenant, label=label, everything=everything)
         return await self.unblock(scope, by=by, reason=reason)
 
@@ -199,7 +199,7 @@ class KillSwitch:
         return [block for block in before if block not in await self.blocks()]
 
     async def blocks(self) -> list[Block]:
-        """The blocks that refuse starts now, with who ordered each, when and why; oldest first."""
+        """The current freezes, oldest first, with who ordered each, when and why."""
         return await self.store.blocks()
 
     async def _order(self, order: type[Cancel | Block | Lift], scope: Scope, by: str, reason: str) -> None:

@@ -213,12 +213,11 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
     """The policies' findings in one run.
 
     Attributes:
-        action: The strictest action: of the violations, or `request_approval` where a person approved a call; else
+        action: The strictest action of the violations, or `request_approval` if a person approved a call; else
             `allow`.
-        violations: All of them, in the order they were found.
-        metadata: Rules that could not be judged (limits without a price, rules not exercised), and the level of the
-            gate.
-        rules: How each rule ended, by id.
+        violations: All violations, in order.
+        metadata: Rules that couldn't be evaluated (limits without a price, rules not exercised), and the gate.
+        rules: Each rule's status at the end, by id.
     """
 
     action: Action = "allow"
@@ -238,12 +237,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         usage: Tokens and USD.
         cost_usd: USD, as in `usage`.
         policy: The policies' findings.
-        events: The latest 10,000 events of the run, or the latest 64 MiB where those are fewer, kept in memory: they
-            are there when the store is not.
-        events_before: How many came before those; the store has them (`store.read(session_id, run_id=run_id)`).
-        calls: The calls among the events that ran, and of a refused run the one that was proposed.
-        calls_before: The latest 1,000 calls that ran in the session before this run.
-        reason: Why it did not complete, in words.
+        events: The run's latest events, at most 10,000 or 64 MiB.
+        events_before: How many earlier events only the store has (`store.read(session_id, run_id=run_id)`).
+        calls: The calls among the events that ran.
+        calls_before: Calls of earlier runs of the session, at most the latest 1,000.
+        reason: Why it didn't complete, in words.
     """
 
     status: Status

@@ -69,12 +69,12 @@ __all__ = [
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one call that a provider proposed.
+    """The gate's answer to one call.
 
     Attributes:
         allowed: Whether the call may run.
-        tell_model: The tool result of a refused call.
-        stop: The run is being cancelled: ask for nothing more.
+        tell_model: The tool result of a denied call.
+        stop: The run is being cancelled; propose no more calls.
         input: The call must run with this input instead of its own.
     """
 
@@ -88,12 +88,12 @@ Gate: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
 
 
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy compiled into a provider's own options, only ever tightening what the caller wants.
+    """The policy as settings of the agent; they only tighten the caller's.
 
     Attributes:
         options: The options, as the adapter's `open` understands them.
         expressed: The parts of the policy that fitted: `deny bash`, `max_cost_usd`.
-        unexpressed: The parts that did not fit; every event is judged by the whole policy either way.
+        unexpressed: The parts that have no setting. The gate enforces the whole policy in any case.
     """
 
     options: dict[str, Any] = {}
@@ -110,7 +110,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         mark: The mark on the processes it starts, by which they are found again: the run and its store, as another
             store may have a run of that name.
         prompt: The prompt.
-        gate: Judges each call before it runs.
+        gate: Decides each call before it runs.
         options: The policy as launch options.
         resume: The provider's own id of the session to resume.
         fork: Resume it as a new session.
@@ -216,7 +216,7 @@ class Adapter(Protocol):
 
 
 class Approver(Protocol):
-    """Answers held calls in this process; returning None leaves the answer to somebody else."""
+    """A function that answers approval requests in this process. If it returns None, someone else can answer."""
 
     async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None: ...
 

@@ -53,7 +53,7 @@ class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         budget: Its policy and its name: `policy/name`.
-        key: The budget's key: the values at its `per`; "" for one budget shared by all runs.
+        key: The budget's key: the values at its `per`; "" for a budget that all runs share.
         counts: The amount it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
         window: `day`, `week`, `month`, the length of a rolling window in ms as text, or "".
         max: The whole amount, as the last run that drew on it said.

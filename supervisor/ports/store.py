@@ -254,10 +254,10 @@ class Maintenance(Protocol):
 
 @runtime_checkable
 class Store(EventLog, RunRegistry, ApprovalStore, CommandQueue, BudgetLedger, Maintenance, Protocol):
-    """The record. Every method may raise StoreError; nothing acknowledged is ever lost."""
+    """A store of event logs. Every method can raise StoreError; nothing acknowledged is lost."""
 
     async def aclose(self) -> None:
-        """Close it; what was acknowledged is kept."""
+        """Close the store; everything acknowledged is kept."""
         ...
 
 

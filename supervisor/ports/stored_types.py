@@ -84,7 +84,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         session_id: The session's id.
         provider: The name of its adapter.
-        provider_session_id: The provider's own id of it, where it said one.
+        provider_session_id: The agent's own session id, if known.
         last_seq: The seq of its latest event; 0 without any.
     """
 
@@ -102,22 +102,21 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         run_id: The run's id.
         session_id: Its session's id.
         provider: The name of its adapter.
-        status: `running` until its terminal event is stored; `lost` if its owner is gone before that.
-        created_at: When it was recorded, UTC.
-        spec: What `execute_run` needs to start a run that was only created: prompt and metadata; with `again`, what
-            goes on where it is lost.
-        owner: The supervisor that claimed it; None if none has.
-        after: The number of the latest instruction when it was created: those that follow may concern it.
+        status: The status; `lost` if the owner died before the run ended.
+        created_at: When it was created, UTC.
+        spec: What `execute_run` needs to start a created run: prompt and metadata.
+        owner: The supervisor that claimed it, if any.
+        after: The number of the latest command when it was created; later commands can apply to it.
         tenant: The tenant of its context.
         labels: The labels of its context.
-        started_at: When it began, UTC.
+        started_at: When it started, UTC.
         ended_at: When it ended, UTC.
-        started_seq: The seq of its start; 0 before.
-        ended_seq: The seq of its end; 0 before.
+        started_seq: The `seq` of its start; 0 before.
+        ended_seq: The `seq` of its end; 0 before.
         calls: How many calls ran.
         violations: How many violations were recorded.
-        attempts: How many owners have claimed it in order to start it, if it was created first.
-        usage: Tokens and USD reported so far and, once it has ended, what its end states.
+        attempts: How often a worker claimed it to start it.
+        usage: Tokens and USD so far, or at the end.
     """
 
     run_id: str
@@ -244,21 +243,21 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         approval_id: The request's id, which an answer names.
-        run_id: The run that asks.
+        run_id: The run that needs the approval.
         session_id: Its session.
-        call: The call with its real input.
-        input_digest: The SHA-256 digest of that input, to which a grant is bound.
-        policy_name: The policy of the first violation.
-        violation_kind: The kind of the first violation.
+        call: The call with its input.
+        input_digest: The SHA-256 digest of that input; an approval covers only this input.
+        policy_name: The first violation's policy.
+        violation_kind: The first violation's kind.
         reason: Why the first violation requires approval.
-        violations: All that the approval is about.
+        violations: All violations that the approval covers.
         requested_at: When it was requested, UTC.
         expires_at: When it expires, UTC.
         held: Whether the call waits for the answer.
-        ran: The agent could not be held and the call had started, so the answer is for the record.
-        approvers: The people who may answer: names, and groups as `@name`; None means anybody.
-        started_by: The person who started the run, if that person may not answer; "" if unknown, and then nobody may.
-        scope: The most that one grant may cover: `once`, `run` or `session`.
+        ran: True if the call had already started, so the answer is only recorded.
+        approvers: Who can answer: names, and groups as `@name`; null means anyone.
+        started_by: The person who started the run, if that person can't answer. If "", nobody can.
+        scope: The most that one approval can cover: `once`, `run` or `session`.
     """
 
     approval_id: str
@@ -280,14 +279,14 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's answer; it holds for the input of that digest only.
+    """A person's answer to an approval request; it covers only the input with that digest.
 
     Attributes:
         granted: Whether the call may run.
-        by: The person who answered, as named by the surface that took the answer.
+        by: The person who answered.
         reason: For the record.
-        input_digest: The digest of the input that the person saw; an answer with another digest does not count.
-        tell_model: The person's text for the model if the call is refused.
+        input_digest: The digest of the input that the person saw; an answer with another digest is rejected.
+        tell_model: The text for the model if the call is denied.
         groups: The groups of who answers, as the surface that took the answer says.
         scope: The coverage of a grant: this call (`once`), or also later ones of the `run` or the `session` that the
             same rules ask about; no more than the policy allows.
@@ -366,7 +365,7 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
-    """An order that runs end: those of its scope that were created before it, whatever any clock says.
+    """A command to cancel runs: those in its scope that were created before it.
 
     Attributes:
         approval: The request that the run ends for, if that is the reason.

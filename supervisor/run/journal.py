@@ -36,14 +36,14 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
     Of a repeated `event_id` it gives the event that it stored before.
     """
     if len(stored) != len(given):
-        raise StoreError(f"the store gave back {len(stored)} events of {len(given)}; nothing of it is believed")
+        raise StoreError(f"the store gave back {len(stored)} events of {len(given)}; the events are not used")
     if all(map(is_, given, stored)):  # as almost always
         return
     for event, back in zip(given, stored, strict=True):
         if back is event or (event.event_id and event.event_id == back.event_id):
             continue
         if not same_but_seq(back, event):
-            raise StoreError(f"the store gave back another event than `{event.type}`; nothing of it is believed")
+            raise StoreError(f"the store gave back another event than `{event.type}`; the events are not used")
 
 
 ROOM = 1024

@@ -323,7 +323,7 @@ class MemoryStore:
         return await self._wakeups.wait(token, timeout_s)
 
     async def aclose(self) -> None:
-        """Refuse everything from now on; all waiters are released."""
+        """Close the store; waiting callers are released."""
         self._closed = True
         self._wakeups.ring()
 

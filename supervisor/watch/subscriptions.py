@@ -235,7 +235,7 @@ def event_types(given: object) -> frozenset[str]:
 
 
 class Subscription:
-    """Events for one subscriber. `async with` gives them, and closes what they come from however it is left.
+    """The events for one subscriber. Use `async with`, which also closes it.
 
     Iterated without being entered, it begins with the first event asked for, and closes at the end.
     """
@@ -291,7 +291,7 @@ class Subscription:
             raise
 
     async def aclose(self) -> None:
-        """Be handed nothing more."""
+        """Close the subscription."""
         if self._buffer is not None:
             self._feed.leave(self._buffer)
             self._over = True

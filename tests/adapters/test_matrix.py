@@ -126,7 +126,7 @@ def test_an_adapter_that_cannot_be_probed_is_named() -> None:
     result = CliRunner().invoke(app, ["adapters", "probe", "shell"])
 
     assert result.exit_code == 2
-    assert "`shell` cannot be probed; `claude`, `codex`" in " ".join(result.output.split())
+    assert "`shell` cannot be probed; only `claude`, `codex`" in " ".join(result.output.split())
 
 
 def test_a_probe_says_what_an_agent_asked_about(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_migrate_changes_the_file_when_told(cli: Cli, place: Path) -> None:
     [
         (("migrate", "none.yaml"), "none.yaml: error: cannot read the file"),
         (("migrate", "--write", "-"), "standard input cannot be written to"),
-        (("migrate", "--write", "old.json"), "would hold YAML under another name"),
+        (("migrate", "--write", "old.json"), "is not a YAML file"),
     ],
 )
 def test_migrate_refuses_what_it_cannot_do(cli: Cli, place: Path, arguments: Any, message: str) -> None:

@@ -46,7 +46,7 @@ def test_a_limited_number_is_listed_oldest_first_by_their_whole_id(cli: Cli, pla
     every = cli("approvals", "--store", "some.db", "--json")
 
     assert [line for line in two.out.splitlines() if not line.startswith(" ")] == ["run_1.1", "run_1.3"]
-    assert two.err == "more of them wait; `--limit` shows them\n"
+    assert two.err == "more are pending; `--limit` shows them\n"
     assert [line["approval_id"] for line in every.lines] == [f"run_1.{n}" for n in (1, 3, 4, 5)]
 
 

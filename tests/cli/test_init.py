@@ -71,7 +71,7 @@ def test_a_file_that_is_there_is_kept(cli: Cli, place: Path) -> None:
     place.joinpath("proctor.yaml").write_text("name: mine\n")
     kept = cli("init", "--yes")
 
-    assert (kept.code, kept.err) == (2, "error: there is a `proctor.yaml` already; `--force` overwrites it\n")
+    assert (kept.code, kept.err) == (2, "error: `proctor.yaml` exists; `--force` overwrites it\n")
     assert (place / "proctor.yaml").read_text() == "name: mine\n"
     assert cli("init", "--yes", "--force").code == 0
     assert "first-policy" in (place / "proctor.yaml").read_text()

@@ -122,7 +122,7 @@ def test_a_list_that_is_followed_is_no_file(cli: Cli, kept: Path) -> None:
 
     assert (followed.code, group.code) == (2, 2)
     assert "`--watch` has no end" in followed.err
-    assert "`-o` stands behind `probe`" in group.err
+    assert "`-o` goes after `probe`" in group.err
     assert not kept.joinpath("kept.txt").exists()
 
 

@@ -122,7 +122,7 @@ def test_without_the_driver_the_extra_is_named(cli: Cli, monkeypatch: pytest.Mon
 
 def test_the_tables_are_made_when_told(cli: Cli, url: str) -> None:
     """By their owner, before anybody else looks."""
-    assert "`proctor store --make` makes one" in cli("store", "--store", url).err
+    assert "`proctor store --make` creates one" in cli("store", "--store", url).err
     made = cli("store", "--make", "--store", url, "--json")
 
     assert (made.code, made.lines[0]["runs"]) == (0, {})

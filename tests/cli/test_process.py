@@ -133,11 +133,11 @@ def test_an_unknown_command_suggests_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run",), "`PROMPT` is missing; `proctor run --help` shows what there is"),
-        (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` shows what there is"),
+        (("run",), "`PROMPT` is missing; `proctor run --help` shows the usage"),
+        (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` shows the usage"),
         (("eval", "--polcy", "x"), "there is no option `--polcy`; did you mean `--policy`?"),
-        (("schema", "x"), "there is no place for `x`; `proctor schema --help` shows what there is"),
-        (("adapters", "x"), "there is no command `x`; `proctor adapters --help` shows what there is"),
+        (("schema", "x"), "unexpected argument `x`; `proctor schema --help` shows the usage"),
+        (("adapters", "x"), "there is no command `x`; `proctor adapters --help` shows the usage"),
         (("tail", "-n", "x"), "`--lines N`: `x` is not a number"),
         (("runs", "--limit", "0"), "`--limit N`: `0` is less than 1"),
         (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
@@ -222,7 +222,7 @@ def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Sign
     out, err = process.communicate(timeout=120)
 
     assert process.returncode == 3
-    assert err == "ending the run ...\n"
+    assert err == "cancelling the run ...\n"
     assert json.loads(out.splitlines()[-1])["reason"] == "interrupted by the user"
     ends = [line for line in cli("show", "--json", "last").lines if line["type"] in ("run_cancelled", "run_failed")]
     assert len(ends) == 1

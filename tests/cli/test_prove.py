@@ -425,7 +425,7 @@ def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None
     same = cli("diff", "old.yaml", "same.yaml", "--prove")
     budget = cli("diff", "old.yaml", "budget.yaml", "--prove")
 
-    assert (same.code, same.out) == (0, "both answer alike in every session\n")
+    assert (same.code, same.out) == (0, "both decide alike in every session\n")
     assert budget.code == 3
     assert "unknown        whether it is newly refused: `budgets`" in budget.out
 
@@ -435,7 +435,7 @@ def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None
     [
         (("--prove", "trace.jsonl"), "leave out the traces"),
         (("--prove", "--format", "claude"), "leave out the traces"),
-        ((), "name recorded sessions"),
+        ((), "give recorded sessions"),
     ],
 )
 def test_a_proof_of_what_changed_takes_no_traces(

@@ -57,7 +57,7 @@ def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -
     assert reaped.code == 0
     assert reaped.out.startswith(f"{started['run_id']}: ended; its supervisor, process ")
     assert (end["type"], end["error"]["code"]) == ("run_failed", "owner_lost")
-    assert cli("reap").err == "nothing to end: every run that is not over has its supervisor\n"
+    assert cli("reap").err == "nothing to end: there are no lost runs\n"
     assert cli("runs", "--json").lines[0]["status"] == "failed"
 
 
@@ -119,4 +119,4 @@ def test_no_store_has_nothing_to_end(cli: Cli, place: Path) -> None:
     reaped = cli("reap")
 
     assert (reaped.code, reaped.out) == (0, "")
-    assert reaped.err == "nothing to end: every run that is not over has its supervisor\n"
+    assert reaped.err == "nothing to end: there are no lost runs\n"

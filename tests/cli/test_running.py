@@ -172,7 +172,7 @@ def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Cli) -> None:
     """Nothing is refused; that is said where it is started, and in the record."""
     run = cli("run", "--adapter", "shell", "true")
 
-    assert (run.code, run.err) == (0, "no `--policy` is given: everything is recorded, nothing is refused\n")
+    assert (run.code, run.err) == (0, "no `--policy`: proctor records every call and denies none\n")
     assert "under no policy" in cli("show", "last").out
 
 

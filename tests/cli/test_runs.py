@@ -123,7 +123,7 @@ def test_a_list_that_is_cut_says_how_to_go_on(listed: Cli) -> None:
     ("given", "message"),
     [
         (("--since", "yesterday"), "`--since WHEN`: `yesterday` is not a moment"),
-        (("--label", "env"), "`--label NAME=VALUE`: `env` is not a name with a value"),
+        (("--label", "env"), "`--label NAME=VALUE`: `env` is not NAME=VALUE"),
         (("--before", "nobody"), "there is no run `nobody`"),
     ],
 )

@@ -168,7 +168,7 @@ def test_kill_needs_exactly_one_target(cli: Cli, ran: Any) -> None:
     assert cli("kill").code == 2
     assert cli("kill", "--all", "--tenant", "acme").code == 2
     assert "it is completed" in cli("kill", "--run", "last").err
-    assert cli("kill", "--all").err == "nothing to end: none of these runs is still running\n"
+    assert cli("kill", "--all").err == "nothing to cancel: none of these runs is active\n"
 
 
 @pytest.mark.parametrize("command", [("show", "x"), ("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all")])
@@ -260,7 +260,7 @@ def test_a_damaged_store_is_exit_code_3(cli: Cli, ran: Any, place: Path, monkeyp
     ("path", "message"),
     [
         ("folder", "`folder` is a folder, not a store; name a file in it"),
-        ("none/runs.db", "`none/runs.db` cannot be made: there is no folder `none`"),
+        ("none/runs.db", "`none/runs.db` cannot be created: there is no folder `none`"),
     ],
 )
 def test_a_place_that_can_hold_no_store_is_exit_code_2(cli: Cli, place: Path, path: str, message: str) -> None:
@@ -309,7 +309,7 @@ def test_nothing_starts_until_the_switch_is_lifted(cli: Cli, silent: str, place:
     assert "error: no run starts: `" in refused.err
     assert "an incident; `proctor kill --lift` lifts that" in refused.err
     assert shown.out.startswith("lifted: no run starts, ordered by `")
-    assert again.err == "nothing to lift: starts are not blocked there\n"
+    assert again.err == "nothing to lift: there is no such freeze\n"
     assert cli(*words, "--fail-on", "never").code == 0
 
 
@@ -342,7 +342,7 @@ def test_a_store_is_made_only_when_told(cli: Cli, place: Path) -> None:
     made = cli("store", "--make", "--store", "new.db", "--json")
     again = cli("store", "--make", "--store", "new.db", "--json")
 
-    assert (before.code, "`proctor store --make` makes one" in before.err) == (2, True)
+    assert (before.code, "`proctor store --make` creates one" in before.err) == (2, True)
     assert (made.code, made.lines[0]["events"]) == (0, 0)
     assert again.lines == made.lines
     assert cli("store", "--make", "--store", "nowhere/new.db").err.endswith("there is no folder `nowhere`\n")
@@ -371,7 +371,7 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--backup", "org.yaml"), 2, "`org.yaml` is there already"),
+        (("--backup", "org.yaml"), 2, "`org.yaml` exists"),
         (("--backup", "nowhere/b.db"), 3, "`nowhere/b.db` cannot be written: no such file or directory"),
         (("--backup", "b.db", "--store", "none.db"), 2, "there is no store at `none.db`"),
         (("--backup", "b.db", "--store", "org.yaml"), 2, "is not a proctor store"),

@@ -48,7 +48,7 @@ class AcpAdapter:
 
     Args:
         command: starts the agent: `["opencode", "acp"]`, `["gemini", "--acp"]`.
-        name: what the adapter is called in records.
+        name: the adapter's name in the event log.
         cwd: the folder to work in; the current one if not given.
         env: the agent's whole environment; this process's if not given.
         model: the model to use, one the agent offers; the agent's own choice if not given.

@@ -64,7 +64,7 @@ def compile_options(policy: Policy) -> LaunchOptions:
 def check_settings(settings: Mapping[str, Any]) -> None:
     """Raise UsageError for settings of the caller's that would let something round the gate."""
     if settings.get("amp.dangerouslyAllowAll"):
-        raise UsageError("setting `amp.dangerouslyAllowAll` would let every call round the gate")
+        raise UsageError("setting `amp.dangerouslyAllowAll` would let every call bypass the gate")
     rules = settings.get("amp.permissions", ())
     for n, rule in enumerate(rules if isinstance(rules, Sequence) and not isinstance(rules, str) else (None,)):
         if not isinstance(rule, Mapping) or rule.get("action") != "reject":
@@ -152,7 +152,7 @@ class AmpAdapter:
         if not self._folder().is_dir():
             raise ProviderUnavailableError(f"there is no working directory at `{self._folder()}`; check `cwd`")
         if not self._can_sign_in():
-            raise ProviderUnavailableError("amp has nothing to sign in with; set AMP_API_KEY or run `amp login`")
+            raise ProviderUnavailableError("amp is not logged in; set AMP_API_KEY, or run `amp login`")
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """The policy as permission rules of the client."""
@@ -255,7 +255,7 @@ class AmpSession(ClientSession):
         """Wait for the client's first words, or its end. Raises UnknownSessionError where it has no such thread."""
         await self._begun.wait()
         if self._silent and f"{thread} does not exist" in await self._client.last_words():
-            raise UnknownSessionError(f"amp does not have the thread `{thread}`", details=self._gone().details)
+            raise UnknownSessionError(f"amp has no thread `{thread}`", details=self._gone().details)
 
     def ladder(self) -> Sequence[Rung]:
         """Terminate, kill: the client has no interrupt of its own."""

@@ -106,8 +106,7 @@ class ClaudeAdapter:
                 raise ProviderUnavailableError(f"there is no {what} at `{path}`; check the option `{option}`")
         if not can_sign_in({**os.environ, **self._own.get("env", {})}):
             raise ProviderUnavailableError(
-                "the Claude Code client has nothing to sign in with; set ANTHROPIC_API_KEY, or "
-                "run `claude` once and log in"
+                "Claude Code is not logged in; set ANTHROPIC_API_KEY, or run `claude` once and log in"
             )
 
     def compile(self, policy: Policy) -> LaunchOptions:

@@ -197,7 +197,7 @@ class Supervised(LoopGate):
     def result(self) -> RunResult:
         """How the run ended. Raises UsageError while the run is not over, and if the block failed."""
         if self._result is None:
-            raise UsageError("there is no result: the block is still running, or it has failed")
+            raise UsageError("there is no result yet: the block is still running, or it failed")
         return self._result
 
 
@@ -217,19 +217,19 @@ async def supervise(
     tools: Sequence[Any] | None = None,
     model: str | None = None,
 ) -> AsyncIterator[Supervised]:
-    """Supervise a block of code as one run; `async with` gives its gate.
+    """Supervise a block of code as one run; `async with` returns its gate.
 
-    The block is cancelled when a limit, a deadline, a refusal or a person ends the run. The value it assigns to
+    The block is cancelled if a limit, a violation or a person cancels the run. The value that it assigns to
     `gate.output` is the run's output; `gate.supervisor` answers approvals.
 
     Args:
-        policies: the policies, merged left to right; `()` for a run under no policy.
+        policies: the policies, merged left to right; `()` for no policy.
         policy: one policy, instead of `policies`.
-        prompt: the block's task, for the record.
+        prompt: the block's task, as recorded.
         store: where the run is recorded; by default in memory.
         context: who runs what.
-        approver: answers held calls in this process.
-        publishers: receive every stored event.
+        approver: answers approval requests in this process.
+        publishers: functions that receive each stored event.
         session_id: the session to continue; a new one if not given.
         run_id: the run's id; by default a new one.
         metadata: anything to record with the run.
@@ -238,9 +238,9 @@ async def supervise(
         model: the model that it uses, if known.
 
     Raises:
-        PolicyViolationError: preflight refuses, or a policy cancelled the run; `gate.result` is then partial.
-        PolicyError, UsageError: an argument makes no sense.
-        StoreError: the run cannot be recorded.
+        PolicyViolationError: preflight rejected the run, or a policy cancelled it; `gate.result` is then partial.
+        PolicyError, UsageError: an argument is wrong.
+        StoreError: the store cannot be written.
     """
     block = _Block(None if tools is None else tools_given(tools), model)
     async with Supervisor(store or MemoryStore(), approver=approver, publishers=publishers) as supervisor:

@@ -131,7 +131,7 @@ def _error_text(error: BaseException | str) -> str:
 
 
 class ToolRefused(ProctorError):  # noqa: N818 - what happened, not a fault
-    """The policy refused a call: it did not run. `tell_model` is the result to give to the model."""
+    """A call was denied and did not run. `tell_model` is the result for the model."""
 
     code: ClassVar[str] = "tool_refused"
 
@@ -238,7 +238,7 @@ T = TypeVar("T")
 
 
 class LoopGate:
-    """Reports what a loop says and uses, and holds its calls until they are decided.
+    """The gate of your own loop: report messages and usage, and run tools through it.
 
     Every method that waits returns when the supervisor has processed the report; if the report ends the run, the
     loop is cancelled there.
@@ -273,7 +273,7 @@ class LoopGate:
 
     @property
     def turn_number(self) -> int:
-        """The current response, from 1; 0 before the first."""
+        """The current turn, from 1; 0 before the first."""
         return self._turn
 
     @property
@@ -299,7 +299,7 @@ class LoopGate:
         Args:
             function: the function.
             name: the tool's name; left out, the function's.
-            refused: for a refused call, `raise` ToolRefused or `tell`: return the text for the model.
+            refused: for a denied call: `raise` ToolRefused, or `tell`, which returns the text for the model.
 
         Raises:
             UsageError: `refused` is neither.
@@ -364,9 +364,9 @@ class LoopGate:
         return call, call.input if answer.input is None else answer.input
 
     async def turn(self) -> None:
-        """Report that the next response of the model begins; the first begins by itself.
+        """Report that the next turn starts; the first starts by itself.
 
-        A response of a sub-agent that a tool runs is part of its parent's.
+        A turn of a subagent that a tool runs is part of its parent's turn.
         """
         if self.calls.parent() is not None:
             return

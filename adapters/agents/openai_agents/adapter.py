@@ -45,7 +45,7 @@ class OpenAIAgentsAdapter(FrameworkAdapter):
     Args:
         agent: the agent, or its name as `module:name`; it is not changed.
         run_config: the caller's RunConfig; tracing is switched off.
-        narrow: offer the model only the tools that it could call now; an attempt at another is refused as any is.
+        narrow: offer the model only the tools that it could call now; calls of other tools are denied.
         stream: report text as it is written; the model must be able to stream.
         run_options: anything else for `Runner.run`, such as `context`, `hooks` or `session`.
     """

@@ -37,7 +37,7 @@ class PydanticAIAdapter(FrameworkAdapter):
         deps: the agent's dependencies.
         usage_limits: the caller's UsageLimits; a policy only tightens them.
         sub_agents: agents that its tools run; their tools are gated too.
-        narrow: offer the model only the tools that it could call now; an attempt at another is refused as any is.
+        narrow: offer the model only the tools that it could call now; calls of other tools are denied.
         stream: report text as it is written; the model must be able to stream.
         run_options: anything else for `agent.run`, such as `model`, `toolsets` or `message_history`.
     """

@@ -204,7 +204,7 @@ class ScriptedAdapter(NoLaunchOptions):
         command_timeout_s: the most seconds a shell command may take.
 
     Raises:
-        UsageError: the script or an argument makes no sense; lists every problem.
+        UsageError: the script or an argument is wrong; lists every problem.
     """
 
     name = "scripted"

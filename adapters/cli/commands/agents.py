@@ -28,18 +28,18 @@ _SHORT: Final = {"after a refusal": "refusal", "cancel ends children": "children
 @click.group(invoke_without_command=True)
 @output_parameter
 @json_option
-@click.option("--markdown", "as_markdown", is_flag=True, help="The table as the documentation has it.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the table as Markdown.")
 @click.pass_context
 def adapters(ctx: click.Context, output: str | None, as_json: bool, as_markdown: bool) -> None:
     """Show what each adapter can do, what is missing here, and how to install it.
 
-    With --json also the parts of a policy that become launch options.
+    --json also lists the parts of a policy that become settings of the agent.
     """
     if ctx.invoked_subcommand is None:
         with written_to(output):
             _shown(as_json=as_json, as_markdown=as_markdown)
     elif output is not None:
-        raise click.UsageError(f"`-o` stands behind `{ctx.invoked_subcommand}`")
+        raise click.UsageError(f"`-o` goes after `{ctx.invoked_subcommand}`")
 
 
 def _shown(*, as_json: bool, as_markdown: bool) -> None:
@@ -55,15 +55,15 @@ def _shown(*, as_json: bool, as_markdown: bool) -> None:
         _table(rows)
 
 
-@adapters.command(short_help="Find out what an agent asks about before it acts.")
+@adapters.command(short_help="Test what an agent asks about before it acts.")
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @output_option
 @json_option
 def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
-    """Have an agent act twice in an empty folder, and say what it asked about. It uses the agent's own model.
+    """Let an agent act twice in an empty folder, and report what it asked about. This uses the agent's model.
 
-    NAME is claude, codex or acp; COMMAND starts an ACP agent: proctor adapters probe acp -- opencode acp
+    NAME is claude, codex or acp. COMMAND starts an ACP agent: proctor adapters probe acp -- opencode acp
     """
     from ..options import run_async, with_command
 
@@ -88,7 +88,7 @@ async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
 
     if name not in ADAPTERS or not ADAPTERS[name].probed:
         names = ", ".join(f"`{spec.name}`" for spec in SPECS if spec.probed)
-        raise click.UsageError(f"`{name}` cannot be probed; {names} can, the others do as their table says")
+        raise click.UsageError(f"`{name}` cannot be probed; only {names} can")
     with TemporaryDirectory(prefix="proctor-probe-") as folder:
         return await probing(lambda cwd: adapter_named(name, cwd=cwd, **options), Path(folder))
 
@@ -147,12 +147,14 @@ _LIBRARIES = ("mcp", "starlette", "uvicorn")
 @policy_option
 @store_option
 @context_option
-@click.option("--server", metavar="NAME", help="Judge the tools as mcp__NAME__tool, as agents call them.")
-@click.option("--url", metavar="URL", help="A server reached over streamable HTTP, instead of COMMAND.")
+@click.option("--server", metavar="NAME", help="Name the tools mcp__NAME__tool in rules, as agents do.")
+@click.option("--url", metavar="URL", help="Connect to a server over streamable HTTP, instead of COMMAND.")
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Serve agents over streamable HTTP on loopback, instead of stdio."
+    "--listen",
+    metavar="HOST:PORT",
+    help="Serve agents over streamable HTTP on loopback, instead of standard input and output.",
 )
-@click.option("--trust-annotations", is_flag=True, help="Trust what the server says about its tools.")
+@click.option("--trust-annotations", is_flag=True, help="Trust the server's annotations of its tools.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @json_option
 def mcp(
@@ -166,10 +168,10 @@ def mcp(
     command: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Stand between agents and an MCP server, and enforce policies on its tools.
+    """Run a proxy in front of an MCP server that enforces policies on its tools.
 
-    COMMAND starts the server: proctor mcp --policy FILE -- npx some-server. Standard output is the agent's;
-    messages to people, or with --json to programs, go to standard error.
+    COMMAND starts the server: proctor mcp --policy FILE -- npx some-server. Standard output belongs to the agent;
+    messages, also those of --json, go to standard error.
     """
     if bool(command) == bool(url):
         raise click.UsageError("use either `-- COMMAND...` or `--url URL`")

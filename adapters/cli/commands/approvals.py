@@ -21,23 +21,25 @@ if TYPE_CHECKING:
     from ...operations.views import Answered, ApprovalList, ApprovalView
 
 
-reason_option = click.option("--reason", metavar="TEXT", help="Why; recorded with the answer.")
+reason_option = click.option("--reason", metavar="TEXT", help="The reason, as recorded; the model doesn't see it.")
 
 
 @click.command()
 @click.argument("approval_id", metavar="ID")
 @by_option
 @reason_option
-@click.option("--digest", metavar="SHA256", help="Only if the call still has this input (see `approvals --json`).")
+@click.option(
+    "--digest", metavar="SHA256", help="Answer only if the input still has this digest (see `approvals --json`)."
+)
 @click.option(
     "--scope",
     type=click.Choice(["once", "run", "session"]),
     default="once",
     show_default=True,
-    help="Also later calls of this tool that the same rules ask about, where the policy allows it.",
+    help="Also approve later calls of this tool that the same rules ask about, if the policy allows it.",
 )
 @click.option(
-    "--like", is_flag=True, help="With a wider --scope: only later calls like this one, as `approvals` says."
+    "--like", is_flag=True, help="With --scope run or session: only later calls like this one, as `approvals` shows."
 )
 @group_option
 @store_option
@@ -53,7 +55,7 @@ def approve(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Let a waiting call run, with exactly the input that is shown."""
+    """Approve a waiting call: it runs with exactly the input that was shown."""
     given = {"granted": True, "by": by, "reason": reason, "input_digest": digest, "groups": groups, "scope": scope}
     _answer(approval_id, given, like=like, store=store, as_json=as_json)
 
@@ -62,7 +64,7 @@ def approve(
 @click.argument("approval_id", metavar="ID")
 @by_option
 @reason_option
-@click.option("--tell", metavar="TEXT", help="What the model is told. [default: the rule's, else that you declined]")
+@click.option("--tell", metavar="TEXT", help="The text for the model. [default: the rule's, else that you declined]")
 @group_option
 @store_option
 @json_option
@@ -75,7 +77,7 @@ def deny(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Refuse a waiting call; the run goes on without it."""
+    """Deny a waiting call; the run continues without it."""
     given = {"granted": False, "by": by, "reason": reason, "tell_model": tell, "groups": groups}
     _answer(approval_id, given, store=store, as_json=as_json)
 
@@ -108,14 +110,19 @@ def _answer(
 
 @click.command()
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="Show at most this many."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="The most requests to show.",
 )
-@click.option("--watch", "-w", is_flag=True, help="Follow new requests and their answers, until Ctrl-C.")
+@click.option("--watch", "-w", is_flag=True, help="Show new requests and their answers, until Ctrl-C.")
 @store_option
 @output_parameter
 @json_option
 def approvals(limit: int, watch: bool, store: str | None, output: str | None, as_json: bool) -> None:
-    """List the calls that wait for a person, oldest first, with their whole input."""
+    """List pending approval requests, oldest first, with the whole input of each call."""
     if watch and output not in (None, "-"):
         raise click.UsageError("`-o` writes a file as a whole, and `--watch` has no end; use `>`")
     with written_to(output):
@@ -140,7 +147,7 @@ def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
     except KeyboardInterrupt:
         sys.stdout.flush()
     if not (inbox.seen or as_json):
-        note("nothing waits for a person")
+        note("no approval is pending")
 
 
 class _Inbox:
@@ -157,12 +164,12 @@ class _Inbox:
         for approval in found.approvals:
             self._ask(approval)
         if found.total > len(found.approvals):
-            note("more of them wait; `--limit` shows them")
+            note("more are pending; `--limit` shows them")
 
     async def follow(self, service: OperatorService, cursor: str) -> None:
         """The requests that come after that place."""
         if not self.seen and not self._as_json:
-            note("nothing waits for a person yet")
+            note("no approval is pending yet")
         async with service.subscribe(after=cursor) as events:
             async for event in events:
                 await self._take(event, service)

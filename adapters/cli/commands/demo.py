@@ -33,9 +33,9 @@ PAUSE_S = 0.25
 def demo(store: str | None, as_json: bool) -> int:
     """Show a supervised session live: no key, no network, nothing to set up.
 
-    A small scripted agent meets two stacked policies: one call is allowed, one is prevented and the agent is
-    told, one waits for a person who does not come, and a token limit ends the run while one of its commands is
-    still running. The run is stored, and what to type next is printed.
+    A small scripted agent runs under two policies: one call is allowed, one is denied, one waits for an approval
+    that expires, and a token limit cancels the run while a command is still running. The run is stored, and the
+    next commands to try are printed.
     """
     from proctor.policies import load_policies
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _LOOK_S = 0.2
 Command = TypeVar("Command", bound="Callable[..., Any]")
 address_option = click.option(
-    "--address", metavar="HOST:PORT", help="The Ray cluster. [default: RAY_ADDRESS, else the one of this machine]"
+    "--address", metavar="HOST:PORT", help="The Ray cluster. [default: RAY_ADDRESS, else this machine's]"
 )
-name_option = click.option("--name", default="fleet", show_default=True, help="What the workers are named for.")
+name_option = click.option("--name", default="fleet", show_default=True, help="The fleet's name.")
 
 
 def _wait_option(seconds: float) -> Callable[[Command], Command]:
@@ -32,23 +32,27 @@ def _wait_option(seconds: float) -> Callable[[Command], Command]:
         default=seconds,
         show_default=True,
         metavar="SECONDS",
-        help="At most.",
+        help="The most seconds to wait.",
     )
 
 
 @click.group("fleet")
 def fleet() -> None:
-    """Workers on a Ray cluster, which take the runs that were put down in a store.
+    """Manage workers on a Ray cluster that execute the runs queued in a store.
 
-    Ray places them and starts them again. Runs are put down from Python, and watched, answered and ended as ever:
-    `runs`, `approvals`, `kill`. Needs the extra `ray`.
+    Ray places the workers and restarts them. Queue runs from Python; `runs`, `approvals` and `kill` work as usual.
+    Needs the extra `ray`.
     """
 
 
-@fleet.command("up", short_help="How many workers the cluster is to have.")
-@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="How many in all.")
+@fleet.command("up", short_help="Start workers.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Workers in all.")
 @click.option(
-    "--max-running", type=click.IntRange(min=1), default=100, show_default=True, help="Runs at once at each new one."
+    "--max-running",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="The most runs at once in each new worker.",
 )
 @_wait_option(60)
 @name_option
@@ -58,9 +62,10 @@ def fleet() -> None:
 def up(
     workers: int, max_running: int, wait_s: float, name: str, address: str | None, store: str | None, as_json: bool
 ) -> int:
-    """Have so many workers on the cluster, spread over its nodes, and wait until they work; those there are stay.
+    """Start workers until there are this many, spread over the nodes, and wait until they are ready.
 
-    Every node must reach the store: a SQLite file serves one machine. Exit code 3 when one does not work in time.
+    Workers that already run are kept. Every node must reach the store; a SQLite file serves one machine. Exit code
+    3: a worker isn't ready in time.
     """
     from ..persons import check_outside_runs
 
@@ -85,13 +90,13 @@ def up(
     return FINE if all(one.state == "working" for one in found) else FAILED
 
 
-@fleet.command("status", short_help="Where the workers are and what they do.")
+@fleet.command("status", short_help="List the workers.")
 @name_option
 @address_option
 @output_option
 @json_option
 def status(name: str, address: str | None, as_json: bool) -> None:
-    """Where each worker is, how many runs it has, and whether it works."""
+    """List the workers: where each one is, how many runs it has, whether it is healthy."""
     from proctor.supervisor import MemoryStore
 
     from ...fleet import Fleet
@@ -103,20 +108,20 @@ def status(name: str, address: str | None, as_json: bool) -> None:
     workers = run_async(found)
     _tell(workers, as_json=as_json)
     if not workers and not as_json:
-        note(f"no worker is named for `{name}` on this cluster; `proctor fleet up` places some")
+        note(f"no workers of the fleet `{name}` on this cluster; `proctor fleet up` starts some")
 
 
-@fleet.command("drain", short_help="Let workers finish what they have, and end them.")
+@fleet.command("drain", short_help="Let workers finish their runs, then remove them.")
 @click.option("--node", metavar="ID", help="Only the workers on this Ray node.")
 @_wait_option(3600)
 @name_option
 @address_option
 @json_option
 def drain(node: str | None, wait_s: float, name: str, address: str | None, as_json: bool) -> int:
-    """Let workers take no more runs, wait until those they have are over, and remove the workers.
+    """Stop workers from claiming runs, wait until their runs have ended, and remove them.
 
-    Runs that wait in the store stay there. Exit code 3 when a worker still has runs as the time is up: it goes on
-    with those, and the next `drain` removes it.
+    Queued runs stay in the store. Exit code 3: a worker still has runs when the time is up. It finishes them, and
+    the next `drain` removes it.
     """
     from ..persons import check_outside_runs
 

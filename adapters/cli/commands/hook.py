@@ -27,18 +27,16 @@ _PROBE_S: Final = 30.0
 
 
 @click.group("hook", invoke_without_command=True)
-@click.option("--explain-last", is_flag=True, help="Say what the last call was answered, and why.")
+@click.option("--explain-last", is_flag=True, help="Show the last decision, and why.")
 @store_option
 @output_parameter
 @json_option
 @click.pass_context
 def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str | None, as_json: bool) -> None:
-    """Hold the agents that you use yourself to policies.
+    """Put policies on the agents that you use interactively.
 
-    They are Claude Code, Codex, Gemini CLI, opencode, Cursor and Copilot CLI.
-
-    `install` writes the hooks into the agent's settings, `status` says whether they are at work, `uninstall` takes
-    them out. A hook itself is started by the agent.
+    For Claude Code, Codex, Gemini CLI, opencode, Cursor and Copilot CLI. `install` writes hooks into the agent's
+    settings; the agent then asks proctor about each call. Without a subcommand, this is the hook that the agent runs.
     """
     if ctx.invoked_subcommand is None:
         if not explain_last:
@@ -46,9 +44,9 @@ def hook(ctx: click.Context, explain_last: bool, store: str | None, output: str 
         with written_to(output):
             _explain_last(store, as_json=as_json)
     elif explain_last:
-        raise click.UsageError(f"`--explain-last` stands without `{ctx.invoked_subcommand}`")
+        raise click.UsageError(f"`--explain-last` does not go with `{ctx.invoked_subcommand}`")
     elif store is not None or output is not None:
-        raise click.UsageError(f"`--store` and `-o` stand behind `{ctx.invoked_subcommand}`")
+        raise click.UsageError(f"`--store` and `-o` go after `{ctx.invoked_subcommand}`")
 
 
 def _explain_last(store: str | None, *, as_json: bool) -> None:
@@ -61,7 +59,7 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
 
     data = latest_note(_hook_store(store), ANSWER_NOTE)
     if data is None:
-        say_json(None) if as_json else say("no call was answered yet")
+        say_json(None) if as_json else say("no decision is recorded yet")
         return
     last = msgspec.json.decode(data, type=LastAnswer)
     if as_json:
@@ -77,7 +75,8 @@ unmatched_option = click.option(
     "--unmatched",
     type=click.Choice(["ask", "allow", "deny"]),
     default="ask",
-    help="What no rule objects to and no allow list admits: left to the agent, allowed, or denied. [default: ask]",
+    help="For calls that no rule denies and no allow list allows: leave them to the agent (ask), allow, or deny. "
+    "[default: ask]",
 )
 hold_option = click.option(
     "--hold",
@@ -85,29 +84,29 @@ hold_option = click.option(
     type=click.IntRange(0, 540),
     default=0,
     metavar="SECONDS",
-    help="An agent that cannot ask you waits so long for an answer from the page. [default: 0, it is denied]",
+    help="If the agent can't ask you: how long a call waits for an approval. [default: 0, deny at once]",
 )
 http_option = click.option(
-    "--http", is_flag=True, help="Claude Code sends its hooks itself, without a process for each."
+    "--http", is_flag=True, help="Claude Code only: send hooks over HTTP, without a process for each."
 )
 agent_option = click.option(
-    "--agent", type=click.Choice(AGENTS), default="claude", help="Whose hooks. [default: claude]"
+    "--agent", type=click.Choice(AGENTS), default="claude", help="The agent. [default: claude]"
 )
 
 
 def scope_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The settings file to change: `--project`, `--user`, `--managed`."""
     for flag, value, text in (
-        ("--managed", "managed", "For everybody on this machine; no other settings undo it."),
-        ("--user", "user", "For this person, everywhere."),
-        ("--project", "project", "In this folder. [default]"),
+        ("--managed", "managed", "Everyone on this machine; other settings can't undo it."),
+        ("--user", "user", "All your folders."),
+        ("--project", "project", "This folder. [default]"),
     ):
         default = value == "project"
         command = click.option(flag, "scope", flag_value=value, default=default, help=text)(command)
     return command
 
 
-@hook.command("install", short_help="Write the hooks into the agent's settings.")
+@hook.command("install", short_help="Install the hooks.")
 @policy_option
 @store_option
 @context_option
@@ -128,9 +127,9 @@ def install(
     hold_s: int,
     as_json: bool,
 ) -> None:
-    """Write the hooks into the agent's settings; everything else in them stays.
+    """Write the hooks into the agent's settings, and keep everything else in them.
 
-    What an allow list of the policies admits then runs without a question of the agent, where the agent hears that.
+    If an allow list of the policies allows a call, agents that support it run the call without asking you.
     """
     path, changed, notes = put_hooks(
         policies, store, context, agent=agent, scope=scope, unmatched=unmatched, http=http, hold_s=hold_s
@@ -143,12 +142,14 @@ def install(
             say(note)
 
 
-@hook.command("settings", short_help="Print the hooks.")
+@hook.command("settings", short_help="Print the settings with the hooks.")
 @policy_option
 @store_option
 @context_option
 @agent_option
-@click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
+@click.option(
+    "--managed", "as_managed", is_flag=True, help="Print managed settings, which no other settings can undo."
+)
 @unmatched_option
 @http_option
 @hold_option
@@ -165,7 +166,7 @@ def settings(
     hold_s: int,
     as_json: bool,
 ) -> None:
-    """Print the file that `install` writes where there is none; with --json on one line."""
+    """Print the settings file that `install` would write. --json prints it on one line."""
     import json
 
     from ...hooks.settings import document
@@ -184,12 +185,12 @@ def settings(
         write_document(printable_json(json.dumps(wanted, separators=(",", ":")) if as_json else text.rstrip("\n")))
 
 
-@hook.command("uninstall", short_help="Take the hooks out again.")
+@hook.command("uninstall", short_help="Remove the hooks.")
 @agent_option
 @scope_options
 @json_option
 def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
-    """Take the hooks out of the agent's settings: the file is as it was before, or as you changed it since."""
+    """Remove the hooks from the agent's settings. Other changes in the file are kept."""
     from ...hooks.settings import removed
 
     client, path = _client(agent), _path(agent, scope)
@@ -201,17 +202,17 @@ def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
     if as_json:
         say_json({"path": str(path), "changed": changed})
     else:
-        say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
+        say(f"removed the hooks from {path}" if changed else f"no hooks of proctor in {path}")
 
 
-@hook.command("status", short_help="Say where hooks are, and whether they are judged.")
-@click.option("--agent", type=click.Choice(AGENTS), help="Of this agent only.")
+@hook.command("status", short_help="Show where hooks are installed, and whether they work.")
+@click.option("--agent", type=click.Choice(AGENTS), help="Only this agent.")
 @json_option
 @click.pass_context
 def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
-    """Say where hooks are installed, and whether each is at work: it is started as the agent would, with a probe.
+    """Show where hooks are installed, and send a probe through each as the agent would.
 
-    Exits with 1 where one is not, or where there is none.
+    Exit code 1: a hook doesn't work, or none is installed.
     """
     rows = [row for name in ([agent] if agent else AGENTS) for row in _statuses(name)]
     for row in rows:
@@ -222,7 +223,7 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
         for note in row["notes"]:
             say(f"  {note}")
     if not rows and not as_json:
-        say("no hooks are installed here; `proctor hook install --policy FILE` does")
+        say("no hooks are installed here; `proctor hook install --policy FILE` installs them")
     if not rows or not all(row["active"] for row in rows):
         ctx.exit(1)
 
@@ -325,13 +326,14 @@ def _trusted(agent: str, path: Path) -> list[str]:
     return ["Codex does not load a folder's hooks before it trusts the folder: do so, and install again"]
 
 
-@hook.command("status-line", short_help="What is used of the limits, for the agent's status line.")
+@hook.command("status-line", short_help="Print how much of the limits is used, for a status line.")
 @store_option
 @json_option
 def status_line(store: str | None, as_json: bool) -> None:
-    """Print one line with what is used of the limits and shared budgets of the session named on standard input.
+    """Print one line: how much of a session's limits and shared budgets is used.
 
-    It is for `statusLine` in Claude Code's settings. Where nothing is known it prints an empty line.
+    For `statusLine` in Claude Code's settings, which names the session on standard input. If nothing is known, the
+    line is empty.
     """
     import sys
 
@@ -446,7 +448,7 @@ def _wanted(
     if hold_s and client.hears != "call":
         raise UsageError(f"`--hold` is for agents that cannot ask you: {client.title} asks you itself")
     if "-" in policies:
-        raise UsageError("a hook reads its policies each time; name files")
+        raise UsageError("a hook reads its policies again; name files instead of `-`")
     read = read_policies(policies)
     can_do = Capabilities(gate="all", usage="none" if client.usage is None else "per_turn")
     preflight(merge_policies(read), can_do).check()

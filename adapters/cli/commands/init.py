@@ -36,18 +36,23 @@ _AGENTS = tuple(_next(_FILE))
 
 
 @click.command()
-@click.option("--agent", type=click.Choice(_AGENTS), help="Which agent; `python` is a framework or your own loop.")
+@click.option("--agent", type=click.Choice(_AGENTS), help="The agent; `python` is a framework or your own loop.")
+@click.option("--pack", type=click.Choice(PACKS), help="Write this pack instead, as PACK.yaml, with its tests.")
 @click.option(
-    "--pack", type=click.Choice(PACKS), help="A policy for one purpose, written as PACK.yaml with its tests."
+    "--from", "source", type=click.Choice(FROM), help="Write the permissions in this agent's settings as a policy."
 )
 @click.option(
-    "--from", "source", type=click.Choice(FROM), help="The permissions in this agent's own settings, as a policy."
+    "--sessions",
+    multiple=True,
+    metavar="TRACE",
+    help="With --from: show the recorded calls that the two decide differently.",
 )
 @click.option(
-    "--sessions", multiple=True, metavar="TRACE", help="With --from: show where the two differ on recorded calls."
+    "--hook/--no-hook",
+    default=None,
+    help="Also install hooks for your own use of the agent in this folder. [default: no]",
 )
-@click.option("--hook/--no-hook", default=None, help="Hold the agent that you use yourself to it here. [default: no]")
-@click.option("--yes", is_flag=True, help="Ask nothing; the agent is the first that is installed.")
+@click.option("--yes", is_flag=True, help="Ask nothing, and use the first installed agent.")
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 @json_option
 def init(
@@ -62,22 +67,21 @@ def init(
 ) -> None:
     """Write `proctor.yaml`, a first policy for a coding agent, into this folder.
 
-    It limits a run, keeps it inside the folder and off the network, and asks a person before anything is published.
-    With `--pack`, write a policy for one purpose instead, and its tests for `proctor test`. With `--from`, write the
-    permissions that you gave an agent as a policy that allows no more; what could not be said stands above it. On a
-    terminal, it asks for what the options leave open.
+    The policy limits a run, keeps it inside the folder and off the network, and asks a person before anything is
+    published. --from writes a policy that allows no more than an agent's own permissions, and lists what it could
+    not express. On a terminal, proctor asks for missing options.
     """
     if source and pack:
         raise click.UsageError("give `--pack` or `--from`, not both")
     if sessions and not source:
-        raise click.UsageError("`--sessions` compares with what `--from` read")
+        raise click.UsageError("`--sessions` needs `--from`")
     asks = not yes and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     given = read_permissions(source) if source else None
     texts = {f"from-{source}.yaml": policy_text(given)} if given else _texts(pack)
     file = next(iter(texts))
     for name in texts:
         if not force and (Path(name).exists() or Path(name).is_symlink()):
-            raise click.UsageError(f"there is a `{name}` already; `--force` overwrites it")
+            raise click.UsageError(f"`{name}` exists; `--force` overwrites it")
     chosen = agent or _agent(asks, yes or pack is not None or source is not None)
     if hook and chosen not in HOOKED:
         raise click.UsageError(f"`--hook` is for {', '.join(HOOKED)}, not for `{chosen}`")
@@ -108,7 +112,7 @@ def init(
         for line in (hooks_put(settings, changed), *notes):
             say(line)
     say(f"next: {follows}")
-    say("then: `proctor watch` shows what goes on, `proctor explain last` why each call was allowed or refused")
+    say("then: `proctor watch` shows the run, `proctor explain last` explains each decision")
 
 
 def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> list[dict[str, str]]:

@@ -24,15 +24,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--adapter", metavar="NAME", help="Also check what this adapter can hold, and list its launch options.")
-@click.option("--strict", is_flag=True, help="Exit with 1 on a warning too.")
+@click.option(
+    "--adapter",
+    metavar="NAME",
+    help="Also check what this adapter can enforce, and list the settings that the policy becomes.",
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings, too.")
 @output_option
 @json_option
 def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bool) -> int:
-    """Read policy files, merge them in the order given, and run the checks that come before a run.
+    """Read policy files, merge them left to right, and run preflight.
 
-    Problems in a file are exit code 2; a policy that could never work is 1, and so is one that denies a tool which
-    the agent of `--adapter` does not have.
+    Exit codes: 1 the policy can never work, or denies a tool that the agent of --adapter lacks; 2 a file has errors.
     """
     from proctor.policies import PolicyError, merge_policies, preflight
 
@@ -170,9 +173,9 @@ def _contents(policy: Policy) -> str:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--mermaid", "as_mermaid", is_flag=True, help="Mermaid text. [default]")
-@click.option("--svg", "as_svg", is_flag=True, help="An SVG drawing.")
-@click.option("--trace", metavar="FILE", help="Mark the state that the session in this file has reached.")
+@click.option("--mermaid", "as_mermaid", is_flag=True, help="Print Mermaid text. [default]")
+@click.option("--svg", "as_svg", is_flag=True, help="Print an SVG drawing.")
+@click.option("--trace", metavar="FILE", help="Mark the state after the session in this file.")
 @format_option
 @context_option
 @output_option
@@ -186,9 +189,9 @@ def graph(
     context: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Draw the rules about order and the nets of policy files, stacked in the order given.
+    """Draw the nets of policies, and their rules about order.
 
-    With --json, print the picture's nodes and arrows.
+    --json prints the nodes and arrows.
     """
     from proctor.policies import merge_policies
     from proctor.policies.diagram import draw, draw_mermaid
@@ -225,11 +228,11 @@ def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[s
 
 @click.command()
 @click.argument("file", metavar="FILE|DIR")
-@click.option("--write", is_flag=True, help="Change the files instead of printing.")
+@click.option("--write", is_flag=True, help="Change the files instead of printing them.")
 @output_parameter
 @json_option
 def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
-    """Rewrite a policy file, or every one of a directory, in the standard spelling, as YAML; comments are kept."""
+    """Rewrite policy files in the current format, as YAML. Comments are kept."""
     from pathlib import Path
 
     from proctor.policies.errors import read_each
@@ -252,7 +255,7 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     found = read_each(rewritten, files)
     for path in files if write else ():
         if Path(path).suffix.lower() not in (".yaml", ".yml"):
-            raise click.UsageError(f"`{path}` would hold YAML under another name; print it and choose a name")
+            raise click.UsageError(f"`{path}` is not a YAML file; leave out `--write` and choose a name")
     with written_to(output):
         for name, text, written in found:
             if write:
@@ -270,7 +273,7 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
 @output_option
 @json_option
 def schema(as_json: bool) -> None:
-    """Print the JSON Schema of policy files, for editors. With --json on one line."""
+    """Print the JSON Schema of policy files, for editors. --json prints it on one line."""
     import msgspec
 
     from proctor.policies.reading.schema import json_schema
@@ -284,9 +287,9 @@ def schema(as_json: bool) -> None:
 @output_option
 @json_option
 def test(files: tuple[str, ...], as_json: bool) -> int:
-    """Run the tests of policies: sessions given as lists of calls, with the decisions expected, and `prove` blocks.
+    """Run unit tests of policies: lists of calls with the expected decisions, and `prove` blocks.
 
-    Exit code 1 when a test fails. With --json: one line per test.
+    Exit code 1: a test failed. --json prints one line per test.
     """
     from proctor.policies.errors import read_each
 

@@ -29,26 +29,41 @@ _CODES = {"proved": FINE, "refuted": VIOLATED, "unknown": UNPROVED}
 @click.command()
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY...")
 @click.option(
-    "--property", "properties", multiple=True, metavar="FILE", help="Does every allowed session keep these rules?"
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="FILE",
+    help="A policy file: does every allowed session keep its rules?",
 )
 @click.option(
     "--no-looser-than",
     "bases",
     multiple=True,
     metavar="BASE",
-    help="Does it allow nothing that BASE does not? Repeat it to stack more.",
+    help="Is everything that it allows also allowed by BASE? Repeat it for a stack.",
 )
-@click.option("--same-as", "same", multiple=True, metavar="BASE", help="Do both answer alike? Repeat it likewise.")
-@click.option("--reach", "reached", multiple=True, metavar="CALL", help='Can this ever happen? deploy(target="prod")')
-@click.option("--tools", metavar="A,B", help="The tools that the agent has. [default: any]")
-@click.option("--adapter", metavar="NAME", help="The tools of this agent, by their portable names too.")
-@click.option("--write-test", type=click.Path(dir_okay=False), metavar="FILE", help="Write the session as a test.")
-@click.option("--write-session", type=click.Path(dir_okay=False), metavar="FILE", help="Write it as a recorded one.")
+@click.option(
+    "--same-as", "same", multiple=True, metavar="BASE", help="Do both decide every call alike? Repeat it for a stack."
+)
+@click.option(
+    "--reach", "reached", multiple=True, metavar="CALL", help='Can this call ever run? deploy(target="prod")'
+)
+@click.option("--tools", metavar="A,B", help="The agent's tools, separated by commas. [default: any]")
+@click.option("--adapter", metavar="NAME", help="Use the tools of this agent, also by their portable names.")
+@click.option(
+    "--write-test", type=click.Path(dir_okay=False), metavar="FILE", help="Write the session found as a unit test."
+)
+@click.option(
+    "--write-session",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the session found as a recorded session.",
+)
 @click.option(
     "--graph",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Draw it with where the rules stand: .svg, or Mermaid.",
+    help="Draw the session found: SVG if the name ends in .svg, else Mermaid.",
 )
 @context_option
 @output_option
@@ -67,11 +82,11 @@ def prove(
     context: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Answer questions about every session that policies let through: by a proof, or by a shortest session.
+    """Answer questions about every session that a policy allows: with a proof, or with a shortest counterexample.
 
-    Without a question: which rules do nothing, and which tools can never be called.
+    Without a question: list rules that have no effect, and tools that can never be called.
 
-    Exit codes: 0 proved, 1 refuted, 2 bad input, 3 unknown. With --json: one line a question.
+    Exit codes: 0 proved, 1 refuted, 2 bad input, 3 unknown. --json prints one line per question.
     """
     from proctor.policies import merge_policies
 
@@ -185,7 +200,7 @@ def _write(
         return
     refuted = next(((q, r) for q, r in found if q is not None and r.verdict == "refuted"), None)
     if refuted is None:
-        note("nothing is refuted: there is no session to write")
+        note("nothing is refuted, so there is no session to write")
         return
     question, record = refuted
     assert question is not None
@@ -253,7 +268,7 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
                 out.print(difference_text(each, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
     if not as_json:
         counted = found.count("refuted")
-        say(f"{counted} difference{'s' * (counted != 1)}" if found else "both answer alike in every session")
+        say(f"{counted} difference{'s' * (counted != 1)}" if found else "both decide alike in every session")
     return _exit_code(found, stopped=search.stopped)
 
 

@@ -29,20 +29,20 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group("audit")
 def audit() -> None:
-    """Check a store against what was written into it.
+    """Check that the event log is complete and unchanged.
 
-    Each record has a digest over the one before in its session. `head` prints where each session ends, to be
-    kept elsewhere; `verify` reads every record, and checks the store against heads that were kept.
+    Each event has a digest that covers the event before it. `head` prints a checkpoint: the last digest of each
+    session. Keep it where nobody here can write. `verify` checks all events, and compares them with a checkpoint.
     """
 
 
-@audit.command("head", short_help="Print where each session's record ends.")
+@audit.command("head", short_help="Print a checkpoint.")
 @store_option
-@click.option("--sign", "key", type=_FILE, metavar="KEY", help="Sign them with this Ed25519 private key (PEM).")
+@click.option("--sign", "key", type=_FILE, metavar="KEY", help="Sign it with this Ed25519 private key (PEM).")
 @output_parameter
-@click.option("--json", is_flag=True, expose_value=False, help="What is printed is JSON in any case.")
+@click.option("--json", is_flag=True, expose_value=False, help="The output is always JSON.")
 def head(store: str | None, key: Path | None, output: str | None) -> int:
-    """Print where each session's record ends, as one line of JSON, to be kept where nobody here can write."""
+    """Print a checkpoint, the last digest of each session, as one line of JSON. Keep it elsewhere."""
     from ...stores.audit.audit import audited
     from ...stores.audit.verify import encode, signed
     from ..options import store_named
@@ -57,16 +57,17 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
     return FINE
 
 
-@audit.command("verify", short_help="Read every record and hold it to what was written.")
+@audit.command("verify", short_help="Check every event.")
 @store_option
-@click.option("--anchor", type=_FILE, metavar="FILE", help="What `audit head` printed before.")
-@click.option("--key", type=_FILE, metavar="KEY", help="The public key (PEM) that the anchor must be signed with.")
+@click.option("--anchor", type=_FILE, metavar="FILE", help="A checkpoint that `audit head` printed.")
+@click.option("--key", type=_FILE, metavar="KEY", help="The public key (PEM) of the checkpoint's signature.")
 @output_option
 @json_option
 def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bool) -> int:
-    """Check that every record is as it was written, and that none is missing. The store is not changed.
+    """Check that every event is unchanged, and that none is missing. The store isn't changed.
 
-    Exit codes: 0 both hold, 1 one does not, 2 no store or no anchor there, 3 the store cannot be read.
+    Exit codes: 0 all is well, 1 events were changed or are missing, 2 the store or checkpoint isn't there, 3 the
+    store can't be read.
     """
     from ...stores.audit.audit import audited
     from ...stores.audit.verify import check_signature, read_heads
@@ -124,20 +125,19 @@ def _lines(report: AuditReport) -> Iterator[str]:
     type=Age(),
     required=True,
     metavar="AGE",
-    help="Only sessions with nothing stored for this long: 90d, 12h.",
+    help="Only sessions without a new event for this long: 90d, 12h.",
 )
-@click.option("--keep-violations", is_flag=True, help="Keep sessions in which a rule was broken.")
-@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
-@click.option("--by", metavar="WHO", help="Who removes them. [default: your login name]")
+@click.option("--keep-violations", is_flag=True, help="Keep sessions with a violation.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
+@click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
 @store_option
 @json_option
 def prune(
     older_than: timedelta, keep_violations: bool, dry_run: bool, by: str | None, store: str | None, as_json: bool
 ) -> None:
-    """Remove sessions that ended long ago, and free their space. A session with an unfinished run is never
-    removed.
+    """Remove old sessions and free their space. A session with an unfinished run is never removed.
 
-    One event stays for each session, `record_pruned`, so that numbering continues and digests can be checked.
+    One event, `record_pruned`, stays for each session, so that numbers and digests continue.
     """
     from proctor.supervisor.store.maintenance import prune
 
@@ -170,21 +170,21 @@ def prune(
     what = f"{counted(report.runs, 'run')}, {counted(report.events, 'event')}"
     say(f"{would} {counted(report.sessions, 'session')}: {what}")
     if report.kept_going_on:
-        say(f"kept {report.kept_going_on} in which a run is not over (`proctor reap` ends those without an owner)")
+        say(f"kept {report.kept_going_on} with an unfinished run (`proctor reap` ends those without an owner)")
     if report.kept_with_violations:
         say(f"kept {report.kept_with_violations} with violations")
     if not dry_run:
-        say(f"the store took {room(before)}, it takes {room(after)}")
+        say(f"the store was {room(before)}, now {room(after)}")
 
 
 @click.command("store")
-@click.option("--make", is_flag=True, help="Make the store where there is none, and bring an older one up to date.")
-@click.option("--backup", metavar="FILE", help="Copy the store to this new file instead, while others write to it.")
+@click.option("--make", is_flag=True, help="Create the store, or upgrade an older one.")
+@click.option("--backup", metavar="FILE", help="Copy the store to this new file. Runs can continue meanwhile.")
 @store_option
 @output_option
 @json_option
 def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
-    """Say where the store is, how much it holds and how much space it takes."""
+    """Show where the store is, how many events it has, and how much space it takes."""
     from ...stores.store_names import shown
     from ..options import is_there_as_named, opened, store_named
 
@@ -193,7 +193,7 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
         return
     path = shown(store_named(store))
     if not (make or is_there_as_named(store)):
-        note(f"there is no store at `{path}`; `proctor store --make` makes one")
+        note(f"there is no store at `{path}`; `proctor store --make` creates one")
         return
 
     async def look() -> tuple[StoreSize, int]:
@@ -229,12 +229,12 @@ def _copy(store: str | None, target: str, *, as_json: bool) -> None:
 
 
 @click.command("export")
-@click.option("--session", metavar="ID", help="Of one session only.")
+@click.option("--session", metavar="ID", help="Only this session.")
 @output_parameter
 @store_option
 @json_option
 def export(session: str | None, output: str | None, store: str | None, as_json: bool) -> None:
-    """Write the record as lines of JSON, byte for byte: `import` reads them. With -o, --json reports how many."""
+    """Write the event log as lines of JSON, exactly as stored, for `import`. With -o, --json reports how many."""
     from proctor.supervisor.ports.store import closing
     from proctor.supervisor.store.maintenance import export_lines
 
@@ -268,7 +268,7 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
 @store_option
 @json_option
 def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
-    """Store what `export` wrote (FILE, or - for standard input). What is there already stays as it is."""
+    """Load events that `export` wrote. Events that are already in the store stay as they are."""
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.store.maintenance import import_lines
 

@@ -35,28 +35,33 @@ if TYPE_CHECKING:
 @click.argument("prompt", metavar="PROMPT")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.option(
-    "--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, acp (opencode, gemini), ..."
+    "--adapter",
+    required=True,
+    metavar="NAME",
+    help="The agent: claude, codex, acp (opencode, gemini), ... `proctor adapters` lists them.",
 )
 @click.option(
     "--fallback",
     "fallbacks",
     metavar="NAME",
     multiple=True,
-    help="The agent to try next if the one before fails before anything ran; several, in order.",
+    help="The agent to try next if the one before fails before any call ran.",
 )
 @any_policy_option
-@click.option("--model", help="The model, if the agent lets one choose.")
-@click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory the agent works in.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="An option of the adapter's own.")
+@click.option("--model", help="The model, if the agent has a choice.")
+@click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory that the agent works in.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="An option of the adapter.")
 @click.option("--session", metavar="ID", help="Continue this session.")
 @click.option(
     "--continuation",
     type=click.Choice(["auto", "native", "replay", "none"]),
     default="auto",
-    help="How: with the agent's own resume, by replaying the transcript, or whichever fits.",
+    help="How to continue it: with the agent's own resume, by replaying the conversation, or whichever works.",
 )
-@click.option("--no-prompt", is_flag=True, help="Do not ask for approvals here; `proctor approve` still answers.")
-@click.option("--otel", is_flag=True, help="Send spans and metrics by OTLP; OTEL_EXPORTER_OTLP_ENDPOINT says where.")
+@click.option(
+    "--no-prompt", is_flag=True, help="Don't ask for approvals at this terminal. `proctor approve` still works."
+)
+@click.option("--otel", is_flag=True, help="Send spans and metrics over OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT.")
 @context_option
 @store_option
 @fail_on_option
@@ -79,15 +84,15 @@ def run(
     fail_on: FailOn,
     as_json: bool,
 ) -> int:
-    """Give an agent PROMPT and supervise what it does, shown live and stored.
+    """Run an agent on PROMPT under policies, show it live, and store it.
 
-    COMMAND starts an agent of the Agent Client Protocol, for the adapter acp.
+    COMMAND starts an ACP agent, for the adapter acp. On a terminal, proctor asks you about calls that need approval.
 
-    Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed;
-    1: a policy refused the run, ended it, or refused a call (see --fail-on); 3: the agent failed, or somebody
-    ended the run. Ctrl-C, SIGTERM or losing the terminal ends the run in order, even while it starts, and waits
-    for it; a second SIGTERM or a third Ctrl-C ends the program at once. If its output is closed, the run
-    still continues to its end.
+    Ctrl-C or SIGTERM cancels the run and waits until it has ended. A third Ctrl-C or a second SIGTERM exits at once.
+    If standard output is closed, the run continues.
+
+    Exit codes: 0 the run completed, 1 a policy rejected the run, cancelled it or denied a call (see --fail-on), 2 bad
+    input or usage, 3 the agent failed or someone cancelled the run.
 
     \b
     proctor run --adapter claude --policy org.yaml "Fix the failing test"
@@ -162,7 +167,7 @@ def _nothing_refused() -> list[Policy]:
     """The policy of a run when no file is named: everything is recorded, nothing refused."""
     from proctor.supervisor.arguments import NO_POLICY
 
-    note("no `--policy` is given: everything is recorded, nothing is refused")
+    note("no `--policy`: proctor records every call and denies none")
     return [NO_POLICY]
 
 
@@ -227,7 +232,7 @@ async def _supervisor(
 
     async with opened(store) as kept:
         if session_id and not await kept.runs(limit=1, session_id=session_id):
-            note(f"there is no session `{session_id}` in the store; this run begins it")
+            note(f"there is no session `{session_id}` in the store; this run creates it")
         approver = PromptApprover() if asks else None
         async with Supervisor(kept, approver=approver, publishers=publishers) as supervisor:
             yield supervisor
@@ -237,7 +242,7 @@ async def _end(handle: RunHandle) -> None:
     if not handle.done:
         await handle.cancel(reason="interrupted by the user")
         with suppress(OSError):  # the terminal may be gone
-            note("ending the run ...")
+            note("cancelling the run ...")
 
 
 async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: FailOn, refusing_fails: bool) -> int:

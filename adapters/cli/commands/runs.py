@@ -41,22 +41,22 @@ _PROMPT_ROOM = 20
     "statuses",
     multiple=True,
     type=click.Choice(_STATUSES),
-    help="Only runs with this status; `waiting`: a call waits for a person.",
+    help="Only runs with this status; `waiting`: an approval is pending.",
 )
 @click.option("--session", metavar="ID", help="Only runs of this session.")
 @click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only runs with this label.")
-@click.option("--agent", metavar="NAME", help="Only runs of this agent, named as in the list.")
+@click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option(
     "--since",
     type=Moment(),
     metavar="WHEN",
-    help="Only runs that began at this time or later: 2026-01-31T08:00, 2h ago.",
+    help="Only runs that started at or after this time: 2026-01-31T08:00, 2h.",
 )
-@click.option("--until", type=Moment(), metavar="WHEN", help="Only runs that began before this time.")
-@click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
+@click.option("--until", type=Moment(), metavar="WHEN", help="Only runs that started before this time.")
+@click.option("--before", metavar="RUN", help="Only runs older than this one, for the next page.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="The most runs to show."
 )
 @store_option
 @output_option
@@ -74,7 +74,7 @@ def runs(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """List the stored runs, newest first: how they ended, how long they took, what they did and used."""
+    """List the stored runs, newest first: status, duration, calls and usage."""
     from proctor.supervisor.ports.stored_types import RunFilter
 
     waiting = "waiting" in statuses
@@ -106,7 +106,7 @@ def runs(
 def _label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is not a name with a value")
+        raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is not NAME=VALUE")
     return name, value
 
 
@@ -230,8 +230,8 @@ def _summary(info: RunView, count: int) -> str:
 
 
 @click.command()
-@click.option("--follow", "-f", is_flag=True, help="Follow new events, until Ctrl-C.")
-@click.option("--run", metavar="RUN", help="Only this run; following ends when it ends.")
+@click.option("--follow", "-f", is_flag=True, help="Show new events as they come, until Ctrl-C.")
+@click.option("--run", metavar="RUN", help="Only this run; --follow ends when it ends.")
 @click.option(
     "-n",
     "--lines",
@@ -239,7 +239,7 @@ def _summary(info: RunView, count: int) -> str:
     default=20,
     show_default=True,
     metavar="N",
-    help="How many earlier events to show.",
+    help="The number of earlier events to show.",
 )
 @store_option
 @json_option
@@ -289,8 +289,8 @@ _FILES = (".jsonl", ".ndjson", ".json", ".gz")
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.argument("seq", type=click.IntRange(min=1), required=False)
-@click.option("--policy", "policies", metavar="FILE", multiple=True, help="Judge by these files instead.")
-@click.option("--refused", is_flag=True, help="Leave out what was allowed.")
+@click.option("--policy", "policies", metavar="FILE", multiple=True, help="Evaluate under these files instead.")
+@click.option("--refused", is_flag=True, help="Leave out allowed calls.")
 @context_option
 @store_option
 @output_option
@@ -304,10 +304,10 @@ def explain(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Explain each decision of a run: every rule that judged it, its state before and after; then how the run ended.
+    """Explain each decision of a run: each rule that was evaluated, with its state before and after.
 
-    RUN is the id of a stored run, judged by the policies stored with it, or a file of events (give --policy
-    if it holds none). SEQ picks one event.
+    RUN is a stored run (an id, its beginning, or `last`), or a file of events. proctor uses the policies that are
+    stored with it, or --policy. SEQ selects one event.
     """
     from ...evaluate.fold import explained, recorded
     from ..options import check_standard_input, read_compiled, read_context
@@ -321,7 +321,7 @@ def explain(
     own = {event.seq for event in events if from_file or event.run_id == events[-1].run_id}
     steps = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
     if seq is not None and not steps:
-        raise click.UsageError(f"nothing was decided at event {seq}; leave out the number to see every decision")
+        raise click.UsageError(f"no decision at event {seq}; leave out the number to see every decision")
     shown = [item for item in steps if _stopped(item)] if refused else steps
     for item in shown:
         if as_json:
@@ -329,7 +329,7 @@ def explain(
         else:
             _show(item)
     if not shown:
-        note("nothing was refused" if steps else "no call was requested and no rule was broken")
+        note("nothing was denied" if steps else "no call was requested and no rule was broken")
     if seq is None and not as_json:
         _show_end(events[-1])
 
@@ -355,7 +355,7 @@ async def _from_store(run_id: str, path: str | None) -> list[Event]:
         events = [event async for event in store.read(run.session_id)]
     last = max((n for n, event in enumerate(events) if event.run_id == run.run_id), default=-1)
     if last < 0:
-        raise click.UsageError(f"run `{run_id}` has not started; nothing was decided")
+        raise click.UsageError(f"run `{run_id}` has not started; there are no decisions")
     return events[: last + 1]
 
 
@@ -363,7 +363,7 @@ def _compiled(was: Recorded) -> CompiledPolicy:
     if not was.policies:
         raise click.UsageError("no policy is stored with it; name the files with `--policy`")
     for name in was.untold:
-        note(f"policy `{name}`: what its checks in Python found cannot be shown again")
+        note(f"policy `{name}`: the results of its checks in Python cannot be shown again")
     return was.compiled()
 
 
@@ -382,7 +382,7 @@ def _show_end(last: Event) -> None:
 
     line = EventLines(numbered=True).of(last) if isinstance(last, TERMINAL) else None
     if line is None:
-        note("the run has not ended; `proctor show` says where it stands")
+        note("the run has not ended; `proctor show` shows its state")
     else:
         out = console()
         out.print(f"event {last.seq}  ", style="bold", end="")
@@ -424,10 +424,10 @@ def _show(item: Explained) -> None:
 @store_option
 @json_option
 def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: bool) -> None:
-    """Show current runs, how much of their limits is used, and the calls that wait for a person, updated live.
+    """Show current runs, their limits and pending approvals, live.
 
-    Keys select a row, approve or deny a call, end a run, find one; `?` lists them. `q` or Ctrl-C leaves; the runs go
-    on. If the output is not a terminal, or with --json, it shows the present state once and ends.
+    Press `?` for the keys: approve or deny a call, cancel a run, filter. `q` or Ctrl-C leaves; the runs continue.
+    With --json, or if the output isn't a terminal, it prints the current state once.
     """
     from ...kit.values import login_name
     from ..board_view import Person

@@ -40,34 +40,37 @@ DEFAULT = "127.0.0.1:8700"
     default=DEFAULT,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to listen; port 0 picks a free one.",
+    help="The address to listen on. Port 0 picks a free port.",
 )
-@click.option("--anywhere", is_flag=True, help="Allow a HOST that other machines can reach. Needs --tokens.")
+@click.option("--anywhere", is_flag=True, help="Allow an address that other machines can reach. Needs --tokens.")
 @click.option(
     "--origin",
     "origins",
     multiple=True,
     metavar="URL",
-    help="Another address of this server, as behind a proxy: https://ops.example.",
+    help="Another URL of this server, for example behind a proxy: https://ops.example.",
 )
-@click.option("--tokens", metavar="FILE", help="Who may see, answer and stop: names, tokens, roles, in YAML.")
-@click.option("--cert", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain). Needs --key.")
+@click.option("--tokens", metavar="FILE", help="A YAML file with everyone's name, token and roles.")
+@click.option("--cert", metavar="FILE", help="Use TLS with this certificate (PEM, with its chain). Needs --key.")
 @click.option("--key", metavar="FILE", help="The certificate's private key (PEM).")
-@click.option("--proxy", metavar="ADDRESS", help="Trust the proxy at this address to say who asks (X-Forwarded-For).")
-@click.option("--webhook", metavar="URL", help="Send events there, signed with the secret in PROCTOR_WEBHOOK_SECRET.")
+@click.option("--proxy", metavar="ADDRESS", help="Trust X-Forwarded-For from the proxy at this address.")
+@click.option(
+    "--webhook", metavar="URL", help="Send events to this URL, signed with the secret in PROCTOR_WEBHOOK_SECRET."
+)
 @click.option(
     "--webhook-type",
     "types",
     multiple=True,
     metavar="TYPE",
-    help="Send events of this type. [default: approvals requested, violations, ends of runs]",
+    help="A type of event to send. [default: approval requests, violations, ends of runs]",
 )
 @click.option(
     "--config",
     metavar="FILE",
-    help="Whom to notify of calls that wait, in YAML. [default: proctor/config.yaml in XDG_CONFIG_HOME, ~/.config]",
+    help="A YAML file that says whom to notify of approval requests. "
+    "[default: proctor/config.yaml in XDG_CONFIG_HOME, ~/.config]",
 )
-@click.option("--phone", is_flag=True, help="Show a QR code that opens the page at --origin on a phone.")
+@click.option("--phone", is_flag=True, help="Show a QR code that opens the dashboard at --origin on a phone.")
 @store_option
 @json_option
 def serve(
@@ -85,16 +88,16 @@ def serve(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Serve the operators' page and the HTTP API, until Ctrl-C.
+    """Serve the dashboard and the HTTP API, until Ctrl-C.
 
-    On loopback, with a token that allows everything: the one in PROCTOR_WEB_TOKEN, else a new one, which is part
-    of the printed URL. With --tokens everybody has a token of their own, and it is their name that is recorded.
+    By default it listens on loopback, with one token that allows everything: the one in PROCTOR_WEB_TOKEN, or a new
+    one in the printed URL. With --tokens, each person has a token, and their name is recorded.
     """
     from ..persons import check_outside_runs
 
     check_outside_runs("serve")
     if anywhere and not tokens:
-        raise click.UsageError("`--anywhere` needs `--tokens FILE`, so that whoever acts from elsewhere has a name")
+        raise click.UsageError("`--anywhere` needs `--tokens FILE`, so that everyone who acts has a name")
     for origin in origins:
         _check_origin(origin)
     _check_installed()

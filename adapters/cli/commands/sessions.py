@@ -68,7 +68,7 @@ SHOWN = 20
     default=SHOWN,
     show_default=True,
     metavar="N",
-    help="Show at most this many failures in full.",
+    help="The most failures to show in full.",
 )
 @fail_on_option
 @output_option
@@ -84,11 +84,10 @@ def evaluate(
     fail_on: FailOn,
     as_json: bool,
 ) -> int:
-    """Judge recorded sessions: files or folders, also .gz.
+    """Evaluate recorded sessions under policies: files or folders, also .gz. No agent runs.
 
-    Exit code 1 when one of them breaks a rule whose action is deny or cancel; --fail-on changes that.
-
-    The format is detected from each file unless --format names it. With --json: one line per session.
+    Exit code 1: a session has a violation with the action deny or cancel (see --fail-on). --json prints one line
+    per session.
     """
     from ...evaluate import judge_sessions
     from ...traces import read_sessions
@@ -183,7 +182,7 @@ class _Report:
 @click.argument("old", metavar="OLD")
 @click.argument("new", metavar="NEW")
 @click.argument("traces", nargs=-1, metavar="[TRACE...]")
-@click.option("--prove", "proved", is_flag=True, help="Compare them over every session; there are no traces then.")
+@click.option("--prove", "proved", is_flag=True, help="Compare them over every session, without traces.")
 @format_option
 @context_option
 @output_option
@@ -197,10 +196,10 @@ def diff(
     context: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Show which recorded calls the policy file NEW judges differently from OLD, or with --prove, which calls at all.
+    """Show which recorded calls the policy file NEW decides differently from OLD.
 
-    Exit code 1 when a session that passed under OLD fails under NEW. With --prove: 0 where both answer alike in every
-    session, 1 where a session shows a difference, 3 where neither is known.
+    Exit code 1: a session that passed under OLD fails under NEW. With --prove: 0 both decide alike in every session,
+    1 a session shows a difference, 3 unknown.
     """
     if proved:
         if traces or format:
@@ -209,7 +208,7 @@ def diff(
 
         return diff_by_proof(old, new, context, as_json=as_json)
     if not traces:
-        raise click.UsageError("name recorded sessions, `TRACE...`, or ask about every session with `--prove`")
+        raise click.UsageError("give recorded sessions (`TRACE...`), or compare over every session with `--prove`")
     import msgspec
 
     from ...evaluate import DiffTally, compare_sessions, diff_table
@@ -238,9 +237,7 @@ def diff(
 
 @click.command()
 @click.argument("trace", metavar="TRACE")
-@click.option(
-    "--tools", metavar="A,B", help="The tools to consider, separated by commas. [default: those the session offers]"
-)
+@click.option("--tools", metavar="A,B", help="The tools to consider, separated by commas. [default: the session's]")
 @policy_option
 @format_option
 @context_option
@@ -254,10 +251,10 @@ def narrow(
     context: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Print the tools the policy would let an agent call next, after what the trace holds.
+    """List the tools that an agent could call next, after a recorded session.
 
-    If a trace does not say which tools the session offers, those that it called are considered. Exit code 1 where a
-    rule could not be judged: its `when` asks for what the session's context leaves out.
+    If the trace doesn't say which tools the session has, the tools that it called are considered. Exit code 1: a
+    rule can't be evaluated, because its `when` names a fact that is missing. Add it with --context.
     """
     from ...evaluate.fold import observed
     from ...evaluate.judge import filled, unjudged
@@ -304,17 +301,17 @@ def _offered(events: Sequence[Event]) -> list[str]:
     "bases",
     multiple=True,
     metavar="POLICY",
-    help="A policy that nothing may be looser than; repeat it to stack more.",
+    help="Suggest nothing that this policy denies; repeat it for a stack.",
 )
 @click.option("--store", metavar="STORE", help="Also read the sessions of this store.")
 @click.option("--name", default="suggested", show_default=True, metavar="NAME", help="The policy's name.")
 @click.option(
     "--action",
     type=click.Choice(["request_approval", "deny"]),
-    help="What becomes of other calls. [default: request_approval; deny with --base]",
+    help="The action for all other calls. [default: request_approval; deny with --base]",
 )
 @click.option(
-    "--tests", type=click.Path(dir_okay=False), metavar="FILE", help="Also write tests of it; goes with -o."
+    "--tests", type=click.Path(dir_okay=False), metavar="FILE", help="Also write tests of the policy. Needs -o."
 )
 @format_option
 @output_parameter
@@ -332,8 +329,8 @@ def suggest(
 ) -> int:
     """Propose a policy from recorded sessions: files or folders, in the formats of `eval`.
 
-    It allows the tools, commands, folders, hosts and values that the sessions used. Each entry has its evidence as a
-    comment. With --base, it offers only what is proved to be no looser than the base.
+    The policy allows the tools, commands, folders, hosts and values that the sessions used, and gives the evidence
+    for each in a comment. With --base, each entry is proved to be no looser than the base.
     """
     from ...suggest import learn, observe, policy_text, tests_text
     from ..options import check_standard_input, read_policies
@@ -343,7 +340,9 @@ def suggest(
     if not sessions and not store:
         raise click.UsageError("name the sessions: files, folders or `--store`")
     if bases and action == "request_approval":
-        raise click.UsageError("with `--base` other calls are denied: a person could approve what the base denies")
+        raise click.UsageError(
+            "with `--base`, `--action` must be `deny`: a person could approve what the base denies"
+        )
     if tests and (not output or output == "-"):
         raise click.UsageError("`--tests` goes with `--output FILE`: the tests name the policy's file")
     base = read_policies(bases) if bases else []
@@ -363,7 +362,7 @@ def suggest(
         with replaced(tests) as file:
             file.write(tests_text(found, observed, beside).encode())
     if found.dropped:
-        note(f"left out over the base: {len(found.dropped)}; the policy says why")
+        note(f"left out because of the base: {len(found.dropped)}; the policy says why")
     return FINE
 
 

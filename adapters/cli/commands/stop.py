@@ -33,12 +33,19 @@ _REASON = "killed by an operator"
 @click.option("--tenant", metavar="NAME", help="Every run of this tenant.")
 @click.option("--label", metavar="KEY=VALUE", help="Every run with this label.")
 @click.option("--all", "everything", is_flag=True, help="Every run.")
-@click.option("--no-new-starts", is_flag=True, help="Also refuse to start such runs, in any process, until --lift.")
-@click.option("--lift", is_flag=True, help="End nothing; let runs start again. Without a scope, lift every block.")
-@click.option("--by", metavar="WHO", help="Who orders it; recorded. [default: your login name]")
-@click.option("--reason", metavar="TEXT", help=f"Recorded. [default: {_REASON}]")
 @click.option(
-    "--wait", type=click.FloatRange(min=0), default=30, show_default=True, metavar="SECONDS", help="At most."
+    "--no-new-starts", is_flag=True, help="Also prevent new starts of such runs, in any process, until --lift."
+)
+@click.option("--lift", is_flag=True, help="Cancel nothing; allow starts again. Without a scope, lift every freeze.")
+@click.option("--by", metavar="WHO", help="Your name, as recorded. [default: your login name]")
+@click.option("--reason", metavar="TEXT", help=f"The reason, as recorded. [default: {_REASON}]")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="The most seconds to wait.",
 )
 @store_option
 @json_option
@@ -57,10 +64,10 @@ def kill(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """End runs in every process that uses the store, and wait until they have ended.
+    """Cancel runs in every process that uses the store, and wait until they have ended.
 
-    The list says how each run ended. Exit code 3 if one does not end in time. With --no-new-starts, starting such
-    a run is refused; the error says who stopped it, when and why.
+    Exit code 3: a run doesn't end in time. With --no-new-starts, such runs can't start; the error says who decided
+    this, when and why.
 
     \b
     proctor kill last
@@ -85,7 +92,7 @@ def kill(
         return _lifted(scope, run, no_new_starts, by=who, reason=reason or "", store=store, as_json=as_json)
     if named != 1:
         raise click.UsageError(
-            "choose what to end with one of RUN (or `last`), `--session`, `--tenant`, `--label` and `--all`"
+            "choose what to cancel with one of RUN (or `last`), `--session`, `--tenant`, `--label` and `--all`"
         )
 
     async def killed(service: OperatorService) -> Stopped:
@@ -117,11 +124,9 @@ def _lifted(
     from proctor.supervisor.control.kill_switch import scope_of
 
     if run or no_new_starts:
-        raise click.UsageError("`--lift` lets runs start again; it goes with neither a run nor `--no-new-starts`")
+        raise click.UsageError("`--lift` does not go with a run or with `--no-new-starts`")
     if sum(bool(value) for value in scope.values()) != 1:
-        raise click.UsageError(
-            "choose what may start again with one of `--session`, `--tenant`, `--label` and `--all`"
-        )
+        raise click.UsageError("choose what to lift with one of `--session`, `--tenant`, `--label` and `--all`")
     lifted = _operated(lambda service: service.lift(scope_of(**scope), by=by, reason=reason), store).lifted
     for block in lifted:
         if as_json:
@@ -129,7 +134,7 @@ def _lifted(
         else:
             say(f"lifted: {in_words(block)}")
     if not lifted and not as_json:
-        note("nothing to lift: starts are not blocked there")
+        note("nothing to lift: there is no such freeze")
     return FINE
 
 
@@ -168,9 +173,9 @@ def _report(outcomes: Sequence[OutcomeView], *, blocked: bool, as_json: bool) ->
         else:
             say(f"{outcome.run_id}: {_how(outcome)}")
     if not outcomes and not as_json:
-        note("nothing to end: none of these runs is still running")
+        note("nothing to cancel: none of these runs is active")
     if blocked:
-        note("none of them starts until `proctor kill --lift`")
+        note("no such run starts until `proctor kill --lift`")
 
 
 def _how(outcome: OutcomeView) -> str:
@@ -185,13 +190,14 @@ def _how(outcome: OutcomeView) -> str:
     "--created-older-than",
     "age",
     type=Age(),
-    help="Also withdraw runs that were created longer ago than this and never started (`1d`, `12h`, `30m`).",
+    help="Also withdraw runs that were created longer ago than this and never started: 1d, 12h, 30m.",
 )
 @store_option
 @json_option
 def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
-    """End every run whose supervisor is gone: its record says so, what it left running on this machine is ended, and
-    its session can go on.
+    """End every run whose supervisor is gone, and the processes that it left on this machine.
+
+    The run fails with the code `owner_lost`, and its session can continue in a new run.
     """
     from ..persons import check_person
 
@@ -220,19 +226,17 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
         else:
             say(f"{info.run_id}: withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started")
     if not lost and not created and not as_json:
-        note("nothing to end: every run that is not over has its supervisor")
+        note("nothing to end: there are no lost runs")
 
 
 @click.command()
-@click.option("--name", "-n", help="Only budgets whose name, `policy/name`, contains this.")
-@click.option("--key", "-k", help="Only those of keys that contain this.")
+@click.option("--name", "-n", help="Only budgets whose name (policy/name) contains this.")
+@click.option("--key", "-k", help="Only budgets whose key contains this.")
 @store_option
 @output_option
 @json_option
 def budgets(name: str | None, key: str | None, store: str | None, as_json: bool) -> None:
-    """List the budgets that runs share: whose each is, what is used of it in this window, what is reserved for
-    current runs (`+`), what is left, and when the next window starts.
-    """
+    """List shared budgets: how much is used in this window, reserved for current runs (`+`) and left."""
     from ..board_view import budget_lines
     from ..options import is_there_as_named
 
@@ -243,7 +247,7 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
             say_json(budget)
         return
     if not found:
-        note("no run has drawn on a budget")
+        note("no budget has been used yet")
     out = console()
     for budget in found:
         out.print(budget_lines(budget))

@@ -336,7 +336,7 @@ def read_heads(path: Path) -> Heads:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Heads)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"`{path}` has no heads as `proctor audit head` writes them: {error}") from None
+        raise UsageError(f"`{path}` is not a checkpoint of `proctor audit head`: {error}") from None
 
 
 def signed(heads: Heads, key_file: Path) -> Heads:
@@ -362,7 +362,7 @@ def check_signature(heads: Heads, key_file: Path) -> None:
     try:
         key.verify(bytes.fromhex(heads.signature), heads.signed_bytes())
     except (InvalidSignature, ValueError):
-        raise UsageError(f"the heads are not signed with the key of `{key_file}`; do not trust them") from None
+        raise UsageError(f"the checkpoint is not signed with the key of `{key_file}`; do not trust them") from None
 
 
 def _check_installed() -> None:

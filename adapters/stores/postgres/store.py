@@ -226,7 +226,7 @@ _ANSWER_S = 30.0
 
 
 class PostgresStore(TableStore):
-    """Keeps the record in a database, which any number of processes on any number of machines may share.
+    """A store in a PostgreSQL database, which any number of processes and machines can share.
 
     The tables are created or migrated here and now, where the role may do that.
 
@@ -239,7 +239,7 @@ class PostgresStore(TableStore):
 
     Raises:
         StoreError: the database cannot be used; `kind` says why.
-        UsageError: an argument makes no sense.
+        UsageError: an argument is wrong.
     """
 
     def __init__(self, url: str, *, schema: str = "proctor", patience_s: float = 10.0, make: bool = True) -> None:
@@ -258,7 +258,7 @@ class PostgresStore(TableStore):
     def _open(self, patience_s: float, *, make: bool) -> str:
         def ready(connection: Connection) -> str:
             if not make and not version_of(connection, self.name)[1]:
-                raise UsageError(f"there is no store at `{self.name}`; `proctor store --make` makes one")
+                raise UsageError(f"there is no store at `{self.name}`; `proctor store --make` creates one")
             return bring_up_to_date(connection, self.name, self._address.schema)
 
         line = Line(self._address, patience_s, lambda connection: None)
@@ -291,7 +291,7 @@ class PostgresStore(TableStore):
         return nullcontext()
 
     async def aclose(self) -> None:
-        """Finish what was begun, then refuse everything; whoever waits is released."""
+        """Finish current work, then close the store; waiting callers are released."""
         await super().aclose()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._listener.end)

@@ -351,7 +351,7 @@ def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int
         UsageError: there is something at `target` already.
     """
     if target.exists() or target.is_symlink():
-        raise UsageError(f"`{target}` is there already; a copy is a new file")
+        raise UsageError(f"`{target}` exists; name a new file")
     try:
         with closing(connect(path, "ro", busy_timeout_s=busy_timeout_s)) as source:
             check_version(source, path)

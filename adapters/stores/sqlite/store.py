@@ -173,7 +173,7 @@ _SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")
 
 
 class SQLiteStore(TableStore):
-    """Keeps the record in one file, which any number of processes on this machine may share.
+    """A store in one SQLite file, which any number of processes on this machine can share.
 
     The file is opened, created or migrated here and now; a file that is not a store is left as it is.
 
@@ -182,12 +182,12 @@ class SQLiteStore(TableStore):
         synchronous: `FULL` (durable over a loss of power), `EXTRA`, `NORMAL` or `OFF` (durable over the
             death of this process only).
         busy_timeout_s: seconds to wait for another process that is writing.
-        max_bytes: refuse to store more once the file is this large.
+        max_bytes: store nothing more once the file has this many bytes.
         wall_clock: the time by which windows of budgets go, in seconds since the epoch.
 
     Raises:
         StoreError: the file cannot be used; `kind` says why.
-        UsageError: an argument makes no sense.
+        UsageError: an argument is wrong.
     """
 
     def __init__(

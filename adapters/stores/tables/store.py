@@ -224,7 +224,7 @@ class TableStore(ABC):
         """The context in which other processes' writes are noticed."""
 
     async def aclose(self) -> None:
-        """Finish what was begun, then refuse everything; whoever waits is released."""
+        """Finish current work, then close the store; waiting callers are released."""
         self._closed = True
         self._readers.close()
         await self._writer.aclose()  # last, as it may be what gives up the files

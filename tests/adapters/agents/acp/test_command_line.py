@@ -48,9 +48,12 @@ def test_an_agent_is_run_by_its_command(tmp_path: Path, touch: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--adapter", "acp", "go"], "the adapter `acp` needs the command of its agent, once: `... -- opencode acp`"),
-        (["--adapter", "acp", "--set", 'command=["a"]', "go", "--", "a"], "needs the command of its agent, once"),
-        (["--adapter", "shell", "make", "test"], "`test` is too much: the adapter `shell` takes no command"),
+        (
+            ["--adapter", "acp", "go"],
+            "the adapter `acp` needs one command that starts its agent: `... -- opencode acp`",
+        ),
+        (["--adapter", "acp", "--set", 'command=["a"]', "go", "--", "a"], "needs one command that starts its agent"),
+        (["--adapter", "shell", "make", "test"], "`test` is unexpected: the adapter `shell` takes no command"),
     ],
 )
 def test_a_command_that_is_missing_or_not_due_is_named(arguments: list[str], message: str) -> None:

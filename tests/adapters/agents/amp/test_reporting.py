@@ -137,7 +137,7 @@ async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> No
         await AmpAdapter(amp_path="nothing-here").prepare()
     with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
         await bench.adapter(cwd=bench.cwd / "gone").prepare()
-    with pytest.raises(ProviderUnavailableError, match="nothing to sign in with"):
+    with pytest.raises(ProviderUnavailableError, match="not logged in"):
         await bench.adapter(env={"PATH": "/usr/bin:/bin", "HOME": str(bench.home)}).prepare()
     launch = Launch(run_id="r", session_id="s", prompt="x", gate=allow, resume="T-1", fork=True)
     with pytest.raises(UsageError, match="cannot fork"):
