@@ -33,7 +33,18 @@ from .call_classes import NameUniverse
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
 from .split_component import SplitComponent
 from .texts import texts_apart
-from .values import MISSING, OPAQUE, are_covered, atoms_of, candidates, documents, is_simple, placed, samples
+from .values import (
+    EQUALITIES,
+    MISSING,
+    OPAQUE,
+    are_covered,
+    atoms_of,
+    candidates,
+    documents,
+    is_simple,
+    placed,
+    samples,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -520,17 +531,14 @@ def _by_path(conditions: Iterable[tuple[str, Atom]]) -> dict[str, list[Atom]]:
     return found
 
 
-_EXACT = frozenset({"equals", "not_equals", "in", "not_in"})
-
-
 def is_exact(atoms: Sequence[Atom]) -> bool:
     """Whether operators tell a few values from all others, and nothing else."""
-    return len(_literals(atoms)) <= MOST_LITERALS and all(name in {*_EXACT, "exists"} for name, _ in atoms)
+    return len(_literals(atoms)) <= MOST_LITERALS and all(name in {*EQUALITIES, "exists"} for name, _ in atoms)
 
 
 def _literals(atoms: Sequence[Atom]) -> list[Any]:
     """The values that equalities name."""
-    named = [operand for name, operand in atoms if name in _EXACT]
+    named = [operand for name, operand in atoms if name in EQUALITIES]
     values = (value for each in named for value in scalars_in(each))
     return list(dict.fromkeys(value for value in values if _binds(value)))
 

@@ -6,27 +6,95 @@ of slots. Everything is asked of the machine once and remembered.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import copy, deepcopy
 from functools import cached_property, reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..events.run_context import RunContext, Usage
 from ..language.facts import CallNames, Directories
 from ..rules.petri_net import Net
 from ..rules.rule import names
+from ..values.work_budget import OutOfWork
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
-    from typing import TypeAlias
+    from collections.abc import Container, Iterator, Sequence
 
     from ..rules.machine import Machine
     from ..stack.clauses import Clause
     from ..values.work_budget import Work
     from .call_classes import CallClass, Facet, Kinds
+
+
+State = TypeVar("State", bound=Hashable)
+Step = TypeVar("Step")
+Price: TypeAlias = tuple[int, int]
+
+
+class Explored(NamedTuple, Generic[State, Step]):
+    """The result of a search: the steps to a goal, or all states there are (`steps` is None)."""
+
+    steps: list[Step] | None
+    states: frozenset[State]
+    depth: int
+
+
+class SearchEndedError(OutOfWork):
+    """A search that was ended; `explored` is what it had seen."""
+
+    def __init__(self, explored: Explored[Any, Any]) -> None:
+        super().__init__()
+        self.explored = explored
+
+
+def shortest(
+    start: State, steps: Callable[[State], Iterable[tuple[Step, Price, State | None]]], deepest: int | None = None
+) -> Explored[State, Step]:
+    """The cheapest way to a goal, which is where a step leads to None; of equals the first that was found.
+
+    `steps` gives the steps from a state, each with its price. Ways whose first figure is above `deepest` are of no
+    interest. Raises SearchEndedError where `steps` raises OutOfWork.
+    """
+    cost: dict[State, Price] = {start: (0, 0)}
+    parents: dict[State, tuple[State, Step]] = {}
+    queue: list[tuple[Price, int, State, Step | None]] = [((0, 0), 0, start, None)]
+    done: set[State] = set()
+    pushed = depth = 0
+    try:
+        while queue:
+            (first, second), _, state, goal = heapq.heappop(queue)
+            if goal is not None:
+                return Explored([*_way(parents, state), goal], frozenset(done), first)
+            if state in done:
+                continue
+            done.add(state)
+            depth = max(depth, first)
+            for step, (more, least), after in steps(state):
+                price = (first + more, second + least)
+                if deepest is not None and price[0] > deepest:
+                    continue
+                pushed += 1
+                if after is None:
+                    heapq.heappush(queue, (price, pushed, state, step))
+                elif after not in cost or price < cost[after]:
+                    cost[after] = price
+                    parents[after] = (state, step)
+                    heapq.heappush(queue, (price, pushed, after, None))
+    except OutOfWork:
+        raise SearchEndedError(Explored(None, frozenset(done), depth)) from None
+    return Explored(None, frozenset(done), depth)
+
+
+def _way(parents: dict[State, tuple[State, Step]], state: State) -> list[Step]:
+    way = []
+    while state in parents:
+        state, step = parents[state]
+        way.append(step)
+    return way[::-1]
 
 
 class Nothing:
@@ -249,20 +317,18 @@ class Graph:
         such.
         """
         other = reduce(and_, self._masks, -1)  # what every call meets
-        queue: deque[tuple[int, tuple[int, ...]]] = deque([(self.start, ())])
-        seen = {self.start}
-        while queue and other in self._masks and self.moves is not None:
-            state, way = queue.popleft()
+
+        def steps(state: int) -> Iterator[tuple[int, Price, int | None]]:
             for mask in sorted(self._masks):
                 self._work.spend()
                 after = self.next(state, mask, "completed")
                 between = self.next(state, other, "completed") if after is None else None
-                if way and between is not None and self.admits(between, mask):
-                    return (*way, mask)
-                if after is not None and after not in seen:
-                    seen.add(after)
-                    queue.append((after, (*way, mask)))
-        return ()
+                evades = state != self.start and between is not None and self.admits(between, mask)
+                if after is not None or evades:
+                    yield mask, (1, 0), after
+
+        found = shortest(self.start, steps).steps if other in self._masks and self.moves is not None else None
+        return tuple(found or ())
 
 
 def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Graph], work: Work) -> Graph:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..stack.clauses import Clause
 from .call_classes import CallClass, Facet
-from .explorer import ENDINGS, MAX_FACETS, Ending, combinations
+from .explorer import ENDINGS, MAX_FACETS, Ending, combinations, shortest
 
 if TYPE_CHECKING:
     from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
     from typing import Any, TypeAlias
 
     from .call_classes import Kinds
-    from .explorer import System
+    from .explorer import Price, System
 
 
 class Step(NamedTuple):
@@ -307,27 +306,19 @@ class Product:
         return trace
 
     def _shortest(self, letters: Sequence[Entry], systems: Sequence[System]) -> list[Letter] | None:
-        start = tuple(system.graph.start for system in systems)
-        before: dict[tuple[Any, ...], tuple[tuple[Any, ...], Letter] | None] = {start: None}
-        queue = deque([start])
-        work = min(MAX_WORK, MAX_WORK_IN_ALL - self.work)
-        while queue:
-            at = queue.popleft()
+        most = self.work + min(MAX_WORK, MAX_WORK_IN_ALL - self.work)
+
+        def steps(at: tuple[int, ...]) -> Iterator[tuple[Letter, Price, tuple[int, ...] | None]]:
             self.work += len(letters) * len(systems)
             self._kinds.work.spend(len(letters) * len(systems))
-            work -= len(letters) * len(systems)
-            if work < 0:
+            if self.work > most:
                 raise GaveUp
             for looks, letter, wanted in letters:
                 after = _next(systems, at, looks, letter)
-                if after is None:
-                    continue
-                if wanted:
-                    return [*_trail(before, at), letter]
-                if after not in before:
-                    before[after] = (at, letter)
-                    queue.append(after)
-        return None
+                if after is not None:
+                    yield letter, (1, 0), None if wanted else after
+
+        return shortest(tuple(system.graph.start for system in systems), steps).steps
 
     def _letters(self, kind: CallClass, systems: Sequence[System]) -> list[Entry]:
         """The calls that the clauses can tell apart, one of each; those of the kind are wanted, and come first."""
@@ -383,11 +374,3 @@ def _next(
             return None
         after.append(changed)
     return tuple(after)
-
-
-def _trail(before: Any, at: Any) -> list[Letter]:
-    letters = []
-    while before[at] is not None:
-        at, letter = before[at]
-        letters.append(letter)
-    return letters[::-1]

@@ -19,6 +19,7 @@ from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet, PlayedRule
 from .certificate import ProofCertificate
 from .components import ASK, DENY, IN_FLIGHT, LEVELS, LimitComponent, overlaps
+from .explorer import SearchEndedError
 from .replaying import Replayed, replay, replay_amount
 from .session_search import SessionProduct, ending_alike, explore
 from .short_sessions import ShortSessions
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..events.run_context import RunContext, Tool
     from ..monitor.program import Program
     from ..values.work_budget import Work
-    from .session_search import Explored
+    from .explorer import Explored
     from .split_component import Component
 
 FOLLOWED = 2
@@ -203,9 +204,11 @@ class _Refinement:
                 if _refusals_matter(product) and self._include_all():
                     continue
                 found = explore(product, self.setting.work, self.deepest)
-                self._count(product, found)
+                self._count(found)
                 answer = self._tried(product, found) if found.steps else self._closed(product, alphabet, found)
-        except OutOfWork:
+        except OutOfWork as ended:
+            if isinstance(ended, SearchEndedError):
+                self._count(ended.explored)
             return self._answer("unknown", "the search was ended before it had seen every state")
         else:
             return answer
@@ -227,8 +230,7 @@ class _Refinement:
             self.unasked = f"what the budget `{budget.id}` refuses"
         return len(self.included) > before
 
-    def _count(self, product: SessionProduct, found: Explored) -> None:
-        self.classes = max(self.classes, len(product.calls))
+    def _count(self, found: Explored[Any, Any]) -> None:
         self.states += len(found.states)
         self.depth = max(self.depth, found.depth)
 
@@ -251,11 +253,12 @@ class _Refinement:
         alphabet = Alphabet(
             played, parts, table, setting.given, context, self.followed, setting.work, others=self.others
         )
+        self.classes = max(self.classes, len(alphabet.calls))
         alike = ending_alike([*stack, property], alphabet.calls)
         made = SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.strict, alike=alike)
         return made, alphabet
 
-    def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored) -> Implication | None:
+    def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored[Any, Any]) -> Implication | None:
         """Every state was seen, and none breaks the rule; None where another search is worth it."""
         if self.deepest is not None:
             return self._answer("bounded", "no shorter session breaks it")
@@ -267,7 +270,7 @@ class _Refinement:
         if self.unasked:
             product = product._replace(any_refused=True)
             found = explore(product, self.setting.work)
-            self._count(product, found)
+            self._count(found)
             if found.steps:
                 return self._answer(
                     "unknown", f"no session was found, but not all that is refused was looked at: {self.unasked}"
@@ -287,7 +290,7 @@ class _Refinement:
         certificate = ProofCertificate(product, found.states)
         return self._answer("proved", "", certificate=certificate, by=tuple(self.included))
 
-    def _tried(self, product: SessionProduct, found: Explored) -> Implication | None:
+    def _tried(self, product: SessionProduct, found: Explored[Any, Any]) -> Implication | None:
         """Replay a session; None where another search is worth it."""
         setting, steps = self.setting, found.steps
         assert steps is not None
@@ -301,7 +304,7 @@ class _Refinement:
     def _without_phantoms(self, product: SessionProduct, imagined: set[str]) -> Implication | None:
         """Search among calls with examples; if there is nothing, let a rule join that names what was imagined."""
         found = explore(product, self.setting.work, self.deepest)
-        self._count(product, found)
+        self._count(found)
         if found.steps is not None:
             return self._tried(product, found)
         for id, rule in self.setting.stack.rules.items():

@@ -5,16 +5,17 @@ Sessions are gone through by the number of their calls, so that the first one fo
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent
+from .explorer import shortest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ..values.work_budget import Work
     from .components import InputClass, Outcome
+    from .explorer import Explored, Price
     from .split_component import Component
 
 
@@ -189,60 +190,27 @@ class SessionProduct(NamedTuple):
             yield SessionStep(kind), None if broken else (tuple(n for _, n in outcomes), flying)
 
 
-class Explored(NamedTuple):
-    """The result of a search: the steps to a broken property, or all states (`steps` is None)."""
-
-    steps: list[SessionStep] | None
-    states: frozenset[State]
-    depth: int
-
-
-def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored:
-    """A shortest session that breaks the property, or every state there is. Raises OutOfWork.
+def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> Explored[State, SessionStep]:
+    """A shortest session that breaks the property, or every state there is. Raises SearchEndedError.
 
     `deepest`: sessions of more calls than that are of no interest.
     """
-    start = product.initial
-    cost: dict[State, tuple[int, int]] = {start: (0, 0)}
-    parents: dict[State, tuple[State, SessionStep]] = {}
-    queue: list[tuple[tuple[int, int], int, State, SessionStep | None]] = [((0, 0), 0, start, None)]
-    done: set[State] = set()
-    pushed = depth = uses = 0
-    weight = 1 + len(product.parts) // 4
-    while queue:
-        (calls, events), _, state, goal = heapq.heappop(queue)
-        if goal is not None:
-            return Explored([*_path(parents, state), goal], frozenset(done), calls)
-        if state in done:
-            continue
-        done.add(state)
-        depth = max(depth, calls)
+    weight = len(product.parts) * len(product.calls) // 4
+    asked = 0
+
+    def steps(state: State) -> Iterator[tuple[SessionStep, Price, State | None]]:
+        nonlocal asked
         now = sum(part.uses for part in product.parts)
-        work.spend(ASKING * (now - uses))
-        uses = now
+        work.spend(ASKING * (now - asked) + weight)
+        asked = now
         if product.broken_at_end(state[0]):
-            return Explored([*_path(parents, state), SessionStep("finish")], frozenset(done), calls)
+            yield SessionStep("finish"), (0, 0), None
+            return
         for step, after in product.steps(state):
-            work.spend(weight)
-            price = (calls + 1, events) if step.kind == "call" else (calls, events + 1)
-            if deepest is not None and price[0] > deepest:
-                continue
-            pushed += 1
-            if after is None:
-                heapq.heappush(queue, (price, pushed, state, step))
-            elif after not in cost or price < cost[after]:
-                cost[after] = price
-                parents[after] = (state, step)
-                heapq.heappush(queue, (price, pushed, after, None))
-    return Explored(None, frozenset(done), depth)
+            work.spend()
+            yield step, (1, 0) if step.kind == "call" else (0, 1), after
 
-
-def _path(parents: dict[State, tuple[State, SessionStep]], state: State) -> list[SessionStep]:
-    path = []
-    while state in parents:
-        state, step = parents[state]
-        path.append(step)
-    return path[::-1]
+    return shortest(product.initial, steps, deepest)
 
 
 def ending_alike(parts: Sequence[Component], calls: Sequence[InputClass]) -> list[int]:

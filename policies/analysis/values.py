@@ -30,6 +30,8 @@ LOOKING = frozenset({"regex", "match", "contains"})
 OPAQUE = frozenset({"regex", "contains", "within", "runs", "match", "set_equals", "at_least", *LENGTHS})
 """Operators whose values are tried by examples; the others cut values into intervals and points."""
 
+EQUALITIES = frozenset({"equals", "not_equals", "in", "not_in"})
+"""Operators that tell a few values from all others."""
 _LISTING = MEMBERSHIPS | {"type"}
 """Operators whose operand is a list of alternatives."""
 
@@ -49,10 +51,12 @@ def atoms_of(conditions: Iterable[Condition]) -> Iterator[tuple[str, Atom]]:
 def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     """Values for a path at which these operators are asked, each once."""
     single = [value for atom in atoms for value in _around(*atom)]
+    if {"within", "runs"} & {name for name, _ in atoms}:  # like these, and named by no condition
+        single += [f"{each}zq" for each in single if isinstance(each, str)]
     patterns = _patterns([atom for atom in atoms if atom[0] in ("regex", "match", "contains", "equals", "in")]) or ()
     joined = list(texts_apart(patterns).texts.values()) if any(name in LOOKING for name, _ in atoms) else []
     if commands := _commands(atoms):
-        joined += _lines(commands)
+        joined += [line for made in _lines(commands) for line in (made, f"{made} zqzq")]
     scalars = [each for _, operand in atoms for each in _listed(operand)]
     texts = {each for each in scalars if isinstance(each, str)}
     numbers = [n for each in scalars if (n := number_of(each, loose=True)) is not None]
@@ -110,10 +114,13 @@ def are_covered(atoms: Sequence[Atom]) -> bool:
         return not any(isinstance(each, list | tuple | dict) for each in scalars) and all(
             is_number(operand) for name, operand in atoms if name in ORDERINGS
         )
-    if names == {"within"}:
+    looked_at = names - EQUALITIES
+    if looked_at in ({"within"}, {"runs"}) and _patterns([each for each in atoms if each[0] in EQUALITIES]) is None:
+        return False
+    if looked_at == {"within"}:
         directories = {operand for name, operand in atoms if name == "within"}
         return len(directories) == 1 or all(each.startswith("/") for each in directories)
-    if names == {"runs"}:
+    if looked_at == {"runs"}:
         return len(_commands(atoms)) <= MOST_COMMANDS
     patterns = _patterns(atoms)
     return patterns is not None and texts_apart(patterns).complete
@@ -127,7 +134,7 @@ def _patterns(atoms: Sequence[Atom]) -> tuple[str, ...] | None:
             found[operand] = None
         elif name == "contains" and isinstance(operand, str):
             found[re.escape(operand)] = None
-        elif name in ("equals", "not_equals", "in", "not_in"):
+        elif name in EQUALITIES:
             for each in _listed(operand) if name in MEMBERSHIPS else [operand]:
                 if not isinstance(each, str) or number_of(each, loose=True) is not None:
                     return None

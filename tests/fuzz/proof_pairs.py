@@ -11,10 +11,12 @@ import random
 from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
-from proctor.policies import Policy, RunContext, merge_policies, parse_policies
+import msgspec
+
+from proctor.policies import Check, Policy, RunContext, merge_policies, parse_policies
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.events.run_context import Tool
-from proctor.policies.policy import Deny
+from proctor.policies.policy import Deny, members_of
 
 TOOLS: Final = ("a", "b", "c")
 SHELL: Final = Tool(name="Shell", acts=("bash",), inputs={"command": ("$.cmd",)})
@@ -29,6 +31,9 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.n", "not_equals": 50}],
         [{"path": "$.n", "type": "integer"}],
         [{"not": [{"path": "$.n", "lt": 50}]}],
+        [{"path": "$.n", "gt": 5.5, "lt": 7.2}],
+        [{"path": "$.n", "equals": "5"}],
+        [{"path": "$.n", "type": ["array", "string"]}],
     ],
     "id": [
         [{"path": "$.id", "equals": "k1"}],
@@ -41,6 +46,9 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.line", "contains": "git"}],
         [{"path": "$.line", "runs": ["rm", "git push"]}],
         [{"path": "$.line", "length_gte": 5}],
+        [{"path": "$.line", "regex": "^git push$"}],
+        [{"path": "$.line", "regex": "(?is)^K.*[😀-😂]$"}],
+        [{"path": "$.line", "in": ["git push", "ls", None]}],
     ],
     "file": [
         [{"path": "$.file", "within": "/srv"}],
@@ -53,6 +61,8 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.to[*]", "equals": "x@a.com", "at_least": 2}],
         [{"path": "$.to", "set_equals": ["x@a.com", "y@a.com"]}],
         [{"path": "$.to", "length": 1}],
+        [{"path": "$.to[0]", "equals": "x@a.com"}],
+        [{"path": "$.to[*]", "type": "array"}],
     ],
     "n and id": [
         [{"any_of": [{"path": "$.n", "lte": 5}, {"path": "$.id", "equals": "k1"}]}],
@@ -60,16 +70,39 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
     ],
 }  # fmt: skip
 VALUES: Final[dict[str, list[Any]]] = {
-    "id": ["k1", "k2", 7, "7", None, ""],
-    "n": [5, 50, 4, 7.5, "5", "zz", True, None, [5]],
-    "line": ["git push", "ls", "git status", "rm x", "echo git push", ["git", "push"], "ls && git push", ""],
+    "id": ["k1", "k2", 7, "7", None, "", "é", "k\n1"],
+    "n": [5, 50, 4, 7.5, "5", "zz", True, None, [5], 6, "05", 5.0, -0.0, 1e308, {"n": 5}],
+    "line": [
+        "git push",
+        "ls",
+        "git status",
+        "rm x",
+        "echo git push",
+        ["git", "push"],
+        ["git push"],
+        "ls && git push",
+        "",
+        "git push\n",
+        "x\ngit push",
+        "\u212a\n😂",
+        "k😀",
+    ],
     "file": ["/srv/data/x", "/etc/p", "/srv/y", "../x", "rel", ["/srv/data/x", "/etc/q"]],
-    "to": [["x@a.com"], ["x@a.com", "y@a.com"], "x@a.com", ["x@a.com", "e@b.com"], [], "e@b.com"],
+    "to": [["x@a.com"], ["x@a.com", "y@a.com"], "x@a.com", ["x@a.com", "e@b.com"], [], "e@b.com", [["x@a.com"]]],
     "cmd": ["git push", "ls", "rm -rf x"],
 }
 """What calls carry; brute force takes the first two, walks all."""
-OUTPUTS: Final[list[Any]] = ["done", {"ok": True, "id": "k1"}, {"ok": False, "id": "k2"}, "id=k1", {"id": 7, "n": 50}]
-MESSAGES: Final = ["go k1", "stop", "use k2 and 7"]
+OUTPUTS: Final[list[Any]] = [
+    "done",
+    {"ok": True, "id": "k1"},
+    {"ok": False, "id": "k2"},
+    "id=k1",
+    {"id": 7, "n": 50},
+    '{"ok": true, "id": "k1"}',
+    None,
+    {"ok": "true", "id": ["k1", "k2"]},
+]
+MESSAGES: Final = ["go k1", "stop", "use k2 and 7", "GO\nK1", "k12"]
 CONTEXTS: Final[dict[str, list[Any]]] = {"user_role": ["admin", "dev", None], "tenant": ["t", None]}
 WHENS: Final[list[list[dict[str, Any]]]] = [
     [{"path": "$.user_role", "equals": "admin"}],
@@ -118,11 +151,19 @@ VIRTUAL: Final[list[dict[str, Any]]] = [
     {"tool": "*", "path": "$.line", "match": "^ls", "as": "b"},
 ]
 ALIASES: Final = {"Both": ["a", "b"]}
+USED: Final = ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd")
 QUESTIONS: Final = ("keeps", "keeps", "no_looser_than", "no_looser_than", "same_as", "reach")
 
 
+def either(call: Any) -> bool:
+    """A check in Python: whoever plays a session decides what it answers."""
+    return bool(call)
+
+
 class Pair(NamedTuple):
-    """A stack with one question, as `verify` takes them."""
+    """A stack with one question, as `verify` takes them; `refuses`: it may refuse any call, by a check or a budget
+    that is not played.
+    """
 
     stack: Policy
     question: str
@@ -130,6 +171,7 @@ class Pair(NamedTuple):
     tools: tuple[Tool, ...] | None
     context: RunContext | None
     written: Any
+    refuses: bool = False
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -141,7 +183,7 @@ class Pair(NamedTuple):
         """The policy that is compared with the stack."""
         given: Policy = self.argument
         if self.question != "reach":
-            return given
+            return played(given)
         denied: Deny = read_selector(self.argument)
         aliases, virtual = self.stack.aliases, self.stack.virtual_tools
         return Policy(name="reach", tool_rules=[denied], aliases=aliases, virtual_tools=virtual)
@@ -159,6 +201,15 @@ class Pair(NamedTuple):
     def names(self) -> tuple[str, ...]:
         """The tools that are called."""
         return tuple(tool.name for tool in self.tools) if self.tools else TOOLS
+
+
+def played(stack: Policy) -> Policy:
+    """A stack as brute force plays it: without its checks."""
+    members = (
+        msgspec.structs.replace(each, rules=tuple(rule for rule in each.rules if not isinstance(rule, Check)))
+        for each in members_of(stack)
+    )
+    return merge_policies(list(members))
 
 
 def pair(rng: random.Random) -> Pair:
@@ -214,6 +265,7 @@ class _Generator:
         output = rng.choice([{"path": "$.ok", "equals": True}, {"path": "$.id", "equals": {"arg": "$.id"}}])
         some: list[dict[str, Any]] = [
             {"turns_gte": rng.randint(1, 2)},
+            {"prior": "human-approval"},
             {"user_said": rng.choice(["go", r"\bk1\b"]), "in": rng.choice(["any", "latest"])},
             prior,
             {"prior": self.selector(), "must": "started"},
@@ -265,7 +317,7 @@ class _Generator:
         made = rng.choice(families)
         keyless = ("require", "eventually", "allowlist", "blocklist", "circuit_breaker", "provenance", "precondition")
         if self.keyed and made["type"] not in keyless and self.chance(0.6):
-            made["key"] = "$.id"
+            made["key"] = rng.choice(["$.id", "$.id", "$.id", "$.to[*]"])
         if made["type"] == "precondition" and self.keyed and self.chance(0.15):
             made["key"] = "$.n"
         if self.chance(0.15):
@@ -283,10 +335,16 @@ class _Generator:
             written["nets"] = rng.sample(NETS, 1)
         if self.chance(0.12):
             scope = rng.choice(["run", "session"])
-            name = rng.choice(["max_tool_calls", "max_turns", "max_total_tokens", "max_input_tokens", "max_cost_usd"])
+            name = rng.choice(["max_tool_calls", "max_turns", *USED, "max_duration_ms", "max_idle_ms"])
             written["limits"] = {name: {"max": rng.randint(1, 2), "scope": scope}}
             if self.chance(0.4):
                 written["limits"][name]["action"] = rng.choice(["deny", "warn", "request_approval", "cancel"])
+        if self.chance(0.05):
+            written["budgets"] = [
+                {"name": "shared", rng.choice(["max_tool_calls", "max_cost_usd"]): rng.randint(1, 2)}
+            ]
+        if self.chance(0.05):
+            written["approval"] = {"on_timeout": "cancel", "scope": rng.choice(["once", "run"])}
         if self.chance(0.2):
             written["tool_rules"] = [{rng.choice(["deny", "allow"]): [*self.items(), self.tool()]}]
         if self.virtual:
@@ -332,8 +390,18 @@ class _Generator:
             members.append(self.policy("third", [self.rule()]))
         question = rng.choice(QUESTIONS)
         reached = self.item()
-        stack = merge_policies([each for member in members for each in parse_policies(member)])
-        argument = reached if question == "reach" else merge_policies(parse_policies(theirs))
+        parsed = [each for member in members for each in parse_policies(member)]
+        other = merge_policies(parse_policies(theirs))
+        refuses = any("budgets" in member for member in members)
+        if self.chance(0.06):
+            refuses, check = True, Check(check=either, id="either", action=rng.choice(["deny", "request_approval"]))
+            parsed.append(Policy(name="checked", on_violation="deny", rules=[check]))
+            if self.chance(0.3):
+                other = merge_policies([other, parsed[-1]])
+        if refuses and question == "same_as":
+            question = "no_looser_than"
+        stack = merge_policies(parsed)
+        argument = reached if question == "reach" else other
         context = RunContext(user_role="admin", tenant="t") if self.whens and self.chance(0.3) else None
         written = {"stack": members, question: reached if question == "reach" else theirs}
-        return Pair(stack, question, argument, TABLE if self.portable else None, context, written)
+        return Pair(stack, question, argument, TABLE if self.portable else None, context, written, refuses)

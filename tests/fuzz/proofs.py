@@ -34,10 +34,11 @@ from proctor.policies import (
 )
 from proctor.policies import events as ev
 from proctor.policies.analysis.certificate import check
+from proctor.policies.limits import LIMITS
 from proctor.policies.policy import members_of
 
 from .ledger import Share
-from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair
+from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair, played
 
 DEPTH: Final = 6
 MOST_MOVES: Final = 150
@@ -75,11 +76,11 @@ class Brute:
         self, question: Pair, mine: CompiledPolicy, other: CompiledPolicy, rng: random.Random, *, strict: bool
     ) -> None:
         self.mine, self.theirs, self.strict = mine, other, strict
-        self.says, self.moves = question.says, 0
+        self.says, self.moves, self.refuses = question.says, 0, question.refuses
         calls = [(name, input) for name in question.names() for input in self._inputs(question)]
         self.calls = rng.sample(calls, min(MOST_CALLS, len(calls)))
-        tokens = [n for n in ("input_tokens", "cost_usd") if n.split("_")[0] in self.says or "total" in self.says]
-        self.used = [{"cost_usd": 1.0}] if "cost" in self.says else [{n: 1} for n in tokens if n != "cost_usd"]
+        tokens = [n for n in ("input_tokens", "output_tokens") if n in self.says or "max_total_tokens" in self.says]
+        self.used = [{"cost_usd": 1.0}] if "cost" in self.says else [{n: 1} for n in tokens]
         self.runs = any(word in self.says for word in ('"limits"', "within_turns", "turns_gte", "parallel"))
         self.turns = self.runs
         self.messages = MESSAGES[:2] if "user_" in self.says else []
@@ -191,27 +192,27 @@ class Brute:
         return []
 
     def _moved(self, node: Node, event: ev.Event) -> list[Node]:
-        """After an event. What the stack denies of it ends the run."""
+        """After an event. What the stack denies of it ends the run, unless it only refuses later calls."""
         a, b = self._both(node)
-        level = self.weighed(a, b, event)
+        ends = self.weighed(a, b, event)
         after = node._replace(mine=a.snapshot(), other=b.snapshot())
-        return self._again(after, ev.RunCancelled) if level >= DENY else [after]
+        return self._again(after, ev.RunCancelled) if ends else [after]
 
-    def weighed(self, a: Monitor, b: Monitor, *events: ev.Event) -> int:
-        """What the stack answers to what happens at once; raises DiffersError where the other is stricter."""
+    def weighed(self, a: Monitor, b: Monitor, *events: ev.Event) -> bool:
+        """Whether what happens at once ends the run; raises DiffersError where the other policy is stricter."""
         both = [(a.observe(event), b.observe(event)) for event in events]
         level = max((LEVELS[v.action] for mine, _ in both for v in mine), default=ALLOW)
         if level < DENY and self.breaks([v for _, theirs in both for v in theirs], level):
             raise DiffersError
-        return level
+        return any(ends_run(mine) for mine, _ in both)
 
     def _call(self, node: Node, name: str, input: dict[str, Any], id: str) -> Iterator[Node]:
         a, b = self._both(node)
         call = ToolCall(id=id, name=name, input=input)
         decision = a.propose(call)
         level = LEVELS[decision.action]
-        if level >= ASK:
-            yield from self._refused(node, call, decision)
+        if level >= ASK or self.refuses:
+            yield from self._refused(node, call, decision.action if level >= ASK else "")
         if level >= DENY or not self.ran(a, b, call, decision):
             return
         ran = node._replace(mine=a.snapshot(), other=b.snapshot())
@@ -241,27 +242,35 @@ class Brute:
             b.observe(ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
         return True
 
-    def _refused(self, node: Node, call: ToolCall, decision: Decision) -> list[Node]:
+    def _refused(self, node: Node, call: ToolCall, action: str) -> list[Node]:
         a, b = self._both(node)
-        a.propose(call)
-        ends = refused(a, b, call, decision)
+        if action:
+            a.propose(call)
+        ends = refused(a, b, call, action)
         after = node._replace(mine=a.snapshot(), other=b.snapshot())
         return self._again(after, ev.RunCancelled) if ends else [after]
 
 
-def refused(a: Monitor, b: Monitor, call: ToolCall, decision: Decision) -> bool:
-    """A call is refused that the stack was question about; whether that ends the run."""
-    b.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
+def refused(a: Monitor, b: Monitor, call: ToolCall, action: str) -> bool:
+    """A call is refused, by an action of the stack or by what is not played of it; whether that ends the run."""
+    for monitor in (b,) if action else (a, b):
+        monitor.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input))
     found = a.observe(denied := ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.name))
     b.observe(denied)
-    return decision.action == "cancel" or any(LEVELS[v.action] >= DENY for v in found)
+    return action == "cancel" or ends_run(found)
+
+
+def ends_run(found: Iterable[Violation]) -> bool:
+    """Whether violations by what has happened end a run whose calls are all held."""
+    later = {*LIMITS, "budget", "circuit_breaker"}
+    return any(v.action == "cancel" or (v.action == "deny" and v.kind not in later) for v in found)
 
 
 def next_run(brute: Brute, a: Monitor, b: Monitor, run: int, ended: type[ev.Event]) -> bool:
     """A run ends, and the next begins; whether the stack lets it."""
     for monitor in (a, b):
         monitor.observe(ended(run_id=f"run-{run}"))
-    return brute.weighed(a, b, ev.RunStarted(run_id=f"run-{run + 1}"), ev.TurnStarted(turn=1)) < DENY
+    return not brute.weighed(a, b, ev.RunStarted(run_id=f"run-{run + 1}"), ev.TurnStarted(turn=1))
 
 
 _REPORTED: Final = ("finished", "denied", "granted", "exercised", "violated", "question", "earlier")
@@ -304,8 +313,8 @@ class Walk:
     def step(self) -> bool:
         """Something happens; whether the session is over."""
         chance = self.rng.random()
-        if self.open and (chance < 0.3 or len(self.open) > 1):
-            call = self.open.pop()
+        if self.open and (chance < 0.3 or len(self.open) > 2):
+            call = self.open.pop(self.rng.randrange(len(self.open)))
             named: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
             if self.rng.random() < 0.3:
                 return self.happens(ev.ToolCallFailed(**named))
@@ -326,7 +335,7 @@ class Walk:
 
     def happens(self, event: ev.Event) -> bool:
         """An event; what the stack denies of it ends the run."""
-        return self.brute.weighed(self.a, self.b, event) >= DENY and self.again(ev.RunCancelled)
+        return self.brute.weighed(self.a, self.b, event) and self.again(ev.RunCancelled)
 
     def again(self, ended: type[ev.Event]) -> bool:
         """Another run begins."""
@@ -339,6 +348,8 @@ class Walk:
         self.calls += 1
         input = {name: self.rng.choice(VALUES[name]) for name in self.question.fields if self.rng.random() < 0.7}
         call = ToolCall(id=f"c{self.calls}", name=self.rng.choice(self.question.names()), input=input)
+        if self.question.refuses and self.rng.random() < 0.3:
+            return refused(self.a, self.b, call, "") and self.again(ev.RunCancelled)
         decision = self.a.propose(call)
         if LEVELS[decision.action] < ASK:
             self.brute.ran(self.a, self.b, call, decision)
@@ -348,7 +359,8 @@ class Walk:
             self.b.observe(ev.ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=input))
             self.held.append((call, decision))
             return False
-        return refused(self.a, self.b, call, decision) and self.again(ev.RunCancelled)
+        ends = LEVELS[decision.action] == ASK and "on_timeout" in self.question.says and self.rng.random() < 0.3
+        return (refused(self.a, self.b, call, decision.action) or ends) and self.again(ev.RunCancelled)
 
 
 def contexts(question: Pair) -> list[RunContext]:
@@ -363,7 +375,7 @@ def contexts(question: Pair) -> list[RunContext]:
 def both_ways(question: Pair, rng: random.Random) -> list[Brute]:
     """The searches that answer a question by force."""
     tools = question.tools or ()
-    mine, other = compile_policy(question.stack, tools=tools), compile_policy(question.other, tools=tools)
+    mine, other = (compile_policy(each, tools=tools) for each in (played(question.stack), question.other))
     strict = question.question in ("keeps", "reach")
     there = Brute(question, mine, other, rng, strict=strict)
     return [there, Brute(question, other, mine, rng, strict=False)] if question.question == "same_as" else [there]

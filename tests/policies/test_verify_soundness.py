@@ -210,6 +210,14 @@ PROVED: dict[str, tuple[Policy, dict[str, Any]]] = {
         denied({"not": [{"path": "$.p", "within": "/srv/data"}]}),
         {"keeps": denied({"not": [{"path": "$.p", "within": "/srv"}]})},
     ),
+    "a path by its name, outside a directory": (
+        denied({"not": [{"path": "$.p", "within": "/srv"}]}),
+        {"reach": {"tool": "pay", "where": [{"path": "$.p", "equals": "/srv/../etc/passwd"}]}},
+    ),
+    "a line by its text, beside a command": (
+        denied({"path": "$.c", "runs": "git push"}),
+        {"reach": {"tool": "pay", "where": [{"path": "$.c", "in": ["git push", "git push -f"]}]}},
+    ),
     "one command of several": (
         denied({"path": "$.c", "runs": ["rm", "git push"]}), {"keeps": denied({"path": "$.c", "runs": "git push"})}
     ),
