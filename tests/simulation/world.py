@@ -42,6 +42,7 @@ from proctor.supervisor import (
     ApprovalRequest,
     KillSwitch,
     ProctorError,
+    RecordOptions,
     Supervisor,
     create_run,
     run_once,
@@ -50,7 +51,6 @@ from proctor.supervisor.api.active_runs import RunHandle
 from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.errors import ProviderError, StoreError
-from proctor.supervisor.launch.options import RecordOptions
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.ports.adapter import Approver, GateAnswer, Launch, Provider
 from proctor.supervisor.ports.budget_ledger import window_at
