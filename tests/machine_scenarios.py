@@ -198,7 +198,7 @@ SCENARIOS = [
         *reported(ev.ToolCallStarted(**about("c6", tool_input={"n": 1.0}))),
         proposed(9, "pay"),
         proposed(10, "pay", id="c9"),
-        interface.RanOtherwise(now_ms=3_000, event=ev.ToolCallStarted(**about("c6", tool_input={"n": 2}))),
+        interface.InputChanged(now_ms=3_000, event=ev.ToolCallStarted(**about("c6", tool_input={"n": 2}))),
         ENDED,
     ),
     Scenario(

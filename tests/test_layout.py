@@ -238,7 +238,7 @@ FUNCTIONS = {"publisher", "_publisher", "approver", "_approver", "validate", "on
 IN_A_TASK = {
     "supervisor/run/provider_session.py": {"prepare", "open", "events", "act", "name"},
 }
-"""What runs in a task of its own (`Apart`), which catches everything at its root."""
+"""What runs in a task of its own (`DetachedTask`), which catches everything at its root."""
 
 
 def called_directly(source: str) -> set[str]:
@@ -255,7 +255,7 @@ def called_directly(source: str) -> set[str]:
 
 
 def test_foreign_code_is_called_only_through_the_wrapper() -> None:
-    """`isolated` for what returns at once, `contained` and `Apart` for what is awaited."""
+    """`isolated` for what returns at once, `call_isolated` and `DetachedTask` for what is awaited."""
     inside = (
         "supervisor/run/provider_session.py",
         "supervisor/run/callbacks.py",

@@ -241,7 +241,7 @@ class Hook:
             turn=session.machine.turn,
         )
         if current is not None and not calls.is_same(current, started.tool_name, tool_input):
-            self._tell(interface.RanOtherwise(now_ms=self._now, event=started))
+            self._tell(interface.InputChanged(now_ms=self._now, event=started))
         else:
             self._report(started)
 

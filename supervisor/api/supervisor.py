@@ -40,7 +40,7 @@ from ..ports.store import Store
 from ..ports.stored_types import ApprovalAnswer
 from ..redaction import Redactor
 from ..run.provider_session import capabilities_of, name_of, remains_of
-from ..run.services import Clock, RightOfWay, Services, Timers
+from ..run.services import CancelPriority, Clock, Services, Timers
 from ..run.tasks import spawn
 from ..watch.feed import Publishers
 from ..watch.subscriptions import Subscriptions
@@ -245,7 +245,7 @@ class Supervisor:
             store=self._store,
             clock=clock,
             timers=timers,
-            way=RightOfWay(clock),
+            cancel_priority=CancelPriority(clock),
             publish=self._publishers.publish,
             approver=self._approver,
             answerable=self._answerable,

@@ -19,7 +19,7 @@ from ..ports.store import all_runs
 from ..ports.stored_types import RunFilter
 from ..run import recovery
 from ..run.recovery import LEAVE_S, end_lost, end_lost_runs, end_unowned, passing_owner
-from ..run.tasks import contained
+from ..run.tasks import call_isolated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class Ownership:
         owner, self._owner = self._owner, None
         leave(owner)
         with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
-            await contained(lambda: self._store.release(owner.epoch))
+            await call_isolated(lambda: self._store.release(owner.epoch))
 
     async def reap(self) -> None:
         """End what other owners have lost, and return when it is ended, whoever of this supervisor began it."""
@@ -97,7 +97,7 @@ class Ownership:
             if self._owner is None:
                 return
             try:
-                ended = await contained(lambda: end_lost_runs(self._store, remains=self.remains))
+                ended = await call_isolated(lambda: end_lost_runs(self._store, remains=self.remains))
             except Exception as error:  # it must not end any run here
                 self._log.warning("lost_runs.not_ended", error=error_text(error))
                 return
@@ -109,7 +109,7 @@ class Ownership:
             return True
         epoch = self._owner.epoch
         try:
-            await contained(lambda: self._store.renew(epoch, lease_s=LEASE_S))
+            await call_isolated(lambda: self._store.renew(epoch, lease_s=LEASE_S))
         except Exception as error:  # the lease still runs for a while; appends say when it does not
             self._log.warning("lease.not_renewed", error=error_text(error))
             return isinstance(error, StoreError) and error.kind in ("closed", "fenced")
@@ -144,7 +144,7 @@ class CommandReader:
         self._after = after
         while not self._closed:
             try:
-                await contained(self._wait)
+                await call_isolated(self._wait)
             except Exception as error:  # it must not end any run of this process
                 self._closed = isinstance(error, StoreError) and error.kind == "closed"
                 if not self._closed:

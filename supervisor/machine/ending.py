@@ -18,9 +18,9 @@ from ..store.records import ENDINGS
 from . import event_factory
 from .gate import GateKeeper
 from .interface import (
+    BoundFlush,
     Command,
     Finish,
-    HurryRecord,
     Outcome,
     PolicyReport,
     RetryRecord,
@@ -28,7 +28,7 @@ from .interface import (
 )
 from .provider_events import ProviderEvents
 from .reservations import Budgets
-from .run_state import CancelDue, Cause, EndDue, RunState, because, sized, within_bounds
+from .run_state import CancelCause, CancelDue, EndDue, RunState, because, sized, within_bounds
 
 if TYPE_CHECKING:
     from proctor.policies.errors import Violation
@@ -54,7 +54,7 @@ def ended(
     if not state.faulted:
         found = [*state.judge.observe(terminal)]
         settled = state.judge.finish()
-        state.follow(unseen([*found, *settled.violations], state.findings), ended=True)
+        state.enforce(new_violations([*found, *settled.violations], state.findings), ended=True)
     outcome = Outcome(
         status=ENDINGS[type(terminal)],
         policy=report_of(state, settled, notes),
@@ -73,7 +73,7 @@ def end_without(refused: Exception, end: Event | None = None) -> Event:
     return RunFailed(error=described(refused)) if end is None or isinstance(end, RunCompleted) else end
 
 
-def torn_down(state: RunState, reports: ProviderEvents, error: Exception) -> Outcome:
+def aborted(state: RunState, reports: ProviderEvents, error: Exception) -> Outcome:
     """The result of a run that was left before it could end."""
     return Outcome(
         status="failed",
@@ -85,7 +85,7 @@ def torn_down(state: RunState, reports: ProviderEvents, error: Exception) -> Out
 
 
 def terminal_event(
-    cause: Cause | None,
+    cause: CancelCause | None,
     end: ProviderEnd | None,
     error: BaseException | None,
     evidence: dict[str, Any],
@@ -115,7 +115,9 @@ def provider_error(end: ProviderEnd | None, error: BaseException | None) -> Base
     return ProviderError(str(message), details=details)
 
 
-def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
+def error_owed(
+    cause: CancelCause | None, end: ProviderEnd | None, error: BaseException | None
+) -> BaseException | None:
     """The error for the caller: None after a requested cancel, the cause where something broke."""
     if cause is None:
         return provider_error(end, error)
@@ -169,7 +171,7 @@ def plain(given: object) -> Any:
         return error_text(given).encode("utf-8", "backslashreplace").decode()
 
 
-def unseen(found: list[Violation], earlier: list[Violation]) -> list[Violation]:
+def new_violations(found: list[Violation], earlier: list[Violation]) -> list[Violation]:
     """The violations that are not among those known already, each once."""
     seen = set(map(_mark, earlier))
     first = {_mark(violation): violation for violation in reversed(found)}
@@ -215,13 +217,13 @@ class Closing:
         if input.approval is not None:
             request = msgspec.structs.replace(input.approval, held=False, requested_at=state.at)
             state.record(event_factory.requested(request))
-        state.order_cancel(Cause(kind=input.by, reason=input.reason, person=input.person))
+        state.order_cancel(CancelCause(kind=input.by, reason=input.reason, person=input.person))
 
     def fault(self, raised: BaseException) -> None:
         """Judging has failed, and so has the run; the judge is not called again."""
         error = as_error(raised)
         self.state.faulted = True
-        self.state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error))
+        self.state.order_cancel(CancelCause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error))
         if self.state.ending is not None and not self.state.ended:
             self._conclude(self.state.ending)
 
@@ -231,16 +233,16 @@ class Closing:
         self._error = self._error or error
         if not self.state.ended:
             reason = f"the record cannot be written: {error_text(error)}"
-            self.state.order_cancel(Cause(kind="store", reason=reason, error=error))
+            self.state.order_cancel(CancelCause(kind="store", reason=reason, error=error))
 
-    def stop_once(self, cause: Cause) -> None:
+    def stop_once(self, cause: CancelCause) -> None:
         """Tell the agent to stop, once, as soon as the reason is on record."""
         if self._stopping:
             return
         self._stopping = True
         self.gate.refuse_open(cause.reason, decision="cancel")
         state = self.state
-        state.outbox.at_once(HurryRecord())
+        state.outbox.at_once(BoundFlush())
         state.outbox.after_record(CancelDue(cause.reason))
 
     def adapter_ended(self, input: AdapterEnded) -> None:
@@ -285,12 +287,12 @@ class Closing:
 
     def _conclude(self, input: AdapterEnded) -> None:
         """Write the end of the run, and have the caller told when it is stored."""
-        self.state.hand_over_warnings()
+        self.state.record_warnings()
         end, outcome = ended(self.state, self.reports, input, self.notes)
         self._end, self._outcome = end, outcome
         outbox = self.state.outbox
         outbox.put(*sized(end))
-        outbox.at_once(HurryRecord())
+        outbox.at_once(BoundFlush())
         outbox.after_record(EndDue())
 
     def _rewrite(self, end: Event) -> None:

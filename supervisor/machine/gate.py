@@ -191,7 +191,7 @@ class GateKeeper:
         if decision.action == "request_approval":
             self._await_approval(proposal, decision)
             return
-        self._note(proposal, decision.violations)
+        self._record_violations(proposal, decision.violations)
         if decision.action in ("allow", "warn"):
             self._permit(proposal)
         else:
@@ -205,12 +205,12 @@ class GateKeeper:
             failed = ", ".join(f"`{name}`" for name in decision.errors)
             self.state.record(ErrorOccurred(code="rule_failed", message=f"rules that raised: {failed}"))
 
-    def _note(self, proposal: Proposal, found: Iterable[Violation]) -> None:
+    def _record_violations(self, proposal: Proposal, found: Iterable[Violation]) -> None:
         for violation in found:
             found_by = (violation.policy, violation.rule)
             if found_by not in proposal.noted:
                 proposal.noted.add(found_by)
-                self.state.note(violation)
+                self.state.record_violation(violation)
 
     def _await_approval(self, proposal: Proposal, decision: Decision) -> None:
         self._await_outcome(proposal, decision.violations)
@@ -236,12 +236,14 @@ class GateKeeper:
         approved = [violation for violation in proposal.pending if violation.action == "request_approval"]
         if approved:  # and somebody approved: they have what they asked for
             self.state.approved = True
-        self._note(proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved))
+        self._record_violations(
+            proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved)
+        )
         self.state.record(ToolCallStarted(**described(call)))
         self._answer(proposal, GateAnswer(allowed=True))
 
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
-        self._note(proposal, proposal.pending)
+        self._record_violations(proposal, proposal.pending)
         answer = self._refusal(proposal.call, tell_model)
         call = proposal.call
         text = answer.tell_model or ""
@@ -256,7 +258,7 @@ class GateKeeper:
         return GateAnswer(allowed=False, tell_model=text, stop=stop)
 
     def _refuse_flawed(self, key: int, call: ToolCall, what: str) -> None:
-        self.state.blame_adapter(f"proposed {what}")
+        self.state.fail_adapter(f"proposed {what}")
         proposal = self._by_key[key] = Proposal(key, call)
         self._answer(proposal, self._refusal(call))
 
@@ -294,7 +296,7 @@ class GateKeeper:
         """Where `on_timeout` says so, a call that nobody approved ends the run."""
         if self._on_timeout == "cancel" and violations:
             violation = msgspec.structs.replace(violations[0], action="cancel", message=message)
-            self.state.note(violation)
+            self.state.record_violation(violation)
             self.state.refuse_run(violation)
 
 

@@ -52,7 +52,7 @@ class Reported(Input, frozen=True, kw_only=True, gc=False):
     event: Event
 
 
-class RanOtherwise(Input, frozen=True, kw_only=True):
+class InputChanged(Input, frozen=True, kw_only=True):
     """A call that was let through ran with another input, changed by somebody who may not: `event` is what ran."""
 
     event: ToolCallStarted
@@ -428,7 +428,7 @@ class CancelAdapter(Command, frozen=True, kw_only=True):
     reason: str
 
 
-class HurryRecord(Command, frozen=True, kw_only=True):
+class BoundFlush(Command, frozen=True, kw_only=True):
     """The run is to end: a store that does not answer in time has failed."""
 
 

@@ -174,7 +174,7 @@ class RunMachine:
         """
         state = self._state
         if input.now_ms > state.now_ms:
-            state.tell_time(input.now_ms)
+            state.advance_clock(input.now_ms)
         try:
             if type(input) is interface.Reported:  # almost always
                 if state.ending is None:
@@ -184,7 +184,7 @@ class RunMachine:
             if self._budgets is not None:
                 self._budgets.look()
             if self._warns and self.outbox.unwritten and not state.ended:
-                state.hand_over_warnings()
+                state.record_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled with its error
             self._closing.fault(error)
             self.signal = error if is_signal(error) else self.signal
@@ -254,9 +254,9 @@ class RunMachine:
         """The requests that wait for a person."""
         return self._gate.held_calls.requests()
 
-    def torn_down(self, error: Exception) -> Outcome:
+    def aborted(self, error: Exception) -> Outcome:
         """The result of a run whose shell is left before the machine could end it; nothing is recorded."""
-        return ending.torn_down(self._state, self._reports, error)
+        return ending.aborted(self._state, self._reports, error)
 
     def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
         deadline = self._next_deadline()
@@ -301,9 +301,9 @@ class RunMachine:
         if self._budgets is not None and self._state.cause is None:
             self._budgets.begin()
 
-    def _ran_otherwise(self, input: interface.RanOtherwise) -> None:
+    def _ran_otherwise(self, input: interface.InputChanged) -> None:
         if self._state.ending is None:
-            self._reports.ran_otherwise(input.event)
+            self._reports.changed_input(input.event)
 
     def _answered(self, input: interface.ApprovalAnswered) -> None:
         self._gate.expire()
@@ -313,7 +313,7 @@ class RunMachine:
         self._deadline = None  # the alarm has rung
         self._gate.expire()
         if self._reports.end is None:
-            self._state.follow(self._state.judge.tick(input.now_ms))
+            self._state.enforce(self._state.judge.tick(input.now_ms))
 
 
 _LEAVES_DEADLINES = frozenset(
@@ -330,7 +330,7 @@ _NOT_AFTER_THE_END = (
 """Inputs that a run ignores after its end."""
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     interface.Begin: RunMachine._begin,
-    interface.RanOtherwise: RunMachine._ran_otherwise,
+    interface.InputChanged: RunMachine._ran_otherwise,
     interface.Proposed: lambda on, input: on._gate.proposed(input.key, input.call),
     interface.Checked: lambda on, input: on._gate.checked(input.key, input.answers),
     interface.Withdrawn: lambda on, input: on._gate.withdrawn(input.key, input.call_id),

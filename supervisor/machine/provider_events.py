@@ -78,9 +78,9 @@ class ProviderEvents:
         if self.end is not None or (self._state.counts.full and not isinstance(event, TERMINAL)):
             return
         if not isinstance(event, Event):
-            self._state.blame_adapter(f"reported a `{type(event).__name__}`, which is not an event")
+            self._state.fail_adapter(f"reported a `{type(event).__name__}`, which is not an event")
         elif (wrong := validation_error(event)) is not None:
-            self._state.blame_adapter(f"reported a `{event.type}` event whose {wrong}")
+            self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
         elif (handler := _HANDLERS.get(type(event))) is not None:
             handler(self, event)
         else:
@@ -133,7 +133,7 @@ class ProviderEvents:
     def _usage(self, event: TokenUsageUpdated) -> None:
         wrong = usage_validation_error(event, self._reported)
         if wrong is not None:
-            self._state.blame_adapter(f"reported a `{event.type}` event whose {wrong}")
+            self._state.fail_adapter(f"reported a `{event.type}` event whose {wrong}")
             return
         self.recall(event)
         if event.model is None and self._model is not None:
@@ -152,10 +152,10 @@ class ProviderEvents:
             return  # the gate recorded it when it permitted it
         self._state.record(self._state.numbered(event))
 
-    def ran_otherwise(self, event: ToolCallStarted) -> None:
+    def changed_input(self, event: ToolCallStarted) -> None:
         """Record the start of a call whose input somebody changed, judge it as it ran, and end the run for it."""
         self._started(event)
-        self._state.follow([input_changed(event)])
+        self._state.enforce([input_changed(event)])
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
         if event.tool_call_id not in self._state.judge.calls.session.denied:

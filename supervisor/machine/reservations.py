@@ -16,7 +16,7 @@ from proctor.policies.values.foreign_code import error_text
 
 from ..ports.budget_ledger import Draw, Drawn
 from .interface import Reserve, Settle
-from .run_state import Cause, RunState
+from .run_state import CancelCause, RunState
 
 FIRST_PART = 100
 """Before its first response a run sets this part of a budget aside, or what is left of it."""
@@ -143,7 +143,7 @@ class Budgets:
         self._awaiting = False
         if error is not None:
             reason = f"nothing can be reserved of the budgets: {error_text(error)}"
-            self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
+            self._state.order_cancel(CancelCause(kind="store", reason=reason, error=error))
             self._waiting, self._drawing = [], []  # they are refused as the run is
             return
         waiting, self._drawing = self._drawing, []

@@ -38,7 +38,7 @@ from .interface import AdapterEnded, Outcome
 from .pending_approvals import Proposal
 from .provider_events import ProviderEnd, ProviderEvents
 from .reservations import BudgetLine, Budgets
-from .run_state import RECORD_FULL, Cause, Deferred, RunIdentity, RunState, sized
+from .run_state import RECORD_FULL, CancelCause, Deferred, RunIdentity, RunState, sized
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:
@@ -78,7 +78,7 @@ class _Recollection:
     def take(self, event: Event) -> None:
         """One more event of the run."""
         if event.at is not None:
-            self._state.tell_time(at_ms(event.at))
+            self._state.advance_clock(at_ms(event.at))
         self._state.counts.count(event, sized(event)[2])
         match event:
             case PolicyViolated():
@@ -141,7 +141,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 class _State(msgspec.Struct):
     findings: list[Violation]
-    cause: Cause | None
+    cause: CancelCause | None
     faulted: bool
     refusal: Violation | None
     begun: bool

@@ -158,7 +158,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class CancelCause(msgspec.Struct, frozen=True, kw_only=True):
     """Why the run is being cancelled."""
 
     kind: Literal["policy", "user", "caller", "approval", "store", "fault", "lost"]
@@ -167,9 +167,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     error: Exception | None = None
 
 
-def lost(error: Exception) -> Cause:
+def lost(error: Exception) -> CancelCause:
     """The run's owner is gone."""
-    return Cause(kind="lost", reason=str(error), error=error)
+    return CancelCause(kind="lost", reason=str(error), error=error)
 
 
 def because(violation: Violation) -> str:
@@ -194,7 +194,7 @@ class RunState:
     counts: RecordCounts
     outbox: Outbox = field(init=False)
     findings: list[Violation] = field(default_factory=list)
-    cause: Cause | None = None
+    cause: CancelCause | None = None
     faulted: bool = False
     refusal: Violation | None = None
     begun: bool = False
@@ -211,7 +211,7 @@ class RunState:
         self.outbox = Outbox(self.redactor)
         self._seq = self.identity.events_before
 
-    def tell_time(self, now_ms: int) -> None:
+    def advance_clock(self, now_ms: int) -> None:
         """Time never goes backwards within a run."""
         if now_ms > self.now_ms:
             self.now_ms = now_ms
@@ -253,7 +253,7 @@ class RunState:
         if not self.faulted:
             found = self.judge.observe(stamped)
             if found:
-                self.follow(found, stamped)
+                self.enforce(found, stamped)
         elif isinstance(stamped, ToolEvent | ToolOutcome):
             self.judge.calls.apply(stamped)
         if (full := self.counts.overflow()) is not None and self.ending is None:
@@ -262,7 +262,7 @@ class RunState:
 
     def record_is_full(self, full: ErrorOccurred) -> None:
         """The run fails of it."""
-        self.order_cancel(Cause(kind="fault", reason=full.message, error=EventError(full.message)))
+        self.order_cancel(CancelCause(kind="fault", reason=full.message, error=EventError(full.message)))
 
     def _put(self, event: Event) -> Event:
         stamped, line, size = sized(self.stamp(event))
@@ -270,7 +270,7 @@ class RunState:
         self.counts.count(stamped, size)
         return stamped
 
-    def follow(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
+    def enforce(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
         """Record violations of what already happened and enforce them as far as that goes.
 
         Args:
@@ -282,13 +282,15 @@ class RunState:
             how = reach(violation, gates_all=self.identity.gates_all and not ended)
             stops = how in ("cancel", "escalate")
             interrupts = stops and self.cause is None and not ended
-            self.note(labelled(violation, "interrupted" if interrupts else "observed"), escalated=how == "escalate")
+            self.record_violation(
+                labelled(violation, "interrupted" if interrupts else "observed"), escalated=how == "escalate"
+            )
             if stops:
                 self.refuse_run(violation, cancel=not ended)
             elif how == "signal":
                 self._signal(violation, event)
 
-    def note(self, violation: Violation, *, escalated: bool = False) -> None:
+    def record_violation(self, violation: Violation, *, escalated: bool = False) -> None:
         """Store a violation and keep it for the report."""
         self.findings.append(violation)
         stamped = self._put(violated(violation, escalated=escalated))
@@ -302,19 +304,19 @@ class RunState:
         if self.cause is None or self.cause.kind == "policy":
             self.refusal = self.refusal or violation
         if cancel:
-            self.order_cancel(Cause(kind="policy", reason=because(violation)))
+            self.order_cancel(CancelCause(kind="policy", reason=because(violation)))
 
-    def order_cancel(self, cause: Cause) -> None:
+    def order_cancel(self, cause: CancelCause) -> None:
         """The first cause stands; later ones change nothing."""
         if self.cause is None:
             self.cause = cause
 
-    def blame_adapter(self, what: str) -> None:
+    def fail_adapter(self, what: str) -> None:
         """The adapter handed over something that cannot be true, or cannot be recorded: the run fails."""
         error = EventError(f"adapter `{self.identity.provider}` {what}")
-        self.order_cancel(Cause(kind="fault", reason=str(error), error=error))
+        self.order_cancel(CancelCause(kind="fault", reason=str(error), error=error))
 
-    def hand_over_warnings(self) -> None:
+    def record_warnings(self) -> None:
         """Record the limits that came near since last asked."""
         for warning in () if self.faulted else self.judge.warnings():
             self.record(warned(warning))

@@ -18,11 +18,11 @@ from ..machine.interface import (
     AnswerGate,
     ArmDeadline,
     AskApproval,
+    BoundFlush,
     CancelAdapter,
     Command,
     DropApproval,
     Finish,
-    HurryRecord,
     Nets,
     Outcome,
     Reserve,
@@ -36,11 +36,11 @@ from ..machine.interface import (
 from ..machine.machine import RunMachine
 from ..ports.adapter import Adapter, GateAnswer, Launch
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
-from .callbacks import Questions
+from .callbacks import CallbackRunner
 from .journal import ANSWER_S, RunRecorder
 from .provider_session import READ, Next, Parent, ProviderReader, capabilities_of
 from .services import Services
-from .tasks import Apart, Errands, Latch, pass_on
+from .tasks import BackgroundTasks, DetachedTask, OneShotEvent, pass_on
 
 
 class RunActor:
@@ -51,18 +51,18 @@ class RunActor:
 
     __slots__ = (
         "_alarm",
+        "_background",
+        "_callbacks",
         "_calls_before",
         "_early",
         "_epoch",
-        "_errands",
-        "_first",
+        "_has_priority",
         "_journal",
         "_launch",
         "_log",
         "_machine",
         "_outcome",
         "_over",
-        "_questions",
         "_reader",
         "_recorder",
         "_services",
@@ -101,13 +101,13 @@ class RunActor:
         self._journal = self._recorder.journal
         self._alarm = services.timers.alarm(self._ring)
         self._early: tuple[interface.CancelAsked | interface.NetsChanged, ...] = ()
-        self._errands = Errands(self._break)
-        self._questions: Questions | None = None
+        self._background = BackgroundTasks(self._break)
+        self._callbacks: CallbackRunner | None = None
         self._epoch = epoch
-        self._first = False  # whether it has the right of way
+        self._has_priority = False
         self._outcome: Outcome | None = None
-        self._over = Latch()
-        self.finished = Latch()
+        self._over = OneShotEvent()
+        self.finished = OneShotEvent()
 
     async def run(self, begin: interface.Begin, over: Callable[[], None]) -> None:
         """Supervise to the end, whatever happens, and call `over`; never raises, and is ended by `cancel` only."""
@@ -183,26 +183,26 @@ class RunActor:
 
     def _release(self) -> None:
         self._over_with(RuntimeError("the run was torn down before it could end"))
-        self._give_way()
+        self._release_priority()
         self._alarm.set(None)
         self._recorder.close()
         self._waiters.close()
         if self._journal.owes:
-            Apart(self._journal.settle)
+            DetachedTask(self._journal.settle)
 
     async def _begin(self, begin: interface.Begin) -> None:
         self._feed(begin)
         for input in self._early:
             self._feed(input)
         await self._journal.drained()
-        if self._questions is not None:
-            await self._questions.drawn()
+        if self._callbacks is not None:
+            await self._callbacks.drawn()
 
     async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
         self._feed(interface.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
         await self._over.wait()
-        await self._errands.end()
+        await self._background.end()
 
     def _break(self, error: Exception) -> None:
         """An error of our own must not leave an agent unstopped, nor a run that cannot be awaited."""
@@ -214,7 +214,7 @@ class RunActor:
 
     def _over_with(self, error: Exception) -> None:
         if self._outcome is None:
-            self._outcome = self._machine.torn_down(error)
+            self._outcome = self._machine.aborted(error)
 
     def _take(self, event: Event) -> Next:
         services = self._services
@@ -224,11 +224,11 @@ class RunActor:
         self._feed(interface.Reported(now_ms=now_ms, event=event))
         if self._machine.provider_done:
             return Next.END
-        return Next.REST if now_ms < services.way.until_ms or self._journal.crowded else READ
+        return Next.REST if now_ms < services.cancel_priority.until_ms or self._journal.crowded else READ
 
     async def _rest(self) -> None:
-        if self._services.way.until_ms:
-            await self._services.way.wait()
+        if self._services.cancel_priority.until_ms:
+            await self._services.cancel_priority.wait()
         await checkpoint()
         await self._journal.room()
 
@@ -236,7 +236,7 @@ class RunActor:
         commands = self._machine.handle(input)
         if self._journal.idle and self._machine.unwritten:
             self._journal.idle = False
-            self._errands.start(self._recorder.flush)
+            self._background.start(self._recorder.flush)
         for command in commands:
             self._carry_out(command)
         if self._machine.signal is not None:
@@ -244,7 +244,7 @@ class RunActor:
             self._machine.signal = None
 
     def _carry_out(self, command: Command) -> None:
-        start = self._errands.start
+        start = self._background.start
         match command:
             case ArmDeadline():
                 self._alarm.set(command.at_ms)
@@ -253,9 +253,9 @@ class RunActor:
                 if not command.answer.allowed:
                     self._log.tell("info", "call.refused", command.call, rules=list(command.rules))
             case Reserve() | Settle() | RunChecks() | AskApproval() | DropApproval():
-                self._others().carry_out(command)
-            case HurryRecord():
-                self._take_way()
+                self._callback_runner().carry_out(command)
+            case BoundFlush():
+                self._acquire_priority()
                 start(self._recorder.hurry)
             case RetryRecord():
                 start(self._recorder.retry)
@@ -268,34 +268,34 @@ class RunActor:
                 self._log.tell(level, "run.finished", **fields)
                 self._over.set()
 
-    def _others(self) -> Questions:
+    def _callback_runner(self) -> CallbackRunner:
         """Made when a run first asks somebody: most are idle, and never do."""
-        if self._questions is None:
-            self._questions = Questions(
+        if self._callbacks is None:
+            self._callbacks = CallbackRunner(
                 services=self._services,
                 run_id=self._launch.run_id,
                 epoch=self._epoch,
                 within_s=ANSWER_S,
-                start=self._errands.start,
+                start=self._background.start,
                 feed=self._feed,
                 now_ms=self.now_ms,
                 log=self._log,
             )
-        return self._questions
+        return self._callbacks
 
     async def _end_agent(self) -> None:
-        await self._reader.cancel(self._services.clock, self._give_way)
-        self._give_way()
+        await self._reader.cancel(self._services.clock, self._release_priority)
+        self._release_priority()
 
-    def _take_way(self) -> None:
+    def _acquire_priority(self) -> None:
         if self._machine.cancelling and not self._machine.ended:
-            self._first = True
-            self._services.way.take()
+            self._has_priority = True
+            self._services.cancel_priority.acquire()
 
-    def _give_way(self) -> None:
-        if self._first:
-            self._first = False
-            self._services.way.give_back()
+    def _release_priority(self) -> None:
+        if self._has_priority:
+            self._has_priority = False
+            self._services.cancel_priority.release()
 
     def _ring(self, now_ms: int) -> None:
         self._feed(interface.Ticked(now_ms=now_ms))
@@ -313,7 +313,7 @@ class _Waiter:
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.answer: GateAnswer | None = None
-        self.answered = Latch()
+        self.answered = OneShotEvent()
 
 
 class GateWaiters:

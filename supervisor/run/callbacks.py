@@ -16,7 +16,7 @@ from ..machine.interface import AskApproval, DropApproval, Reserve, RunChecks, S
 from ..ports.stored_types import ApprovalAnswer
 from .journal import NEVER
 from .services import Services
-from .tasks import Latch, SelfCancelledError, contained, silence
+from .tasks import OneShotEvent, SelfCancelledError, call_isolated, store_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, 
         answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
         with anyio.move_on_after(CHECK_TIMEOUT_S):
             try:
-                answers[name] = await contained(partial(ask, call))
+                answers[name] = await call_isolated(partial(ask, call))
             except Exception as error:  # a check that raises denies; the judge names it
                 answers[name] = error
     return answers
@@ -72,7 +72,7 @@ class Approvals:
 
     async def _answer(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         try:
-            answer = await contained(partial(self._approver, request))
+            answer = await call_isolated(partial(self._approver, request))
             if not isinstance(answer, ApprovalAnswer | None):
                 raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
         except SelfCancelledError:  # it has not answered; others may
@@ -89,12 +89,12 @@ class Approvals:
             scope.cancel()
 
 
-Question: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
+CallbackCommand: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
 """The commands that somebody else answers, or is asked no more."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Questions:
+class CallbackRunner:
     """Asks for one run, and feeds the answers to its machine.
 
     Args:
@@ -102,7 +102,7 @@ class Questions:
         run_id: the run.
         epoch: of its owner.
         within_s: seconds that the store may take to answer.
-        start: begins an errand.
+        start: starts a background task.
         feed: takes an input for the machine.
         now_ms: the moment.
         log: is told of requests and of errors.
@@ -117,17 +117,17 @@ class Questions:
     now_ms: Callable[[], int]
     log: RunLog
     _approvals: Approvals | None = None
-    _first_draw: Latch | None = None
+    _first_draw: OneShotEvent | None = None
 
     def __post_init__(self) -> None:
         if self.services.approver is not None:
             self._approvals = Approvals(self.services.approver, self.log.failed)
 
-    def carry_out(self, command: Question) -> None:
+    def carry_out(self, command: CallbackCommand) -> None:
         """Ask, and do not wait for the answer."""
         match command:
             case Reserve():
-                answered = self._first_draw = self._first_draw or Latch()
+                answered = self._first_draw = self._first_draw or OneShotEvent()
                 self.start(partial(self._reserve, command, answered))
             case Settle():
                 self.start(partial(self._settle, command))
@@ -146,7 +146,7 @@ class Questions:
         if self._first_draw is not None:
             await self._first_draw.wait()
 
-    async def _reserve(self, command: Reserve, answered: Latch) -> None:
+    async def _reserve(self, command: Reserve, answered: OneShotEvent) -> None:
         store = self.services.store
         drawn, error = await self._answer(lambda: store.reserve(self.run_id, command.draws, epoch=self.epoch))
         try:
@@ -168,11 +168,11 @@ class Questions:
         """The store's answer, or its failure."""
         with anyio.move_on_after(self.within_s):
             try:
-                return tuple(await contained(ask)), None
+                return tuple(await call_isolated(ask)), None
             except Exception as error:
                 self.log.failed("budgets.failed", error)
                 return (), error
-        return (), silence(self.within_s)
+        return (), store_timeout(self.within_s)
 
     async def _check(self, command: RunChecks) -> None:
         answers = await ask_checks(command.checks, command.call)

@@ -17,7 +17,7 @@ from ..errors import StoreError
 from ..machine import interface
 from ..machine.run_state import weight
 from ..store.records import same_but_seq
-from .tasks import contained, silence
+from .tasks import call_isolated, store_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,7 +145,7 @@ class Journal:
             with anyio.move_on_after(within_s) as waiting:
                 await self._change()
             if waiting.cancelled_caught:
-                self.failure = silent = silence(within_s)
+                self.failure = silent = store_timeout(within_s)
                 self._wake()
                 return silent
         return None
@@ -191,7 +191,7 @@ class Journal:
             self.failure = None
             await self.drained(ANSWER_S)
             if self._writing:  # it has had its time; `settle` goes on asking
-                raise silence(ANSWER_S)
+                raise store_timeout(ANSWER_S)
         if self.failure is None:
             return None
         batch = self._lacking()
@@ -250,7 +250,7 @@ class Journal:
             check_stored(batch, stored)
             self._hand_over(stored, sum(map(weight, stored)))
             return
-        raise silence(ANSWER_S)
+        raise store_timeout(ANSWER_S)
 
     async def _write(self, batch: list[Event]) -> None:
         self._unstored = batch = self._unit(batch)
@@ -304,7 +304,7 @@ class RunRecorder:
     `events` are the latest that were stored and published.
     """
 
-    __slots__ = ("_feed", "_log", "_now_ms", "_publish", "_silence", "events", "journal")
+    __slots__ = ("_deadline_alarm", "_feed", "_log", "_now_ms", "_publish", "events", "journal")
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class RunRecorder:
         self._log = log
         self._publish = services.publish
         self.events = KeptEvents()
-        self._silence = None if holds_all else services.timers.alarm(self._silent)
+        self._deadline_alarm = None if holds_all else services.timers.alarm(self._store_silent)
         self.journal = Journal(
             services.store, machine, epoch=epoch, stored=self._stored, failed=self._failed, publish=self._published
         )
@@ -343,7 +343,7 @@ class RunRecorder:
         """A store that failed is asked once more: the record should not lack its end."""
         refused = failed = None
         try:
-            refused = await contained(self.journal.retry)
+            refused = await call_isolated(self.journal.retry)
         except Exception as error:
             self._log.failed("store.incomplete", error)
             failed = error
@@ -351,8 +351,8 @@ class RunRecorder:
 
     def close(self) -> None:
         """The store has answered everything."""
-        if self._silence is not None:
-            self._silence.set(None)
+        if self._deadline_alarm is not None:
+            self._deadline_alarm.set(None)
 
     def _stored(self, count: int) -> None:
         self._expect_answer()
@@ -368,11 +368,11 @@ class RunRecorder:
 
     def _expect_answer(self) -> None:
         """An agent that cannot be held goes on acting while the store is silent: that is bounded."""
-        if self._silence is not None:
-            self._silence.set(self._now_ms() + SILENCE_MS)
+        if self._deadline_alarm is not None:
+            self._deadline_alarm.set(self._now_ms() + SILENCE_MS)
 
-    def _silent(self, _: int) -> None:
-        self._failed(silence(SILENCE_MS / 1000))
+    def _store_silent(self, _: int) -> None:
+        self._failed(store_timeout(SILENCE_MS / 1000))
 
 
 MOST = 10_000

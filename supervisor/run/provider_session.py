@@ -22,7 +22,7 @@ from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described, plain
 from ..ports.adapter import Adapter, LaunchOptions, Provider, Remains, Rung
 from ..ports.store import Store
-from .tasks import Apart, Latch
+from .tasks import DetachedTask, OneShotEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def walk(
-    rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock, on_rung: Callable[[], None] = lambda: None
+    rungs: Sequence[Rung], ended: OneShotEvent | anyio.Event, clock: Clock, on_rung: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
     """Take one rung after another until `ended` is set; returns what each did. `on_rung` is called as each begins.
 
@@ -46,7 +46,9 @@ async def walk(
     return taken
 
 
-async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, on_rung: Callable[[], None]) -> dict[str, Any]:
+async def _take(
+    rung: Rung, ended: OneShotEvent | anyio.Event, clock: Clock, on_rung: Callable[[], None]
+) -> dict[str, Any]:
     started = clock.monotonic()
     taken: dict[str, Any] = {"rung": error_text(rung.name)}
 
@@ -54,7 +56,7 @@ async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, on_rung: C
         on_rung()
         return await rung.act()
 
-    act = Apart(acted)
+    act = DetachedTask(acted)
     try:
         with anyio.move_on_after(rung.bound_s):
             await act.done.wait()
@@ -134,18 +136,18 @@ class ProviderReader:
     _parent: Parent | None = None
     rungs: list[dict[str, Any]] = field(default_factory=list, init=False)
     released: bool = field(default=True, init=False)
-    _client: Apart[None] | None = field(default=None, init=False)
-    _ended: Latch | None = field(default=None, init=False)
+    _client: DetachedTask[None] | None = field(default=None, init=False)
+    _ended: OneShotEvent | None = field(default=None, init=False)
     _provider: Provider | None = field(default=None, init=False)
-    _walking: Latch | None = field(default=None, init=False)
+    _walking: OneShotEvent | None = field(default=None, init=False)
     _abandoned: bool = field(default=False, init=False)
 
     async def run(self, launch: Launch) -> Exception | None:
         """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
         if self._abandoned:
             return None
-        self._ended = ended = Latch()
-        self._client = client = Apart(partial(self._live, launch, ended))
+        self._ended = ended = OneShotEvent()
+        self._client = client = DetachedTask(partial(self._live, launch, ended))
         await ended.wait()
         self.released = await client.released(0 if self._abandoned else EXIT_S)
         if self._walking is not None:
@@ -155,7 +157,7 @@ class ProviderReader:
         self.rungs.append({"rung": "release", "released": False})
         return ProviderError("the agent was not released: it does not end, and is left behind")
 
-    async def _live(self, launch: Launch, ended: Latch) -> None:
+    async def _live(self, launch: Launch, ended: OneShotEvent) -> None:
         work_for(self._parent)
         try:
             await self._adapter.prepare()
@@ -184,7 +186,7 @@ class ProviderReader:
         """End the client down its ladder, once; `rungs` keeps what was tried. `on_rung` is called as each begins."""
         if self._ended is None or self._client is None or self._ended.is_set():
             return
-        self._walking = Latch()
+        self._walking = OneShotEvent()
         try:
             self.rungs.extend(await walk(self._ladder(), self._ended, clock, on_rung))
         finally:

@@ -25,7 +25,7 @@ from ..ports.processes import enter, leave, process_mark
 from ..ports.store import RunRegistry, Store
 from ..ports.stored_types import ENDING, Owner, RunInfo
 from ..store.invariants import create_next
-from .tasks import contained
+from .tasks import call_isolated
 
 LEASE_S = 30.0
 """How long after its last sign of life an owner counts as gone, where nobody can see its process."""
@@ -45,7 +45,7 @@ async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
         leave(owner)
         if owner.epoch:
             with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
-                await contained(lambda: store.release(owner.epoch))
+                await call_isolated(lambda: store.release(owner.epoch))
 
 
 async def end_lost_runs(

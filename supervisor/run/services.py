@@ -138,7 +138,7 @@ HOLD_MS = 50
 """The longest time that ending runs hold up an agent that never waits."""
 
 
-class RightOfWay:
+class CancelPriority:
     """Runs that end go first: until their agents are told to stop, others that never wait are not read on."""
 
     __slots__ = ("_clock", "_ending", "_free", "until_ms")
@@ -149,12 +149,12 @@ class RightOfWay:
         self._free = anyio.Event()
         self.until_ms = 0
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """A run begins to end; it is to give back the right, once."""
         self._ending += 1
         self.until_ms = self._clock.now_ms() + HOLD_MS
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Its agent is told, or need not be."""
         self._ending -= 1
         if not self._ending:
@@ -176,7 +176,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     clock: Clock
     timers: Timers
-    way: RightOfWay
+    cancel_priority: CancelPriority
     publish: Callable[[list[Event]], None]
     approver: Approver | None
     answerable: bool = True

@@ -31,7 +31,7 @@ class SelfCancelledError(RuntimeError):
     """Code of others ended itself with a cancel."""
 
 
-async def contained(call: Callable[[], Awaitable[T]]) -> T:
+async def call_isolated(call: Callable[[], Awaitable[T]]) -> T:
     """Call code of others and give what it gives.
 
     Raises what it raises, as an Exception whatever it was: a cancel of its own making (SelfCancelledError),
@@ -96,12 +96,12 @@ def _is_cancel(error: BaseException) -> bool:
     return isinstance(error, anyio.get_cancelled_exc_class())
 
 
-def silence(seconds: float) -> StoreError:
+def store_timeout(seconds: float) -> StoreError:
     """The error of a store that does not answer."""
     return StoreError(f"the store has not answered for {seconds:g} seconds")
 
 
-class Latch:
+class OneShotEvent:
     """Like `anyio.Event`, which holds a queue of its own on asyncio: thousands of idle runs wait for several."""
 
     __slots__ = ("_event", "_futures", "_set")
@@ -164,18 +164,18 @@ def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         task.add_done_callback(_tasks.discard)
 
 
-class Apart(Generic[T]):
+class DetachedTask(Generic[T]):
     """Calls something at once; `done` is set when it has ended, with its `result` or `error`, and `over` called."""
 
     __slots__ = ("_call", "_over", "_scope", "done", "error", "result")
 
     def __init__(
-        self, call: Callable[[], Awaitable[T]], *, over: Callable[[Apart[T]], None] = lambda _: None
+        self, call: Callable[[], Awaitable[T]], *, over: Callable[[DetachedTask[T]], None] = lambda _: None
     ) -> None:
         self._call = call
         self._over = over
         self._scope = anyio.CancelScope()
-        self.done = Latch()
+        self.done = OneShotEvent()
         self.result: T | None = None
         self.error: Exception | None = None
         spawn(self._run)
@@ -207,30 +207,30 @@ class Apart(Generic[T]):
             self._over(self)
 
 
-class Errands:
+class BackgroundTasks:
     """Each goes on in a task of its own. `failed` is called with what one raises, unless it cancelled itself."""
 
     __slots__ = ("_failed", "_going")
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
-        self._going: tuple[Apart[Any], ...] = ()
+        self._going: tuple[DetachedTask[Any], ...] = ()
 
     def start(self, call: Callable[[], Awaitable[None]]) -> None:
         """Begin one; it may be left behind at the end of the run if it does not end."""
-        self._going = (*self._going, Apart(call, over=self._is_over))
+        self._going = (*self._going, DetachedTask(call, over=self._is_over))
 
     async def end(self) -> None:
         """Cancel those that go on, and wait until they have ended or are left behind."""
         if self._going:
             await checkpoint()  # most are about to end, which costs less than a cancel
         going = self._going
-        for errand in going:
-            errand.cancel()
-        for errand in going:
-            await errand.released(0)
+        for task in going:
+            task.cancel()
+        for task in going:
+            await task.released(0)
 
-    def _is_over(self, errand: Apart[Any]) -> None:
-        self._going = tuple(one for one in self._going if one is not errand)
-        if errand.error is not None and not isinstance(errand.error, SelfCancelledError):
-            self._failed(errand.error)
+    def _is_over(self, task: DetachedTask[Any]) -> None:
+        self._going = tuple(one for one in self._going if one is not task)
+        if task.error is not None and not isinstance(task.error, SelfCancelledError):
+            self._failed(task.error)

@@ -19,7 +19,7 @@ from ..errors import StoreError
 from ..ports.budget_ledger import DIGITS, PARTS_KEPT, BudgetInfo, Draw, Drawn, grown, set_aside, window_at
 from ..ports.stored_types import ANY_RUN, Place, StoreSize
 from . import invariants
-from .memory_tables import Claims, Desk, Records, places
+from .memory_tables import ApprovalTable, Claims, Records, places
 from .records import from_record, owners, stored_before, unit_start
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class MemoryStore:
         self._sessions, self._runs = self._records.sessions, self._records.runs
         self._id = uuid.uuid4().hex[:16]
         self._claims = Claims(self._runs)
-        self._desk = Desk()
+        self._approvals = ApprovalTable()
         self._ledger = Ledger(lambda: round(wall_clock() * 1000), self._claims.holds)
         self._wakeups = Wakeups()
         self._closed = False
@@ -140,7 +140,7 @@ class MemoryStore:
             self._claims.check(run, epoch)
         tenant, labels = owners(run.spec)
         stored = msgspec.structs.replace(
-            run, owner=None, after=self._desk.last_instruction, tenant=tenant, labels=labels
+            run, owner=None, after=self._approvals.last_instruction, tenant=tenant, labels=labels
         )
         self._runs[run.run_id] = stored
         self._records.session(run.session_id)
@@ -174,7 +174,7 @@ class MemoryStore:
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
         """Let an owner in; returns it with its epoch."""
         self._check_open()
-        return self._claims.register(msgspec.structs.replace(owner, after=self._desk.last_instruction), lease_s)
+        return self._claims.register(msgspec.structs.replace(owner, after=self._approvals.last_instruction), lease_s)
 
     async def renew(self, epoch: int, *, lease_s: float) -> None:
         """Put the end of an owner's lease off; see `Store.renew`."""
@@ -233,45 +233,47 @@ class MemoryStore:
     ) -> list[StoredApproval]:
         """Approvals, in the order they were requested; see `Store.approvals`."""
         self._check_open()
-        return self._desk.approvals(waiting=waiting, run_id=run_id, session_id=session_id, after=after, limit=limit)
+        return self._approvals.approvals(
+            waiting=waiting, run_id=run_id, session_id=session_id, after=after, limit=limit
+        )
 
     async def approval(self, approval_id: str) -> StoredApproval | None:
         """An approval, or None."""
         self._check_open()
-        return self._desk.approval(approval_id)
+        return self._approvals.approval(approval_id)
 
     async def answer(
         self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
     ) -> StoredApproval:
         """Answer an approval, if nobody has; see `Store.answer`."""
         self._check_open()
-        answered = self._desk.answer(approval_id, given, at, instruct=event is None)
+        answered = self._approvals.answer(approval_id, given, at, instruct=event is None)
         if event is not None:
             self._append([event], 0)
         self._wakeups.ring()
-        return self._desk.approval(approval_id) or answered
+        return self._approvals.approval(approval_id) or answered
 
     async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs; returns its number."""
         self._check_open()
-        number = self._desk.instruct(instruction)
+        number = self._approvals.instruct(instruction)
         self._wakeups.ring()
         return number
 
     async def blocks(self) -> list[Block]:
         """The blocks on starts that were not lifted, oldest first."""
         self._check_open()
-        return list(self._desk.blocks)
+        return list(self._approvals.blocks)
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
         """Orders and answers with a number > after, in order."""
         self._check_open()
-        return self._desk.instructions(after)
+        return self._approvals.instructions(after)
 
     async def last_instruction(self) -> int:
         """The number of the latest, 0 when there is none."""
         self._check_open()
-        return self._desk.last_instruction
+        return self._approvals.last_instruction
 
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets; see `Store.reserve`."""
@@ -298,7 +300,7 @@ class MemoryStore:
         if left is not None:
             for run in runs:
                 self._claims.undo(run)
-            self._desk.forget(event.session_id)
+            self._approvals.forget(event.session_id)
             self._wakeups.ring()
         return left
 
@@ -352,7 +354,7 @@ class MemoryStore:
         return [one or next(new) for one in again] or stored
 
     def _noted(self, event: Event) -> None:
-        self._desk.note(event)
+        self._approvals.note(event)
         if isinstance(event, TERMINAL):
             self._claims.over(event)
 

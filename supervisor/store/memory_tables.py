@@ -433,7 +433,7 @@ class Claims:
         return until is not None and anyio.current_time() < until and not is_gone(self._owners[epoch])
 
 
-class Desk:
+class ApprovalTable:
     """Approvals in the order they were requested, and instructions in the order they came."""
 
     def __init__(self) -> None:

@@ -94,7 +94,7 @@ def test_a_watchdog_says_what_blocks_the_loop(backend: str) -> None:
         assert "event='loop.blocked'" in line
         assert "run_ids=['run_that_blocks']" in line
         assert "in hold_the_thread" in line
-        assert backend == "trio" or "task='Apart._run'" in line
+        assert backend == "trio" or "task='DetachedTask._run'" in line
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write("go on\n")

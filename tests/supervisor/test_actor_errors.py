@@ -14,7 +14,7 @@ from proctor.policies.events.calls import ToolCall
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Supervisor, run_once
 from proctor.supervisor.run.journal import Journal, RunRecorder
-from proctor.supervisor.run.tasks import Apart
+from proctor.supervisor.run.tasks import DetachedTask
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -101,7 +101,7 @@ async def test_a_run_that_breaks_as_it_begins_starts_no_agent(
     assert adapter.launches == []
 
 
-@pytest.mark.parametrize(("part", "step"), [(Journal, "drained"), (Apart, "released")])
+@pytest.mark.parametrize(("part", "step"), [(Journal, "drained"), (DetachedTask, "released")])
 async def test_a_run_whose_own_task_breaks_tells_its_caller_why(
     part: type, step: str, monkeypatch: pytest.MonkeyPatch, permissive: Policy
 ) -> None:

@@ -11,7 +11,7 @@ import trio.testing
 from proctor.supervisor.ports.adapter import Rung
 from proctor.supervisor.run.provider_session import walk
 from proctor.supervisor.run.services import Clock
-from proctor.supervisor.run.tasks import Latch
+from proctor.supervisor.run.tasks import OneShotEvent
 
 pytestmark = pytest.mark.trio
 
@@ -20,7 +20,7 @@ async def test_each_rung_is_taken_for_as_long_as_its_bound_until_the_provider_ha
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """One that raises, or says nothing, is followed by the next; after the end none is taken."""
-    ended, taken = Latch(), []
+    ended, taken = OneShotEvent(), []
 
     async def asks() -> dict[str, Any]:
         taken.append("ask")

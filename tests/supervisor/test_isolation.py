@@ -20,7 +20,7 @@ from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.ports.adapter import Launch, Provider, Rung
 from proctor.supervisor.ports.stored_types import ApprovalRequest
-from proctor.supervisor.run.tasks import SelfCancelledError, contained
+from proctor.supervisor.run.tasks import SelfCancelledError
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -338,7 +338,7 @@ async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -
         raise BaseExceptionGroup("of its tasks", [ValueError("one"), asyncio.CancelledError()])
 
     with pytest.raises(SelfCancelledError):
-        await contained(call)
+        await call_isolated(call)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -357,7 +357,7 @@ async def test_a_cancel_of_what_was_not_even_begun_is_not_one_of_the_waiting_tas
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # Python tells of a coroutine that was never begun
         with pytest.raises(SelfCancelledError):
-            await contained(call)
+            await call_isolated(call)
         await anyio.lowlevel.checkpoint()
         gc.collect()
 

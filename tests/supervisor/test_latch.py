@@ -5,14 +5,14 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from proctor.supervisor.run.tasks import Latch
+from proctor.supervisor.run.tasks import OneShotEvent
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_who_waits_for_what_has_happened_gives_others_their_turn() -> None:
     """A loop of such waits holds up nobody."""
-    latch, turns = Latch(), []
+    latch, turns = OneShotEvent(), []
     latch.set()
 
     async def other() -> None:
@@ -29,7 +29,7 @@ async def test_who_waits_for_what_has_happened_gives_others_their_turn() -> None
 
 async def test_who_waits_for_what_has_happened_hears_a_cancel() -> None:
     """As at every wait."""
-    latch, went_on = Latch(), False
+    latch, went_on = OneShotEvent(), False
     latch.set()
     with anyio.CancelScope() as scope:
         scope.cancel()

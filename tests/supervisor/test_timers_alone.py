@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.supervisor.run.services import Alarm, Clock, RightOfWay, Timers
+from proctor.supervisor.run.services import Alarm, CancelPriority, Clock, Timers
 
 pytestmark = pytest.mark.trio
 
@@ -140,7 +140,7 @@ async def test_nothing_is_due_before_the_soonest_alarm() -> None:
 
 async def test_the_right_of_way_is_held_until_all_have_given_it_back() -> None:
     """Then nobody is held up."""
-    way = RightOfWay(Clock())
+    way = CancelPriority(Clock())
     held = []
     for step in (way.take, way.take, way.give_back, way.give_back, way.take, way.give_back):
         step()

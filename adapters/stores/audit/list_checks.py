@@ -21,7 +21,7 @@ from proctor.supervisor.ports.stored_types import (
 )
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.invariants import asks
-from proctor.supervisor.store.memory_tables import Desk
+from proctor.supervisor.store.memory_tables import ApprovalTable
 from proctor.supervisor.store.records import (
     AFTER_THE_END,
     CALLS,
@@ -147,7 +147,7 @@ class Lists:
     def __init__(self, answers: Mapping[str, AnswerGiven]) -> None:
         self._runs: dict[str, _Run] = {}
         self._answers = answers
-        self._desk = Desk()
+        self._approvals = ApprovalTable()
         self._requests: dict[str, ToolApprovalRequested] = {}
         self._agents: dict[str, str] = {}
         self._providers: dict[str, str] = {}
@@ -174,7 +174,7 @@ class Lists:
             self._asks(event)
         elif record.run_id:
             if isinstance(event, TERMINAL):
-                self._desk.note(event)
+                self._approvals.note(event)
             self._runs[record.run_id].take(event)
 
     def _learn_provider(self, record: StoredRecord) -> None:
@@ -185,13 +185,13 @@ class Lists:
     def _asks(self, event: ApprovalEvent) -> None:
         """Let an approval follow from its events and the answer it took."""
         new = asks(event) and event.approval_id not in self._requests
-        self._desk.note(event)
+        self._approvals.note(event)
         if asks(event) and new:
             self._requests[event.approval_id] = event
             order = self._answers.get(event.approval_id)
             if order is not None and order.at is not None:
                 with suppress(StoreError):
-                    self._desk.answer(event.approval_id, order.answer, order.at, instruct=True)
+                    self._approvals.answer(event.approval_id, order.answer, order.at, instruct=True)
 
     def check(self, verifier: Verifier, runs: Iterable[RunInfo | str], approvals: Iterable[ListedApproval]) -> None:
         """Find what a list shows otherwise than the record, and what it does not show; approvals in their order."""
@@ -280,7 +280,7 @@ class Lists:
             verifier.find("integrity", "list_changed", f"run `{run.run_id}` {message}", **place)
 
     def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:
-        stored, event = self._desk.approval(approval.approval_id), self._requests.get(approval.approval_id)
+        stored, event = self._approvals.approval(approval.approval_id), self._requests.get(approval.approval_id)
         place = {"session_id": approval.session_id, "seq": 0 if event is None else event.seq}
         name = f"approval `{approval.approval_id}`"
         if stored is None or event is None:
