@@ -1,4 +1,4 @@
-"""The sans-I/O machine of one run: inputs in, commands out. It alone decides what a run comes to.
+"""The sans-I/O machine of one run: inputs in, commands out. It alone decides how a run goes on and ends.
 
 **The shell of a live run** is `run.actor`. **A second shell** is started for each thing that happens, as a client
 starts a hook, and is gone in between. It has the session's record to itself from reading it to its commit, and does

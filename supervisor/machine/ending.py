@@ -1,4 +1,4 @@
-"""How a run ends: its one terminal event, and what the caller is told."""
+"""How a run ends: its one terminal event, and the outcome for the caller."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 
 BROKEN = ("store", "fault", "lost")
-"""Causes of cancelling that mean the run has failed."""
+"""Causes of a cancel by which the run has failed."""
 
 
 def ended(
     state: RunState, reports: ProviderEvents, adapter_end: AdapterEnded, notes: Mapping[str, Any]
 ) -> tuple[Event, Outcome]:
-    """The event that ends the run, still to be recorded, and what the caller is told; the judge has settled then."""
+    """The terminal event, still to be recorded, and the outcome; the monitor is finished by then."""
     cause, end = state.cause, reports.end
     event = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.judge.usage)
     terminal = state.stamp(within_bounds(event))
@@ -69,12 +69,12 @@ def ended(
 
 
 def end_without(refused: Exception, end: Event | None = None) -> Event:
-    """The end of a run whose record lacks what the store refused: its own (`end`), unless it had completed."""
+    """The terminal event of a run of which the store refused events: its own (`end`), unless it had completed."""
     return RunFailed(error=described(refused)) if end is None or isinstance(end, RunCompleted) else end
 
 
 def aborted(state: RunState, reports: ProviderEvents, error: Exception) -> Outcome:
-    """The result of a run that was left before it could end."""
+    """The outcome of a run whose shell ends before the run could."""
     return Outcome(
         status="failed",
         policy=report_of(state, None, {}),
@@ -105,7 +105,7 @@ def terminal_event(
 
 
 def provider_error(end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
-    """The provider's own error: what its client raised, or what its last event said."""
+    """The provider's own error: raised by its client, or reported by its last event."""
     if error is not None or (end is not None and end.completed):
         return error
     if end is None:
@@ -129,7 +129,7 @@ def error_owed(
 
 
 def report_of(state: RunState, settled: Report | None, notes: Mapping[str, Any]) -> PolicyReport:
-    """The policies' report on a run; of a faulted judge, only what it found before."""
+    """The policies' report on a run; after a fault of the monitor, only what it found before."""
     findings = tuple(state.findings)
     action = reported_action(findings, refused=state.refusal is not None, approved=state.approved)
     if settled is None:
@@ -141,7 +141,7 @@ def report_of(state: RunState, settled: Report | None, notes: Mapping[str, Any])
 
 
 def described(error: BaseException | None) -> dict[str, Any]:
-    """An error as a record holds it."""
+    """An error as it is recorded."""
     message = error_text(error).encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored
     record: dict[str, Any] = {"type": type(error).__name__, "message": message}
     code = _attribute(error, "code")
@@ -164,7 +164,7 @@ def _attribute(error: object, name: str) -> object:
 
 
 def plain(given: object) -> Any:
-    """Make a report from foreign code storable: each part that a record cannot hold becomes its text."""
+    """A value of foreign code as it can be recorded: what JSON cannot hold becomes text."""
     try:
         return msgspec.json.decode(msgspec.json.encode(given, enc_hook=error_text))
     except UNREADABLE:
@@ -172,7 +172,7 @@ def plain(given: object) -> Any:
 
 
 def new_violations(found: list[Violation], earlier: list[Violation]) -> list[Violation]:
-    """The violations that are not among those known already, each once."""
+    """The violations that are not among the earlier ones, each once."""
     seen = set(map(_mark, earlier))
     first = {_mark(violation): violation for violation in reversed(found)}
     return [violation for violation in found if first[_mark(violation)] is violation and _mark(violation) not in seen]
@@ -184,7 +184,7 @@ _mark = attrgetter("policy", "rule", "kind", "tool_call_id", "message")
 
 @dataclass(slots=True, eq=False)
 class Closing:
-    """Sees a run to its end, and its record.
+    """Cancels a run, ends it, and has its last events stored.
 
     Args:
         state: of the run.
@@ -210,7 +210,7 @@ class Closing:
     _replaced: bool = False
 
     def cancel_asked(self, input: CancelAsked) -> None:
-        """Somebody orders the run to end; the order changes nothing where the run is ending already."""
+        """Cancel the run by request, unless it is ending already."""
         state = self.state
         if state.ending is not None or self.reports.end is not None or state.cause is not None:
             return
@@ -220,7 +220,7 @@ class Closing:
         state.order_cancel(CancelCause(kind=input.by, reason=input.reason, person=input.person))
 
     def fault(self, raised: BaseException) -> None:
-        """Judging has failed, and so has the run; the judge is not called again."""
+        """The monitor has raised: the run fails, and the monitor is not called again."""
         error = as_error(raised)
         self.state.faulted = True
         self.state.order_cancel(CancelCause(kind="fault", reason=f"judging failed: {error_text(error)}", error=error))
@@ -228,7 +228,7 @@ class Closing:
             self._conclude(self.state.ending)
 
     def store_failed(self, error: Exception) -> None:
-        """The record cannot be written: what waits for it is let go, and the run is cancelled."""
+        """The store has failed: what waits for the record no longer waits, and the run is cancelled."""
         self.state.outbox.broken = True
         self._error = self._error or error
         if not self.state.ended:
@@ -236,7 +236,7 @@ class Closing:
             self.state.order_cancel(CancelCause(kind="store", reason=reason, error=error))
 
     def stop_once(self, cause: CancelCause) -> None:
-        """Tell the agent to stop, once, as soon as the reason is on record."""
+        """Cancel the agent, once, as soon as the cause is on record."""
         if self._stopping:
             return
         self._stopping = True
@@ -246,7 +246,7 @@ class Closing:
         state.outbox.after_record(CancelDue(cause.reason))
 
     def adapter_ended(self, input: AdapterEnded) -> None:
-        """The agent is gone: the run ends, once the store knows what it used of shared budgets."""
+        """The agent has ended: end the run once its shared budgets are settled."""
         if self.state.ending is None:
             self.state.ending = input
             self.gate.refuse_open("the run has ended", decision="run_ended")
@@ -256,21 +256,21 @@ class Closing:
                 self.budgets.settle()
 
     def reserved(self, input: Reserved) -> None:
-        """The store has answered a draw on shared budgets."""
+        """The store has answered a reservation of shared budgets."""
         assert self.budgets is not None
         self.budgets.reserved(input.drawn, input.error)
         if self.state.ending is not None:
             self.budgets.settle()
 
     def settled(self, input: Settled) -> None:
-        """Take note of the store's answer on the usage of the last response, and end."""
+        """The shared budgets are settled: end the run."""
         assert self.budgets is not None
         if self.state.ending is not None:
             self.budgets.settled(input.drawn)
             self._conclude(self.state.ending)
 
     def retried(self, retry: Retried) -> None:
-        """The store was asked once more for what it lacked."""
+        """The store was retried."""
         if retry.refused is not None and not self._replaced:
             end_refused = self._lacking is not None
             self._lacking = self._lacking or retry.refused
@@ -281,12 +281,12 @@ class Closing:
         self.state.outbox.at_once(self._finished())
 
     def due(self) -> Command:
-        """All is recorded, or the store has failed: tell the caller, or ask the store once more."""
+        """All events are stored, or the store has failed: finish the run, or retry the store."""
         assert self._end is not None
         return RetryRecord(end=self._end) if self.state.outbox.broken else self._finished()
 
     def _conclude(self, input: AdapterEnded) -> None:
-        """Write the end of the run, and have the caller told when it is stored."""
+        """Record the end of the run; the run finishes when it is stored."""
         self.state.record_warnings()
         end, outcome = ended(self.state, self.reports, input, self.notes)
         self._end, self._outcome = end, outcome

@@ -1,4 +1,4 @@
-"""The records of an approval: requested, granted, denied, expired."""
+"""The events that the supervisor records (approvals, violations, warnings), and what a session's past events say."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def request_for(
 
 
 def requested(request: ApprovalRequest) -> ToolApprovalRequested:
-    """The record that an approval was requested."""
+    """The event of an approval request."""
     return ToolApprovalRequested(
         **_about(request),
         held=request.held,
@@ -99,19 +99,19 @@ def requested(request: ApprovalRequest) -> ToolApprovalRequested:
 
 
 def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalGranted:
-    """The record that somebody said yes."""
+    """The event of a grant."""
     return ToolApprovalGranted(**_about(request), by=by, reason=reason)
 
 
 def covered(request: ApprovalRequest, grant: ToolApprovalGranted, *, reason: str | None) -> ToolApprovalGranted:
-    """The record that an earlier yes counts for this call, so that no person is asked."""
+    """The event of an earlier grant that covers this call, so that no person is asked."""
     asking = tuple((violation.policy, violation.rule) for violation in request.violations)
     yes = granted(request, by=grant.by or "", reason=reason)
     return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=asking)
 
 
 def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
-    """The record of somebody's answer. A yes to what ran already permits nothing later: it has no digest."""
+    """The event of an answer. A grant for a call that ran already allows nothing later: it has no digest."""
     about = {**_about(request), "by": answer.by, "reason": answer.reason}
     if request.ran:
         about["input_digest"] = None
@@ -136,7 +136,7 @@ def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
 
 
 def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ToolApprovalExpired:
-    """The record that nobody answered while the call was held; `withdrawn` where that is because it is over."""
+    """The event of a request that nobody answered in time; `withdrawn`: its call is not held any more."""
     return ToolApprovalExpired(**_about(request), reason=reason, withdrawn=withdrawn)
 
 
@@ -157,14 +157,14 @@ RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyV
 
 
 SUPERVISION = "supervision"
-"""Stands for a policy in a rule that holds without one: what was judged is what runs."""
+"""The name of the policy in violations that need none: the call that was decided is the call that runs."""
 
 
 EnforcementReach = Literal["record", "signal", "cancel", "escalate"]
 
 
 def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
-    """The consequence of a violation found on something that already happened.
+    """What to do about a violation by something that already happened.
 
     `record` it only, `signal` that somebody should approve, `cancel` the run, or `escalate` a deny to a
     cancel because nothing can be refused any more.
@@ -179,17 +179,17 @@ def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
 
 
 def labelled(violation: Violation, enforcement: Enforcement) -> Violation:
-    """The same violation, saying how far its enforcement got."""
+    """The same violation with its enforcement."""
     return msgspec.structs.replace(violation, enforcement=enforcement)
 
 
 def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated:
-    """The record of a violation."""
+    """The event of a violation."""
     return PolicyViolated(**{name: getattr(violation, name) for name in RECORDED}, escalated=escalated)
 
 
 def input_changed(ran: ToolCallStarted) -> Violation:
-    """The violation of whoever changed a call's input after it was judged."""
+    """The violation of a call whose input was changed after its decision."""
     return Violation(
         policy=SUPERVISION,
         stack=SUPERVISION,
@@ -204,7 +204,7 @@ def input_changed(ran: ToolCallStarted) -> Violation:
 
 
 def warned(warning: LimitWarning) -> BudgetWarned:
-    """The record of a limit coming near."""
+    """The event of a limit that has passed its `warn_at`."""
     return BudgetWarned(limit=warning.limit, used=warning.used, max=warning.max, fraction=warning.fraction)
 
 
@@ -229,7 +229,7 @@ class Past:
         self._grants: dict[str, ToolApprovalGranted] = {}
 
     def take(self, event: Event) -> None:
-        """Count one more event."""
+        """Read the next event."""
         self.last_seq = max(self.last_seq, event.seq)
         if event.run_id != self._of and isinstance(event, (TurnEvent, ToolEvent)):
             self.turns = max(self.turns, event.turn)

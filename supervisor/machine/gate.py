@@ -1,4 +1,4 @@
-"""The gate's side of a run: each proposed call is judged, recorded, and only then answered."""
+"""The gate of a run: each proposed call is decided, recorded, and only then answered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .reservations import Budgets
 from .run_state import AnswerDue, RunState
 
 SUPERVISOR = "supervisor"
-"""Who denies a call that no approver could be asked about."""
+"""The name in the record of a denial by the supervisor itself."""
 DECLINED = "A person declined this call of tool '{}'."
 UNASKED = "Nobody could be asked to approve this call of tool '{}'."
 EXPIRED = "Nobody approved this call of tool '{}' in time."
@@ -38,7 +38,7 @@ UNKNOWN = "This call of tool '{}' was approved, but its exact input was lost in 
 
 
 class GateKeeper:
-    """Decides proposals.
+    """Decides proposed calls.
 
     # INVARIANT: each key is answered once, after the record of its decision is durable, and nothing is
     # permitted once the run is being cancelled. Of the proposals that are not answered no two have one call id.
@@ -67,7 +67,7 @@ class GateKeeper:
             budgets.go_on = self._go_on
 
     def proposed(self, key: int, call: object) -> None:
-        """A call wants to run."""
+        """A call is proposed."""
         if not isinstance(call, ToolCall):
             self._refuse_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is not a call")
         elif (wrong := validation_error(call)) is not None:
@@ -99,17 +99,17 @@ class GateKeeper:
 
     @property
     def proposals(self) -> list[Proposal]:
-        """Those whose answer is not given yet."""
+        """Those that were not answered yet."""
         return [*self._by_key.values()]
 
     def put(self, proposal: Proposal) -> None:
-        """Put in a proposal of an earlier shell of this run."""
+        """Restore a proposal from a snapshot."""
         self._by_key[proposal.key] = proposal
         if proposal.answer is None:
             self._undecided[proposal.call.id] = proposal
 
     def hold_again(self, request: ApprovalRequest) -> None:
-        """Hold a call that an earlier shell of this run held, under a key without a waiter."""
+        """Hold a call again that an earlier machine of this run held; nobody waits under its key."""
         proposal = Proposal(-1 - len(self._by_key), request.call)
         self.put(proposal)
         self._await_outcome(proposal, request.violations)
@@ -135,13 +135,13 @@ class GateKeeper:
             self._refuse(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
 
     def expire(self) -> None:
-        """Let the held calls expire whose time is up."""
+        """Refuse the held calls whose time is up."""
         for held in self.held_calls.expired():
             self._unapproved(held.request.violations, "nobody answered the request for approval in time")
             self._refuse(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
 
     def withdrawn(self, key: int, call_id: str) -> None:
-        """The provider no longer waits: the call will not run."""
+        """The provider no longer waits, so the call will not run."""
         proposal = self._by_key.get(key)
         if proposal is not None and proposal.answer is None:
             self.held_calls.drop(proposal, "the provider withdrew the call")
@@ -151,7 +151,7 @@ class GateKeeper:
         self._fail(key, call_id, "withdrawn before it ran")
 
     def refuse_open(self, why: str, *, decision: str) -> None:
-        """Refuse every proposal that has no answer yet, and take back permissions not yet given."""
+        """Refuse every proposal without an answer, and those allowed whose answer was not delivered."""
         for proposal in [*self._by_key.values()]:
             if proposal.answer is None:
                 self.held_calls.drop(proposal, why)
@@ -177,7 +177,7 @@ class GateKeeper:
         self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=checks))
 
     def _go_on(self, key: int) -> None:
-        """The budgets have answered: decide the call that waited."""
+        """The shared budgets were reserved: decide the call that waited for them."""
         proposal, answers = self._by_key.get(key), self._checked.pop(key, None)
         if proposal is not None and proposal.answer is None and self.state.cause is None:
             self._decide(proposal, answers)
@@ -234,7 +234,7 @@ class GateKeeper:
         if current is not None:
             current.key = proposal.key
         approved = [violation for violation in proposal.pending if violation.action == "request_approval"]
-        if approved:  # and somebody approved: they have what they asked for
+        if approved:  # and a person approved the call
             self.state.approved = True
         self._record_violations(
             proposal, (labelled(found, "observed") for found in proposal.pending if found not in approved)
@@ -278,7 +278,7 @@ class GateKeeper:
         self.state.outbox.after_record(AnswerDue(proposal.key))
 
     def deliver(self, key: int) -> AnswerGate | None:
-        """The answer for this key, given once."""
+        """The answer for this key; None the second time."""
         proposal = self._by_key.pop(key, None)
         if proposal is None:
             return None
@@ -287,13 +287,13 @@ class GateKeeper:
         return AnswerGate(key=key, call=proposal.call, answer=proposal.answer, rules=rules)
 
     def _fail(self, key: int, call_id: str, error: str) -> None:
-        """The call that was permitted to this key will not run; one that others run under its id goes on."""
+        """Record that the call allowed under this key will not run; another call of its id is not touched."""
         call = self.state.judge.calls.get(call_id)
         if call is not None and call.runs and call.key == key and not self.state.ended:
             self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=error))
 
     def _unapproved(self, violations: Sequence[Violation], message: str) -> None:
-        """Where `on_timeout` says so, a call that nobody approved ends the run."""
+        """Cancel the run for a call that nobody approved, if `on_timeout` says so."""
         if self._on_timeout == "cancel" and violations:
             violation = msgspec.structs.replace(violations[0], action="cancel", message=message)
             self.state.record_violation(violation)
@@ -301,7 +301,7 @@ class GateKeeper:
 
 
 def described(call: ToolCall) -> dict[str, Any]:
-    """The fields of an event of a call."""
+    """The fields of a call's events."""
     return {
         "tool_call_id": call.id,
         "tool_name": call.name,

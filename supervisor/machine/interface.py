@@ -59,7 +59,7 @@ class InputChanged(Input, frozen=True, kw_only=True):
 
 
 class Proposed(Input, frozen=True, kw_only=True):
-    """The gate holds a call; `key` names this proposal and is never used again."""
+    """A call is proposed; `key` names this proposal and is never used again."""
 
     key: int
     call: ToolCall
@@ -77,7 +77,7 @@ class Checked(Input, frozen=True, kw_only=True):
 
 
 class Withdrawn(Input, frozen=True, kw_only=True):
-    """The caller that waited for the gate's answer went away; the call will not run."""
+    """The caller at the gate no longer waits; the call will not run."""
 
     key: int
     call_id: str
@@ -92,11 +92,11 @@ class ApprovalAnswered(Input, frozen=True, kw_only=True):
 
 
 class Ticked(Input, frozen=True, kw_only=True):
-    """Time went by."""
+    """Nothing happened but that time passed."""
 
 
 class CancelAsked(Input, frozen=True, kw_only=True):
-    """A person or the caller wants the run to end.
+    """A person or the caller cancels the run.
 
     `approval` is what is recorded as asked when the run ends so that a call can be approved first, and run
     by a later run. `person` is who ordered it, where somebody is named.
@@ -115,13 +115,13 @@ class OwnerLost(Input, frozen=True, kw_only=True):
 
 
 class NetsChanged(Input, frozen=True, kw_only=True):
-    """A net has joined or left the judge: it is to be on record."""
+    """A net was added to the monitor or removed from it: that is to be recorded."""
 
     event: NetJoined | NetLeft
 
 
 class AdapterEnded(Input, frozen=True, kw_only=True):
-    """The provider is gone: `error` is what its client raised, `evidence` what the cancel ladder saw."""
+    """The provider has ended: `error` is what its client raised, `evidence` what the cancel steps did."""
 
     error: BaseException | None = None
     evidence: dict[str, Any] = {}
@@ -134,7 +134,7 @@ class Stored(Input, frozen=True, kw_only=True):
 
 
 class StoreFailed(Input, frozen=True, kw_only=True):
-    """The record cannot be written."""
+    """The store has failed."""
 
     error: Exception
 
@@ -149,7 +149,7 @@ class Retried(Input, frozen=True, kw_only=True):
 
 
 class Reserved(Input, frozen=True, kw_only=True):
-    """The result of `Reserve`: the store's answer to each draw, or its failure."""
+    """The result of `Reserve`: the store's answer to each reservation, or its error."""
 
     drawn: tuple[Drawn, ...] = ()
     error: Exception | None = None
@@ -292,7 +292,7 @@ def reported_action(violations: Sequence[Violation], *, refused: bool, approved:
 
 
 def log_line(outcome: Outcome) -> tuple[str, dict[str, Any]]:
-    """The level and the fields of the line that tells how a run ended: what broke is an error, what a policy ended
+    """The level and the fields of the log line on a run's end: a failure is an error; a run that a policy cancelled
     names its rules.
     """
     broken = outcome.store_error or (outcome.error if outcome.status == "failed" else None)
@@ -312,7 +312,7 @@ def conclude(
     events_before: int = 0,
     calls_before: tuple[ToolCall, ...] = (),
 ) -> RunResult:
-    """Give the result, or raise the error that stands in its place.
+    """Return the result, or raise the error that stands in its place.
 
     Raises PolicyViolationError for a run a policy cancelled, else the store's error, else the provider's
     own error, unchanged but for its `policy`. Each has the result so far as its `partial`.
@@ -379,7 +379,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerGate(Command, frozen=True, kw_only=True):
-    """Tell the gate; given once for each proposal, after its record is durable.
+    """Answer the caller at the gate; given once for each proposal, after its record is durable.
 
     `rules` are those that found something about the call, each with its policy: `org/deny-1`.
     """
@@ -391,7 +391,7 @@ class AnswerGate(Command, frozen=True, kw_only=True):
 
 
 class RunChecks(Command, frozen=True, kw_only=True):
-    """Run the asynchronous checks of a proposal and tell the machine what they answered."""
+    """Run the asynchronous checks of a proposal; the input `Checked` follows."""
 
     key: int
     call: ToolCall
@@ -399,7 +399,7 @@ class RunChecks(Command, frozen=True, kw_only=True):
 
 
 class AskApproval(Command, frozen=True, kw_only=True):
-    """Show a held call to whoever may answer it."""
+    """Request approval of a held call from whoever may answer."""
 
     request: ApprovalRequest
 
@@ -411,32 +411,32 @@ class DropApproval(Command, frozen=True, kw_only=True):
 
 
 class Reserve(Command, frozen=True, kw_only=True):
-    """Draw on shared budgets, and tell the machine what the store answered."""
+    """Reserve from shared budgets; the input `Reserved` follows."""
 
     draws: tuple[Draw, ...]
 
 
 class Settle(Command, frozen=True, kw_only=True):
-    """The run draws on no budget any more: it has `used` this much of each thing that budgets count."""
+    """Settle the shared budgets: the run has `used` this much of each thing that budgets count."""
 
     used: dict[str, float]
 
 
 class CancelAdapter(Command, frozen=True, kw_only=True):
-    """Send the provider down the cancel ladder; given at most once."""
+    """Cancel the provider step by step; given at most once."""
 
     reason: str
 
 
 class BoundFlush(Command, frozen=True, kw_only=True):
-    """The run is to end: a store that does not answer in time has failed."""
+    """The run is being cancelled: a store that does not answer in time has failed."""
 
 
 class RetryRecord(Command, frozen=True, kw_only=True):
-    """The run is over and the store failed: store once more what it lacks, `end` last, as one unit.
+    """The run is over and the store failed: retry what it lacks, `end` last, as one unit. `Retried` follows.
 
-    Where a record is refused, store each by itself but the end, and say so: the machine says what the end is
-    then, and asks again.
+    If the store refuses an event, append each by itself except the end: the machine then decides on another end and
+    gives this command again.
     """
 
     end: Event

@@ -1,6 +1,6 @@
-"""The machine of one run: takes inputs, gives commands, and does nothing else.
+"""The machine of one run: `handle(input)` returns commands, and nothing else happens.
 
-It is synchronous and without I/O; the actor owns it, feeds it and carries out what it says.
+It is synchronous and without I/O; the actor owns it, feeds it and carries out its commands.
 
 # INVARIANT: by construction, whatever the order of inputs - the adapter is cancelled at most once; exactly
 # one terminal event is recorded and none after it; no proposal is answered twice; a call is permitted only
@@ -61,16 +61,16 @@ class RunMachine:
 
     Args:
         identity: who runs.
-        judge: judges it.
+        judge: the monitor of its session.
         approval: how long a held call waits and what then.
         earlier_grants: the grants an earlier run of the session left (see `events.past`).
         model: the provider's, where it is known.
-        notes: what else goes into the report's metadata.
+        notes: more metadata for the report.
         answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
         warns: whether a limit has a `warn_at`.
         clocked: whether a limit is about time.
         budgets: what the run draws on of shared budgets.
-        redactor: takes the secrets out of what is recorded and shown.
+        redactor: redacts what is recorded and shown.
         bounds: how much of the run is recorded.
     """
 
@@ -168,9 +168,8 @@ class RunMachine:
         return self._state.judge
 
     def handle(self, input: interface.Input) -> Sequence[Command]:
-        """Take one input; the commands are to be carried out in order, before the next input.
-
-        What it recorded is among the `unwritten`.
+        """Handle one input. The commands are to be carried out in order, before the next input; the events that it
+        recorded are among `unwritten`.
         """
         state = self._state
         if input.now_ms > state.now_ms:
@@ -208,10 +207,7 @@ class RunMachine:
         return self.outbox.unwritten_bytes
 
     def take_record(self) -> list[Event]:
-        """The events to store next, redacted, in order, and in one unit: what one input recorded stays together.
-
-        `Stored` is to follow.
-        """
+        """The events to store next, redacted, in order, as one unit; the input `Stored` is to follow."""
         return self.outbox.take_record()
 
     @property
@@ -221,7 +217,7 @@ class RunMachine:
 
     @property
     def ended(self) -> bool:
-        """Whether the run is over: its terminal event is recorded, and everything is refused."""
+        """Whether the run is over: its terminal event is recorded, and every call is refused."""
         return self._state.ended
 
     @property
@@ -231,12 +227,12 @@ class RunMachine:
 
     @property
     def turn(self) -> int:
-        """The number of the model response that goes on, from 1 in each run as providers count."""
+        """The number of the current turn, from 1 in each run, as providers count."""
         return self._reports.turn
 
     @property
     def calls(self) -> CallTable:
-        """The calls that are not over, and how far each got."""
+        """The calls that have not ended, each with its state."""
         return self._state.judge.calls
 
     @property
@@ -251,11 +247,11 @@ class RunMachine:
 
     @property
     def requests(self) -> list[ApprovalRequest]:
-        """The requests that wait for a person."""
+        """The pending approval requests."""
         return self._gate.held_calls.requests()
 
     def aborted(self, error: Exception) -> Outcome:
-        """The result of a run whose shell is left before the machine could end it; nothing is recorded."""
+        """The outcome of a run whose shell ends before the machine could end the run; nothing is recorded."""
         return ending.aborted(self._state, self._reports, error)
 
     def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
@@ -327,7 +323,7 @@ _NOT_AFTER_THE_END = (
     interface.Reserved,
     interface.Settled,
 )
-"""Inputs that a run ignores after its end."""
+"""Inputs that are ignored after the run's end."""
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     interface.Begin: RunMachine._begin,
     interface.InputChanged: RunMachine._ran_otherwise,

@@ -1,4 +1,4 @@
-"""The calls a run holds for a person: each is asked for on record, then answered, expired or dropped."""
+"""The calls that are pending approval: each is requested on record, then answered, expired or withdrawn."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from .run_state import ApprovalDue, RunState
 
 
 class Proposal(msgspec.Struct, eq=False):
-    """One call the gate holds, for who asked under `key`.
+    """One proposed call; its caller waits under `key`.
 
-    `pending` are violations of a call that is held: what they come to is known when it is decided.
+    `pending` are the violations of a held call: they are recorded when it is decided. `noted` are the rules whose
+    violations are recorded.
     """
 
     key: int
@@ -47,7 +48,7 @@ def is_like(call: ToolCall, entry: dict[str, Any], inputs: Collection[str]) -> b
 
 
 class Held:
-    """One call that waits for an answer; `shown` once its request is on record."""
+    """One held call; `shown` once its request is on record."""
 
     __slots__ = ("expires_ms", "proposal", "request", "shown")
 
@@ -59,8 +60,8 @@ class Held:
         self.expires_ms = at_ms(request.expires_at)
 
     def made_exact(self, tool_input: dict[str, Any] | None) -> bool:
-        """Whether the input that is judged is the one that was requested: one read from the record may have
-        placeholders, or have been cut, and is then replaced by `tool_input`, if that is the one.
+        """Whether the call has the input that was requested. One read from the event log may be redacted or cut;
+        it is then replaced by `tool_input`, if that is the one requested.
         """
         digest, call = self.request.input_digest, self.proposal.call
         if input_digest(call.input) == digest:
@@ -74,7 +75,7 @@ class Held:
 class HeldCalls:
     """The calls that are `waiting`, by approval id; `earlier_grants` are those an earlier run of the session left.
 
-    # INVARIANT: whatever ends the waiting takes its call out, so it is answered once.
+    # INVARIANT: whatever ends the waiting removes the call, so it is answered once.
     """
 
     __slots__ = ("_covering", "_earlier_grants", "_rules", "_state", "waiting")
@@ -91,7 +92,7 @@ class HeldCalls:
             self.take_grant(grant)
 
     def take_grant(self, grant: ToolApprovalGranted) -> None:
-        """A grant that holds for later calls: one with this input, or all that it covers."""
+        """Keep a grant for later calls: one with this input, or all that it covers."""
         if grant.scope == "once":
             if self._earlier_grants is None:
                 self._earlier_grants = {}
@@ -103,7 +104,7 @@ class HeldCalls:
 
     @property
     def grants(self) -> list[ToolApprovalGranted]:
-        """Those that hold for later calls."""
+        """The grants for later calls."""
         return [*(self._earlier_grants or {}).values(), *chain.from_iterable((self._covering or {}).values())]
 
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
@@ -122,7 +123,7 @@ class HeldCalls:
         return True
 
     def _covering_grant(self, call: ToolCall, decision: Decision) -> ToolApprovalGranted | None:
-        """The latest that covers the call. The policy of this moment says how far a yes may reach."""
+        """The latest grant that covers the call, within the scope that the current policy allows."""
         if not self._covering:
             return None
         for grant in reversed(self._covering.get((call.name, approvals.covered_by(decision.violations)), [])):
@@ -132,26 +133,26 @@ class HeldCalls:
         return None
 
     def hold(self, proposal: Proposal, decision: Decision) -> None:
-        """Ask for an approval and hold the call."""
+        """Request an approval and hold the call."""
         request = self._request(proposal, decision)
         self._state.record(approvals.requested(request))
         self.waiting[request.approval_id] = Held(request, proposal)
         self._state.outbox.after_record(ApprovalDue(request.approval_id))
 
     def unanswerable(self, proposal: Proposal, decision: Decision) -> None:
-        """Record that an approval was requested, and that nobody can give it: observers hear of both."""
+        """Record that an approval was requested, and that nobody can answer it."""
         request = self._request(proposal, decision)
         self._state.record(approvals.requested(request))
         self._state.record(approvals.expired(request, reason="nobody can answer it here", withdrawn=True))
 
     def hold_again(self, request: ApprovalRequest, proposal: Proposal, *, shown: bool = True) -> None:
-        """Hold a call that an earlier shell of this run held; its request is on record."""
+        """Hold a call again that an earlier machine of this run held; its request is on record."""
         held = self.waiting[request.approval_id] = Held(request, proposal)
         held.shown = shown
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
-        """The call that this answers; it is not held any more. None for an answer to another input, and for a second
-        one. An answer to a signal is for the record.
+        """Record an answer; returns the call that it answers, which is not held any more. None for an answer to
+        another input, for a second one, and for one to a request whose call was not held.
         """
         held = self.waiting.get(approval_id)
         request = held.request if held is not None else self._state.signals.get(approval_id)
@@ -168,13 +169,13 @@ class HeldCalls:
         return held
 
     def expired(self) -> Iterator[Held]:
-        """The calls whose time is up, one after another; they are not held any more."""
+        """The calls whose time is up, each removed as it is yielded."""
         for held in [held for held in self.waiting.values() if held.expires_ms <= self._state.now_ms]:
             self._expire(held, "nobody answered in time")
             yield held
 
     def drop(self, proposal: Proposal, why: str) -> None:
-        """Hold the call of that proposal no more, if it is held."""
+        """Withdraw the request of that proposal, if there is one."""
         for held in self.waiting.values():
             if held.proposal is proposal:
                 self._expire(held, why, withdrawn=True)
@@ -185,7 +186,7 @@ class HeldCalls:
         return min(held.expires_ms for held in self.waiting.values())
 
     def requests(self) -> list[ApprovalRequest]:
-        """The requests that wait for an answer, in the order they were asked."""
+        """The pending requests, oldest first."""
         return [held.request for held in self.waiting.values() if held.shown]
 
     def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
@@ -203,7 +204,7 @@ class HeldCalls:
         return state.redactor.redact(request, ids[2])  # the digest is that of the exact input
 
     def shown(self, approval_id: str) -> AskApproval | None:
-        """Now on record, the request may be shown; not if the call does not wait any more."""
+        """Have the request shown, now that it is on record; None if its call is not held any more."""
         held = self.waiting.get(approval_id)
         if held is None:
             return None

@@ -1,4 +1,4 @@
-"""The provider's side of a run: which of its events are recorded, and how it says it ended."""
+"""The events of a run's provider: checked, filtered and recorded; and how it reported its end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from .run_state import MESSAGES_FULL, RECORD_FULL, RunState
 
 
 class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How the provider said it ended."""
+    """How the provider reported its end."""
 
     completed: bool
     output: Any = None
@@ -58,8 +58,8 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderEvents:
-    """Takes a provider's events. After its end was reported nothing more is taken, and only its end once the record
-    of the run is full.
+    """Records a provider's events. After its end was reported all further events are ignored; once the record of the
+    run is full, all but its end.
     """
 
     __slots__ = ("_deltas", "_message", "_model", "_reported", "_state", "end", "turn")
@@ -74,7 +74,7 @@ class ProviderEvents:
         self.turn = 1
 
     def take(self, event: object) -> None:
-        """Record what a provider reported, as far as it is believed."""
+        """Record an event that the provider reported, if it may be recorded."""
         if self.end is not None or (self._state.counts.full and not isinstance(event, TERMINAL)):
             return
         if not isinstance(event, Event):
@@ -88,13 +88,13 @@ class ProviderEvents:
 
     @property
     def output(self) -> Any:
-        """The provider's output, or as much of its last message as arrived."""
+        """The provider's output, or what has arrived of its last message."""
         if self.end is not None and self.end.output is not None:
             return self.end.output
         return "".join(map(str, self._deltas)) if self._deltas else self._message
 
     def recall(self, event: Event) -> None:
-        """Take up what the run's record says of the model and of what it wrote."""
+        """Update the state by an event of the run's log."""
         match event:
             case MessageReceived(role="assistant"):
                 self._message = event.content
@@ -153,7 +153,9 @@ class ProviderEvents:
         self._state.record(self._state.numbered(event))
 
     def changed_input(self, event: ToolCallStarted) -> None:
-        """Record the start of a call whose input somebody changed, judge it as it ran, and end the run for it."""
+        """Record the start of a call whose input was changed after its decision, evaluate it as it ran, and cancel
+        the run.
+        """
         self._started(event)
         self._state.enforce([input_changed(event)])
 
@@ -162,7 +164,7 @@ class ProviderEvents:
             self._state.record(event)
 
     def _denied(self, event: ToolCallDenied) -> None:
-        """A call allowed here and then refused by the provider has failed."""
+        """A call that was allowed here and then refused by the provider has failed."""
         id, calls = event.tool_call_id, self._state.judge.calls
         if id in calls.session.denied:
             return
@@ -209,7 +211,7 @@ _FULL = (USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
 
 def filter_untrusted(event: Event) -> Event:
-    """The event as it may be recorded."""
+    """The event as it may be recorded: what only the supervisor may report becomes an error event."""
     if isinstance(event, _OURS) or (isinstance(event, ErrorOccurred) and event.code in _FULL):
         return _not_believed(event.type, event)
     if isinstance(event, RunStarted):
@@ -238,7 +240,7 @@ def _session_started(event: RunStarted) -> SessionStarted:
 
 
 def _unrecognized(event: Unrecognized) -> Event:
-    """Keep an unknown record as it came, unless reading it back would make it a known one."""
+    """Keep an unknown event as it came, unless it would be read back as a known one."""
     claimed = event.raw.get("type")
     if claimed in EVENT_TYPES:
         return _not_believed(str(claimed), Unrecognized(raw={"claimed": event.raw}))
@@ -251,20 +253,20 @@ _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list
 
 
 _STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
-"""The supervisor's own fields, whatever an adapter put there."""
+"""Fields that the supervisor sets, whatever an adapter put there."""
 
 
 _INPUTS = frozenset(("input", "tool_input"))
-"""Fields of which the policies, too, read no more than so many parts."""
+"""Fields that must pass `check_input`."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
 def validation_error(given: msgspec.Struct) -> str | None:
-    """The first field of an event or a call that a record could not restore, and why; None if there is none.
+    """The first field of an event or a call that could not be read back from the event log, and why; or None.
 
-    What is nested in an `Any` is left to the store, which refuses what it cannot encode.
+    Values nested in a field of type `Any` are checked by the store, which refuses what it cannot encode.
     """
     for name, usual, check in _fields_of(type(given)):
         value = getattr(given, name)
@@ -315,7 +317,7 @@ def _intake_of(field: msgspec.structs.FieldInfo) -> tuple[frozenset[type], Calla
 
 
 def _usual(wanted: Any) -> frozenset[type]:
-    """The types whose every value comes back as it should; more than these may."""
+    """The types of which every value is read back as it was; values of other types are tried."""
     if wanted is Any:
         return _PLAIN
     if wanted is float:

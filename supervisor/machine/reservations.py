@@ -1,7 +1,7 @@
 """A run's shares of budgets: reserved before use, settled at the end.
 
-The store alone knows what is left, so a draw is a command and its answer an input. What comes of an answer the judge
-says, as of any other fact.
+The store alone knows what is left, so a reservation is a command and its answer an input. The monitor observes the
+answer as an event, like any other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .interface import Reserve, Settle
 from .run_state import CancelCause, RunState
 
 FIRST_PART = 100
-"""Before its first response a run sets this part of a budget aside, or what is left of it."""
+"""Before its first turn a run reserves this part of a budget, or what is left of it."""
 SLICE_MS = 60_000
-"""So much time is set aside at once."""
+"""How much time is reserved at once."""
 
 
 class BudgetLine(msgspec.Struct, eq=False):
@@ -40,15 +40,15 @@ class BudgetLine(msgspec.Struct, eq=False):
     open: bool | None = None
 
     def see(self, used: float) -> None:
-        """So much has been used."""
+        """Note the use so far."""
         if used > self.seen:
             self.largest = max(self.largest, used - self.seen)
             self.seen = used
 
     @property
     def lacks(self) -> bool:
-        """Whether the store is to be asked: more is used than it knows, or than was set aside, or a call that was
-        reserved did not run.
+        """Whether to ask the store: more is used than it knows, or than was reserved, or a call that was reserved did
+        not run.
         """
         beyond = self.seen - self.recorded
         if self.claim.kind.at_once:
@@ -58,7 +58,7 @@ class BudgetLine(msgspec.Struct, eq=False):
         return beyond >= self.held if self.claim.counts == "duration_ms" else beyond != self.held
 
     def draw(self, calls: int) -> Draw:
-        """The draw to ask the store for, with that many calls waiting."""
+        """The reservation to ask the store for, with that many calls waiting."""
         claim = self.claim
         self.requested = self.seen
         if claim.counts == "tool_calls":
@@ -75,7 +75,7 @@ class BudgetLine(msgspec.Struct, eq=False):
 class Budgets:
     """The shared budgets of one run.
 
-    # INVARIANT: at most one draw is under way, and no call is permitted while one is.
+    # INVARIANT: at most one reservation is under way, and no call is allowed while one is.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Budgets:
         self.go_on: Callable[[int], None]  # has the call of a key judged
 
     def recall(self, event: BudgetReserved) -> None:
-        """Take up what the run's record says."""
+        """Update the state by an event of the run's log."""
         self._starting = False
         for line in self._lines:
             if (line.claim.budget, line.claim.key) == (event.budget, event.key):
@@ -115,12 +115,12 @@ class Budgets:
         self._since_ms = at_ms
 
     def begin(self) -> None:
-        """The run wants to start."""
+        """The run is about to start: make the first reservation."""
         self.begun(self._state.now_ms)
         self._ask()
 
     def look(self) -> None:
-        """Something happened: see whether more is used than is set aside."""
+        """Reserve more if more is used than was reserved."""
         if self._awaiting or self._settled or self._starting or self._state.cause is not None:
             return
         self._see()
@@ -128,7 +128,7 @@ class Budgets:
             self._ask()
 
     def hold(self, key: int) -> bool:
-        """Whether a call has to wait for the store before it is judged; it goes on when that has answered."""
+        """Whether a call has to wait for the store before it is decided; `go_on` is called when that has answered."""
         if self._settled or self._state.cause is not None:
             return False
         if not (self._awaiting or self._asks_first()):
@@ -168,28 +168,28 @@ class Budgets:
         self.look()
 
     def settle(self) -> None:
-        """The run is over: have the store told, once it has answered what it was asked."""
+        """The run is over: settle, once no reservation is under way."""
         if not self._settled and not self._awaiting:
             self._see()
             self._settled = True
             self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
 
     def settled(self, drawn: Sequence[Drawn]) -> None:
-        """The store knows all that was used."""
+        """The store has settled: record what it answered."""
         for line, answer in self._answers(drawn):
             self._warn(line.claim, answer)
             if not answer.granted:
                 self._tell(line, answer, granted=False)
 
     def deadline(self) -> int | None:
-        """When the time that was set aside is used up."""
+        """When the reserved time is used up, in milliseconds since the epoch."""
         if self._awaiting or self._settled or self._starting or self._since_ms is None:
             return None
         timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.held]
         return min((self._since_ms + int(line.recorded + line.held) for line in timed), default=None)
 
     def _asks_first(self) -> bool:
-        """Whether the store is asked before a call is judged."""
+        """Whether the store is asked before a call is decided."""
         self._see()
         return any(self._asks_calls(line) or line.lacks for line in self._lines)
 
@@ -211,7 +211,7 @@ class Budgets:
                 line.see(self._state.now_ms - self._since_ms)
 
     def _asks_calls(self, line: BudgetLine) -> bool:
-        """Whether each call asks the store: calls are counted, or there was nothing left and there may be now."""
+        """Whether each call asks the store: calls are counted, or nothing was left and something may be now."""
         return line.claim.counts == "tool_calls" or line.open is False or line.held <= 0
 
     def _answers(self, drawn: Sequence[Drawn]) -> Iterator[tuple[BudgetLine, Drawn]]:
@@ -223,12 +223,12 @@ class Budgets:
                 yield line, answer
 
     def _matters(self, line: BudgetLine, answer: Drawn, calls_wait: bool) -> bool:
-        """Whether a refusal counts now, or may be gone by the time something is used."""
+        """Whether a refusal has an effect now: it may be gone by the time something is used."""
         over = answer.used > line.claim.max
         return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
 
     def _tell(self, line: BudgetLine, answer: Drawn, *, granted: bool, calls_wait: bool = False) -> None:
-        """Record the answer where it is news."""
+        """Record the answer if it differs from the one before."""
         claim = line.claim
         if line.open is granted:
             return
@@ -248,7 +248,7 @@ class Budgets:
         )
 
     def _warn(self, claim: BudgetClaim, answer: Drawn) -> None:
-        """Record the fractions that this draw has passed."""
+        """Record the `warn_at` fractions that were passed."""
         for fraction in claim.warn_at:
             if answer.before < fraction * claim.max <= answer.used:
                 self._state.record(
@@ -263,7 +263,7 @@ class Budgets:
                 )
 
     def _let_on(self, waiting: Sequence[int], answers: Sequence[tuple[BudgetLine, Drawn]]) -> None:
-        """Have the calls judged that waited: as many as there is room for, then the others, with the budget shut."""
+        """Decide the calls that waited: first those with a reservation, then the others without budget."""
         counted = [(line, answer) for line, answer in answers if line.claim.counts == "tool_calls"]
         room = min((int(answer.held) for _, answer in counted), default=len(waiting))
         for key in waiting[:room]:

@@ -1,4 +1,4 @@
-"""A run that goes on in another machine: read off the events it stored, or restored from a snapshot."""
+"""A run that continues in another machine: replayed from its event log, or restored from a snapshot."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .run_state import RECORD_FULL, CancelCause, Deferred, RunIdentity, RunState
 
 
 def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:
-    """The effect of a session's record on this run."""
+    """What this run needs to know of its session's event log."""
     past = Past(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
         past.take(event)
@@ -56,7 +56,7 @@ def recall(
     reports: ProviderEvents,
     budgets: Budgets | None = None,
 ) -> None:
-    """Put the parts of a run's machine into the state they had when the last of these was recorded."""
+    """Replay events: put the parts of a run's machine into the state they had when the last was recorded."""
     past = _Recollection(state, gate, reports, budgets)
     for event in history:
         if event.run_id == state.identity.run_id:
@@ -65,7 +65,7 @@ def recall(
 
 
 class _Recollection:
-    """Takes a run's own events in order and puts the parts of its machine into the state they had."""
+    """Replays a run's own events, in order, into the parts of its machine."""
 
     def __init__(self, state: RunState, gate: GateKeeper, reports: ProviderEvents, budgets: Budgets | None) -> None:
         self._state = state
@@ -76,7 +76,7 @@ class _Recollection:
         self._calls: dict[str, ToolCall] = {}
 
     def take(self, event: Event) -> None:
-        """One more event of the run."""
+        """Replay the next event."""
         if event.at is not None:
             self._state.advance_clock(at_ms(event.at))
         self._state.counts.count(event, sized(event)[2])
@@ -102,7 +102,7 @@ class _Recollection:
                 self._reports.recall(event)
 
     def finish(self) -> None:
-        """All has been taken: hold again what waited for a person; of a run that is over nothing more is taken."""
+        """Hold again the calls that are pending approval; a run that is over accepts no more events."""
         for event in self._waiting.values():
             self._gate.hold_again(shown(event, self._calls.get(event.tool_call_id)))
         if self._state.ended:
@@ -199,8 +199,8 @@ class _Closing(msgspec.Struct):
 
 
 class MachineSnapshot(msgspec.Struct, kw_only=True):
-    """Everything a machine keeps; each part has the names of what it is of. `permitted` are the keys of calls that
-    run, `held` the requests for approval with the key of their call.
+    """The whole state of a machine; each part has the fields of the class that it is of. `permitted` are the keys of
+    running calls, `held` the approval requests with the key of their call.
     """
 
     identity: RunIdentity
@@ -218,10 +218,7 @@ class MachineSnapshot(msgspec.Struct, kw_only=True):
 
 
 def snapshot(closing: Closing, deadline: int | None) -> bytes:
-    """The parts of a run's machine as bytes, and when it is to be ticked.
-
-    Raises EventError for what cannot be written down.
-    """
+    """A run's machine as bytes; `deadline` is its next tick. Raises EventError for what JSON cannot hold."""
     state, gate, budgets = closing.state, closing.gate, closing.budgets
     if state.outbox.unwritten:
         raise EventError("take the record of the machine first: a snapshot has no events")
@@ -282,7 +279,7 @@ def _kept(of: type[T], part: object) -> T:
 
 
 def _written(given: object) -> Any:
-    """An error as a record holds it; of an object of others, how it shows itself."""
+    """An error as it is recorded; a foreign object as its text."""
     return described(given) if isinstance(given, BaseException) else error_text(given)
 
 

@@ -1,4 +1,6 @@
-"""State shared by the parts of a run machine: the record being written, the findings, and the order to cancel."""
+"""State shared by the parts of a run machine: the events being recorded, within bounds; the findings; the cause of a
+cancel.
+"""
 
 from __future__ import annotations
 
@@ -57,13 +59,13 @@ class ApprovalDue(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class CancelDue(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The adapter is to be cancelled, if it has not ended."""
+    """The adapter is to be cancelled, unless it has ended."""
 
     reason: str
 
 
 class EndDue(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The run is over: its caller is to be told, or the store asked once more."""
+    """The run is over: it is to be finished, or the store retried."""
 
 
 Deferred: TypeAlias = AnswerDue | ApprovalDue | CancelDue | EndDue
@@ -72,10 +74,10 @@ Deferred: TypeAlias = AnswerDue | ApprovalDue | CancelDue | EndDue
 
 @dataclass(slots=True, eq=False)
 class Outbox:
-    """Collects what one input leads to. `unwritten` are the events nobody has taken away to store them, exact until
-    then; what is taken has its secrets redacted.
+    """Collects the events and commands of one input. `unwritten` are the events that were not handed to the store;
+    they are redacted when they are.
 
-    # INVARIANT: what was handed to `after_record` comes out only when every event recorded before it is
+    # INVARIANT: what was deferred by `after_record` is returned only when every event recorded before it is
     # durable, or when the store has failed.
     """
 
@@ -97,18 +99,18 @@ class Outbox:
         return self._redactor.events(taken, lines)
 
     def put(self, event: Event, line: bytes | None, size: int) -> None:
-        """Record an event of about so many bytes; `line` is it encoded, None where that cannot be."""
+        """Record an event of about so many bytes; `line` is the encoded event, None if it cannot be encoded."""
         self.unwritten.append(event)
         if line is not None:
             self._lines.append(line)
         self.unwritten_bytes += size
 
     def at_once(self, command: Command) -> None:
-        """Have a command carried out whatever becomes of the record."""
+        """Return a command with the next `take`, whether or not the record is durable."""
         self._ready.append(command)
 
     def after_record(self, deferred: Deferred) -> None:
-        """Have a command carried out when all recorded so far is durable."""
+        """Return this once all events recorded so far are durable."""
         if self._waiting is None:
             self._waiting = []
         self._waiting.append((self._taken + len(self.unwritten), deferred))
@@ -118,7 +120,7 @@ class Outbox:
         self._stored = max(self._stored, count)
 
     def take(self) -> Sequence[Command | Deferred]:
-        """The commands that may be carried out now, and then what was deferred and is due."""
+        """The commands to carry out now, then what was deferred and is due."""
         waiting = self._waiting
         while waiting and (self.broken or waiting[0][0] <= self._stored):
             self._ready.append(waiting.pop(0)[1])
@@ -139,7 +141,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 SIGNALS_KEPT = 1024
-"""How many of a run's latest signals for approval can be answered while it goes on."""
+"""How many approval requests for calls that were not held can be answered while the run goes on."""
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +175,7 @@ def lost(error: Exception) -> CancelCause:
 
 
 def because(violation: Violation) -> str:
-    """Why a policy refuses a run, for operators."""
+    """Why a policy cancels a run, for operators."""
     expected = violation.details.get("expected")
     wanted = f"; expected {expected}" if expected else ""
     return f"policy `{violation.policy}`: {violation.message or violation.kind}{wanted}"
@@ -181,11 +183,11 @@ def because(violation: Violation) -> str:
 
 @dataclass(slots=True, eq=False)
 class RunState:
-    """The record, the findings and the one cause of cancelling of a run. `faulted`: the judge has raised
-    and is asked no more. `ending` is how the adapter ended, once it has.
+    """The events, the findings and the cause of cancelling of one run. `faulted`: the monitor has raised and is not
+    called again. `ending` is how the adapter ended, once it has.
 
-    # INVARIANT: the judge observes each event as it is stored, in the order it is stored, so that folding the
-    # record again gives the same state. Secrets are the one difference: judged as they are, stored as placeholders.
+    # INVARIANT: the monitor observes each event as it is stored, in the same order, so that replaying the log gives
+    # the same state. Secrets are the one difference: they are observed as they are and stored redacted.
     """
 
     identity: RunIdentity
@@ -212,14 +214,14 @@ class RunState:
         self._seq = self.identity.events_before
 
     def advance_clock(self, now_ms: int) -> None:
-        """Time never goes backwards within a run."""
+        """Set the time of the run, which never goes backwards."""
         if now_ms > self.now_ms:
             self.now_ms = now_ms
             self.at = datetime.fromtimestamp(now_ms / 1000, UTC)
 
     def stamp(self, event: Event) -> Event:
-        """The event with the ids and the time of this run, and the seq it will have if nobody else records
-        in this session: a store need not copy it then to give it one.
+        """The event with the ids and the time of this run, and the seq that it will have if nobody else appends to
+        this session: the store then need not copy it.
         """
         who = self.identity
         self._seq += 1
@@ -228,7 +230,7 @@ class RunState:
         )
 
     def begin(self, input: Begin) -> None:
-        """Record that the run starts, and what it is asked."""
+        """Record the start of the run, and its prompt."""
         self.record(SessionCreated() if input.first else SessionResumed())
         self.begun = True
         self.record(RunStarted(model=input.model, tools=input.tools, metadata=input.metadata))
@@ -236,13 +238,13 @@ class RunState:
             self.record(MessageSent(content=input.prompt))
 
     def numbered(self, counted: OfTurn) -> OfTurn:
-        """With its turn as the session counts it: a provider counted its responses from 1 in each run."""
+        """The same with the session's number of its turn: a provider counts from 1 in each run."""
         before = self.identity.turns_before
         return replace(counted, turn=counted.turn + before) if before and counted.turn else counted
 
     def record(self, event: Event) -> None:
-        """Stamp and store an event, have it judged, and follow what is found; not a message beyond the bounds. Other
-        events beyond theirs end the run.
+        """Stamp and record an event, have the monitor observe it, and enforce its violations. A message beyond the
+        bounds is dropped; another event beyond them ends the run.
         """
         if type(event) in MESSAGES:
             recorded = self.counts.recorded_for(event)
@@ -261,7 +263,7 @@ class RunState:
             self.record_is_full(full)
 
     def record_is_full(self, full: ErrorOccurred) -> None:
-        """The run fails of it."""
+        """Cancel the run, which fails."""
         self.order_cancel(CancelCause(kind="fault", reason=full.message, error=EventError(full.message)))
 
     def _put(self, event: Event) -> Event:
@@ -271,7 +273,7 @@ class RunState:
         return stamped
 
     def enforce(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
-        """Record violations of what already happened and enforce them as far as that goes.
+        """Record violations by something that already happened, and enforce them as far as possible.
 
         Args:
             found: the violations.
@@ -291,15 +293,15 @@ class RunState:
                 self._signal(violation, event)
 
     def record_violation(self, violation: Violation, *, escalated: bool = False) -> None:
-        """Store a violation and keep it for the report."""
+        """Record a violation and keep it for the report."""
         self.findings.append(violation)
         stamped = self._put(violated(violation, escalated=escalated))
         if not self.faulted:
             self.judge.observe(stamped)
 
     def refuse_run(self, violation: Violation, *, cancel: bool = True) -> None:
-        """A policy refuses this run: its result will be an error, and it is cancelled if it still goes on; not where
-        something else has ended it before.
+        """A policy cancels this run: its result is an error. Without effect on a run that is being cancelled for
+        another cause.
         """
         if self.cause is None or self.cause.kind == "policy":
             self.refusal = self.refusal or violation
@@ -307,27 +309,27 @@ class RunState:
             self.order_cancel(CancelCause(kind="policy", reason=because(violation)))
 
     def order_cancel(self, cause: CancelCause) -> None:
-        """The first cause stands; later ones change nothing."""
+        """Cancel the run; only the first cause counts."""
         if self.cause is None:
             self.cause = cause
 
     def fail_adapter(self, what: str) -> None:
-        """The adapter handed over something that cannot be true, or cannot be recorded: the run fails."""
+        """Fail the run: its adapter reported something that is wrong, or that cannot be recorded."""
         error = EventError(f"adapter `{self.identity.provider}` {what}")
         self.order_cancel(CancelCause(kind="fault", reason=str(error), error=error))
 
     def record_warnings(self) -> None:
-        """Record the limits that came near since last asked."""
+        """Record the limits that have passed their `warn_at` since the last call."""
         for warning in () if self.faulted else self.judge.warnings():
             self.record(warned(warning))
 
     def new_approval_id(self) -> str:
-        """An id that tells the run it belongs to (see `control.approvals.run_of`)."""
+        """A new id, which begins with the run's."""
         self._approvals += 1
         return f"{self.identity.run_id}.{self._approvals}"
 
     def recall_approval(self, approval_id: str) -> None:
-        """An id that was given already is not given again."""
+        """Do not use this id again."""
         number = approval_id.removeprefix(f"{self.identity.run_id}.")
         if number.isdecimal():
             self._approvals = max(self._approvals, int(number))
@@ -338,7 +340,7 @@ class RunState:
         return self._seq
 
     def _signal(self, violation: Violation, event: Event | None) -> None:
-        """Record that somebody should have approved this, since the agent could not be held."""
+        """Record a request for approval of a call that could not be held."""
         who, seen = self.identity, event if isinstance(event, ToolEvent) else None
         call = ToolCall(
             id=violation.tool_call_id or "", name=violation.tool_name or "", input=seen.tool_input if seen else {}
@@ -356,11 +358,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 MOST_BYTES = 4 * 1024 * 1024
-"""An event carries about so much; of what an agent reports beyond it, `omitted_chars` says how much was left out."""
+"""About how large one event may be; of what an agent reports beyond it, `omitted_chars` counts what was cut."""
 
 
 _CUT = ("content", "delta", "tool_output", "error", "message", "provider_error", "output", "metadata", "raw")
-"""Fields of which something may be left out: nothing is found by them, and no call runs with them."""
+"""Fields that may be cut: no rule depends on them, and no call runs with them."""
 
 
 _NODES = 2_000
@@ -387,8 +389,8 @@ def weight(event: Event) -> int:
 
 
 def sized(event: Event) -> tuple[Event, bytes | None, int]:
-    """A stamped event as it is judged and recorded: within bounds, encoded, where that can be, and about how many
-    bytes it takes.
+    """A stamped event as it is observed and recorded: within bounds; its encoding, if it can be encoded; and about
+    how many bytes it takes.
     """
     line = _line(event)
     if line is not None and len(line) <= _SURELY_WITHIN:
@@ -398,7 +400,7 @@ def sized(event: Event) -> tuple[Event, bytes | None, int]:
 
 
 def within_bounds(event: Event) -> Event:
-    """The event as it is judged and recorded: its largest contents are cut short, as text, to what it may carry."""
+    """The event as it is observed and recorded: its largest fields are cut, as text, until it is small enough."""
     too_much = weight(event) - MOST_BYTES
     changes: dict[str, Any] = {}
     omitted = 0
@@ -413,7 +415,7 @@ def within_bounds(event: Event) -> Event:
 
 
 def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
-    """A content with its last characters cut off, and how many those are."""
+    """A field with its last characters cut off, and how many those are."""
     value = getattr(event, name)
     if isinstance(value, dict) and name in ("metadata", "raw"):  # these are read back as mappings
         return ({"type": event.type} if name == "raw" else {}), _encoded_size(value)
@@ -424,7 +426,7 @@ def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
 
 @cache
 def _content_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
-    """Reads the fields that an agent fills as it likes."""
+    """A function that reads the fields whose size an agent determines."""
     fields = (field for field in msgspec.structs.fields(kind) if field.name not in _BASE)
     names = [field.name for field in fields if field.type in (Any, str, str | None, dict[str, Any])]
     if len(names) < 2:

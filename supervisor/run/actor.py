@@ -44,7 +44,7 @@ from .tasks import BackgroundTasks, DetachedTask, OneShotEvent, pass_on
 
 
 class RunActor:
-    """One run. `run` is its one task; everything else is called from any task of the same event loop.
+    """One run. `run` is its task; the other methods may be called from any task of the same event loop.
 
     # INVARIANT: the machine is only ever called here, on the event loop's thread, one input at a time.
     """
@@ -110,7 +110,7 @@ class RunActor:
         self.finished = OneShotEvent()
 
     async def run(self, begin: interface.Begin, over: Callable[[], None]) -> None:
-        """Supervise to the end, whatever happens, and call `over`; never raises, and is ended by `cancel` only."""
+        """Supervise the run to its end, then call `over`. It never raises; only `cancel` ends it early."""
         try:
             await self._begin(begin)
             del begin  # an idle run need not keep it
@@ -125,7 +125,7 @@ class RunActor:
                 over()
 
     def result(self) -> RunResult:
-        """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
+        """The result of a finished run. Raises the error that stands in its place: see `conclude`."""
         assert self._outcome is not None
         kept = self._recorder.events
         return conclude(
@@ -139,12 +139,12 @@ class RunActor:
 
     @property
     def seq(self) -> int:
-        """The seq of the latest event its machine knows of."""
+        """The `seq` of the latest event that its machine has recorded."""
         return self._machine.seq
 
     @property
     def released(self) -> bool:
-        """Whether the agent has let go, as far as it was told to."""
+        """Whether the agent has ended, if it was told to."""
         return self._reader.released
 
     @property
@@ -154,20 +154,20 @@ class RunActor:
 
     @property
     def requests(self) -> list[ApprovalRequest]:
-        """The calls this run holds for a person."""
+        """The calls that are pending approval."""
         return self._machine.requests
 
     @property
     def nets(self) -> Nets:
-        """The nets this run is judged by."""
+        """The nets that this run is evaluated by."""
         return self._machine.nets
 
     def cancel(self, input: interface.CancelAsked) -> None:
-        """Order the run to end; before its task has begun, as soon as it does."""
+        """Cancel the run; if its task has not begun, as soon as it begins."""
         self._soon(input)
 
     def record_net(self, event: NetJoined | NetLeft) -> None:
-        """Record that a net has joined or left, as soon as the run has begun."""
+        """Record that a net was added or removed; if the run has not begun, as soon as it begins."""
         self._soon(interface.NetsChanged(now_ms=self.now_ms(), event=event))
 
     def _soon(self, input: interface.CancelAsked | interface.NetsChanged) -> None:
@@ -177,7 +177,7 @@ class RunActor:
             self._early = (*self._early, input)
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
-        """Answer a held call; one that is not held any more, or not yet, is left alone."""
+        """Answer a pending approval; the answer to any other is ignored."""
         if self._machine.begun:
             self._feed(interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
@@ -205,7 +205,7 @@ class RunActor:
         await self._background.end()
 
     def _break(self, error: Exception) -> None:
-        """An error of our own must not leave an agent unstopped, nor a run that cannot be awaited."""
+        """End the run after an internal error: its agent is stopped, and whoever awaits the run continues."""
         self._over_with(error)
         self._journal.give_up(error)
         self._reader.abandon()
@@ -269,7 +269,7 @@ class RunActor:
                 self._over.set()
 
     def _callback_runner(self) -> CallbackRunner:
-        """Made when a run first asks somebody: most are idle, and never do."""
+        """Created on first use: most runs are idle and never need one."""
         if self._callbacks is None:
             self._callbacks = CallbackRunner(
                 services=self._services,
@@ -317,7 +317,7 @@ class _Waiter:
 
 
 class GateWaiters:
-    """Proposes calls through `feed` and holds their callers, each under a key that is never used again."""
+    """Proposes calls to the machine through `feed`; each caller waits under a key that is never used again."""
 
     __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms")
 
@@ -329,7 +329,7 @@ class GateWaiters:
         self._closed = False
 
     async def hold(self, proposed: Any) -> GateAnswer:
-        """Propose a call and wait for its answer; a caller that goes away first has withdrawn the call."""
+        """Propose a call and wait for its answer. A caller that is cancelled while it waits withdraws the call."""
         call = proposed if isinstance(proposed, ToolCall) else NO_CALL
         if self._closed:
             return _refusal(call)
@@ -348,14 +348,14 @@ class GateWaiters:
         return waiter.answer
 
     def answer(self, key: int, answer: GateAnswer) -> None:
-        """Answer the caller under this key, if it still waits."""
+        """Answer the caller that waits under this key, if there is one."""
         waiter = self._by_key.get(key)
         if waiter is not None:
             waiter.answer = answer
             waiter.answered.set()
 
     def close(self) -> None:
-        """The run is over: refuse every caller that waits, and every later one."""
+        """The run is over: refuse the callers that wait, and all later ones."""
         self._closed = True
         for key, waiter in self._by_key.items():
             self.answer(key, _refusal(waiter.call))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _SETTLE_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
-"""How long after each failure to settle the store is asked again."""
+"""How long to wait after each failure before the store is asked to settle again."""
 
 
 CHECK_TIMEOUT_S = 60.0
@@ -38,7 +38,7 @@ CHECK_TIMEOUT_S = 60.0
 
 
 async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, Any]:
-    """Ask the checks of a call one after another; gives what each answered, or its error."""
+    """Call the checks of a call one after another; returns each one's answer, or its error."""
     answers: dict[str, Any] = {}
     for name, ask in checks:
         answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
@@ -51,7 +51,7 @@ async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, 
 
 
 class Approvals:
-    """An approver's open questions; `failed` is called with an error of theirs."""
+    """The requests that an approver has not answered; `failed` is called with an error that it raises."""
 
     __slots__ = ("_approver", "_failed", "_open")
 
@@ -61,7 +61,7 @@ class Approvals:
         self._open: dict[str, anyio.CancelScope] = {}
 
     async def ask(self, request: ApprovalRequest) -> ApprovalAnswer | None:
-        """Ask for an answer; None when there is none, or none is wanted any more."""
+        """Ask for an answer; None if there is none, or if the request was dropped."""
         with anyio.CancelScope() as scope:
             self._open[request.approval_id] = scope
             try:
@@ -83,19 +83,19 @@ class Approvals:
         return answer
 
     def drop(self, approval_id: str) -> None:
-        """The answer is not needed any more."""
+        """Stop asking: the answer is not needed any more."""
         scope = self._open.pop(approval_id, None)
         if scope is not None:
             scope.cancel()
 
 
 CallbackCommand: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
-"""The commands that somebody else answers, or is asked no more."""
+"""The commands that the store, a check or an approver answers; `DropApproval` takes one back."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CallbackRunner:
-    """Asks for one run, and feeds the answers to its machine.
+    """Carries out these commands of one run, and feeds the answers to its machine.
 
     Args:
         services: the store and the approver.
@@ -105,7 +105,7 @@ class CallbackRunner:
         start: starts a background task.
         feed: takes an input for the machine.
         now_ms: the moment.
-        log: is told of requests and of errors.
+        log: logs requests and errors.
     """
 
     services: Services
@@ -124,7 +124,7 @@ class CallbackRunner:
             self._approvals = Approvals(self.services.approver, self.log.failed)
 
     def carry_out(self, command: CallbackCommand) -> None:
-        """Ask, and do not wait for the answer."""
+        """Start what the command asks for; its answer is fed to the machine later."""
         match command:
             case Reserve():
                 answered = self._first_draw = self._first_draw or OneShotEvent()
@@ -142,7 +142,7 @@ class CallbackRunner:
                     self._approvals.drop(command.approval_id)
 
     async def drawn(self) -> None:
-        """Wait until the store has answered the first draw on a shared budget, if there was one."""
+        """Wait until the store has answered the first reservation of a shared budget, if there was one."""
         if self._first_draw is not None:
             await self._first_draw.wait()
 
@@ -155,7 +155,7 @@ class CallbackRunner:
             answered.set()
 
     async def _settle(self, command: Settle) -> None:
-        """Have the store told, again if it fails: after the end of the run nobody tells it."""
+        """Settle, and retry if the store fails: after the end of the run nobody else does it."""
         store = self.services.store
         for pause in (*_SETTLE_AGAIN_S, None):
             drawn, error = await self._answer(lambda: store.settle(self.run_id, command.used, epoch=self.epoch))

@@ -1,4 +1,4 @@
-"""Group commit of one run's record: what came while the last write was under way is written as one unit."""
+"""Group commit of one run's events: those that arrive during a write are the next write, as one unit."""
 
 from __future__ import annotations
 
@@ -56,22 +56,21 @@ stored.
 
 
 ANSWER_S = 45.0
-"""How long a store may take to answer before it has failed: longer than every store is patient with its own file or
-server, so that what it was asked is either stored or never will be.
+"""How long a store may take to answer before it counts as failed: longer than any store waits for its own file or
+server, so that by then the append is either stored or never will be.
 """
 
 
 SETTLE_S = 1.0
-"""How long after a failed end the store is asked again; then twice as long, up to thirty times."""
+"""The first pause before an append is retried after the run; it doubles each time, up to thirty times itself."""
 
 
 NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked")
-"""Kinds of errors after which asking the store again is of no use."""
+"""Kinds of errors that a retry cannot help."""
 
 
 class Journal:
-    """Writes the record of one machine in order as the owner of that epoch, tells it how far that got, and hands over
-    what was stored.
+    """Appends the events of one machine in order, as the owner of that epoch.
 
     `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a
     write failed, before any waiter is let go, `publish(events, size)` gets what was stored and about how many
@@ -126,11 +125,11 @@ class Journal:
 
     @property
     def crowded(self) -> bool:
-        """Whether too many bytes wait for more to be taken in."""
+        """Whether so many bytes wait that no more events should be read."""
         return self._outbox.unwritten_bytes + self._writing_bytes >= ROOM_BYTES
 
     async def room(self) -> None:
-        """Wait until little enough waits to be written, or nothing can be."""
+        """Wait until there is capacity for more events, or the store has failed."""
         while (len(self._outbox.unwritten) >= ROOM or self.crowded) and self.failure is None:
             await self._change()
 
@@ -151,7 +150,7 @@ class Journal:
         return None
 
     def give_up(self, error: Exception) -> None:
-        """Nothing more will be written: let all waiters go."""
+        """Nothing more will be written: wake all waiters."""
         self.failure = error
         self._wake()
 
@@ -204,11 +203,11 @@ class Journal:
 
     @property
     def owes(self) -> bool:
-        """Whether the store lacks something, as far as it has said."""
+        """Whether the store has not confirmed something."""
         return bool(self._unstored or self._outbox.unwritten)
 
     async def settle(self) -> None:
-        """After the run: go on asking the store for what it lacks, until it has it or never will."""
+        """After the run: retry what the store lacks until it is stored, or never will be."""
         pause = SETTLE_S
         batch = self._lacking()
         while batch:
@@ -223,19 +222,19 @@ class Journal:
                 self._unstored = batch = []
 
     def _lacking(self) -> list[Event]:
-        """The events that were not stored, as far as the store has said, and all that came after them."""
+        """The events that the store has not confirmed, and all after them."""
         self._unstored = batch = self._unit([*self._unstored, *self._outbox.take_record()])
         return batch
 
     def _unit(self, batch: list[Event]) -> list[Event]:
-        """The same events, at their place behind what was stored of the run."""
+        """The same events, numbered to follow what was stored of the run."""
         first = max(batch[0].seq, self._last_seq + 1) if batch else 0
         if not batch or batch[0].seq == first:
             return batch
         return [replace(event, seq=seq) for seq, event in enumerate(batch, first)]
 
     async def _refused(self, batch: list[Event]) -> StoreError | None:
-        """Store events as a unit, or give the error that says which of them cannot be stored."""
+        """Append events as a unit; returns the error that says which of them cannot be stored, or None."""
         try:
             await self._append(batch)
         except StoreError as error:
@@ -282,15 +281,15 @@ class Journal:
 
 
 HURRY_S = 5.0
-"""So long does the cancel of a run wait for its record; what the store was asked for may still be stored."""
+"""How long the cancel of a run waits for the store; an append that was not answered may still be stored."""
 
 
 SILENCE_MS = 10_000
-"""So long may a store leave an append unanswered while an agent acts that cannot be held."""
+"""How long a store may leave an append unanswered while an agent acts that cannot be held."""
 
 
 class RunRecorder:
-    """Has the record of one run written, and feeds its machine what came of it.
+    """Has the events of one run stored, publishes them, and feeds its machine the outcome.
 
     Args:
         machine: whose record it is.
@@ -299,7 +298,7 @@ class RunRecorder:
         holds_all: whether the adapter holds every call: a store may then be silent for as long as it likes.
         feed: takes an input for the machine.
         now_ms: the moment.
-        log: is told of errors.
+        log: logs errors.
 
     `events` are the latest that were stored and published.
     """
@@ -328,19 +327,19 @@ class RunRecorder:
         )
 
     async def flush(self) -> None:
-        """Write what waits, and what comes meanwhile."""
+        """Write what waits, and what arrives meanwhile."""
         self._expect_answer()
         await self.journal.flush()
         self.close()
 
     async def hurry(self) -> None:
-        """The run is to end, and nobody waits for long for a store that does not answer now."""
+        """The run is being cancelled: a store that does not answer within `HURRY_S` counts as failed."""
         silent = await self.journal.drained(HURRY_S)
         if silent is not None:
             self._failed(silent)
 
     async def retry(self) -> None:
-        """A store that failed is asked once more: the record should not lack its end."""
+        """Retry after a failure, so that the event log does not lack the run's end."""
         refused = failed = None
         try:
             refused = await call_isolated(self.journal.retry)
@@ -350,7 +349,7 @@ class RunRecorder:
         self._feed(interface.Retried(now_ms=self._now_ms(), refused=refused, error=failed))
 
     def close(self) -> None:
-        """The store has answered everything."""
+        """Stop waiting for an answer of the store."""
         if self._deadline_alarm is not None:
             self._deadline_alarm.set(None)
 
@@ -367,7 +366,7 @@ class RunRecorder:
         self._feed(interface.StoreFailed(now_ms=self._now_ms(), error=error))
 
     def _expect_answer(self) -> None:
-        """An agent that cannot be held goes on acting while the store is silent: that is bounded."""
+        """Bound how long an agent that cannot be held acts while the store does not answer."""
         if self._deadline_alarm is not None:
             self._deadline_alarm.set(self._now_ms() + SILENCE_MS)
 

@@ -1,4 +1,4 @@
-"""One provider: what it says of itself, started, read to its end, and ended down the ladder when that is ordered."""
+"""One provider: its capabilities, its start, reading its events to the end, and cancelling it step by step."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 async def walk(
     rungs: Sequence[Rung], ended: OneShotEvent | anyio.Event, clock: Clock, on_rung: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
-    """Take one rung after another until `ended` is set; returns what each did. `on_rung` is called as each begins.
+    """Run one cancel step after another until `ended` is set; returns what each did. `on_rung` is called as each
+    begins.
 
-    A rung that raises, or that takes longer than its bound, is followed by the next.
+    A step that raises, or takes longer than its bound, is followed by the next.
     """
     taken: list[dict[str, Any]] = []
     for rung in rungs:
@@ -74,7 +75,7 @@ async def _take(
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings a run passes on to the runs that its agent starts.
+    """The settings that a run passes on to its child runs.
 
     Attributes:
         run_id: The run.
@@ -95,26 +96,26 @@ _parent: ContextVar[Parent | None] = ContextVar("parent", default=None)
 
 
 def parent() -> Parent | None:
-    """The run that this task or thread works for, where it has budgets to pass on."""
+    """The run that this task or thread works for, if it has budgets to pass on."""
     return _parent.get()
 
 
 def work_for(run: Parent | None) -> None:
-    """Make the runs that this task starts from now on sub-runs of that run."""
+    """Make the runs that this task starts from now on child runs of that run."""
     if _parent.get() is not run:
         _parent.set(run)
 
 
 TURN = 128
-"""The most events read from a provider that never waits, before others have their turn."""
+"""How many events are read from a provider that never waits before other tasks run."""
 
 
 EXIT_S = 30.0
-"""So long may a client take to leave once its stream has ended."""
+"""How long a client may take to exit after its stream has ended."""
 
 
 class Next(Enum):
-    """How the reading of a provider goes on after an event."""
+    """What to do after an event of a provider."""
 
     READ = "at once"
     REST = "after a rest"
@@ -143,7 +144,7 @@ class ProviderReader:
     _abandoned: bool = field(default=False, init=False)
 
     async def run(self, launch: Launch) -> Exception | None:
-        """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
+        """Start the client and read it to its end; returns the error that it raised, or that it does not end."""
         if self._abandoned:
             return None
         self._ended = ended = OneShotEvent()
@@ -175,7 +176,7 @@ class ProviderReader:
             ended.set()
 
     async def _anew(self, launch: Launch, raised: Exception) -> Launch:
-        """Open a new session if the client does not have the one to resume; any other error is raised."""
+        """Open a new session if the client does not have the one to resume. Raises any other error."""
         error, begun = as_error(raised), self._provider is not None or self._walking is not None
         if begun or launch.retell is None or not isinstance(error, UnknownSessionError):
             raise raised
@@ -183,7 +184,7 @@ class ProviderReader:
         return launch.anew(await launch.retell())
 
     async def cancel(self, clock: Clock, on_rung: Callable[[], None]) -> None:
-        """End the client down its ladder, once; `rungs` keeps what was tried. `on_rung` is called as each begins."""
+        """Cancel the client step by step, once; `rungs` keeps what was tried, `on_rung` is called as each begins."""
         if self._ended is None or self._client is None or self._ended.is_set():
             return
         self._walking = OneShotEvent()
@@ -196,7 +197,7 @@ class ProviderReader:
             self._walking.set()
 
     def abandon(self) -> None:
-        """Cancel the client and wait no longer than that takes; one that is not started will not be."""
+        """Cancel the client's task and do not wait for it; a client that was not started will not be."""
         self._abandoned = True
         if self._ended is not None and self._client is not None:
             self._client.cancel()
@@ -227,7 +228,7 @@ class ProviderReader:
 
 
 def begins_anew(error: UnknownSessionError) -> ErrorOccurred:
-    """The event that says why a run meant to go on in the client's own session goes on by replay."""
+    """The event that says why a run that was to resume the client's own session uses replay."""
     message = f"{error.reason}: it begins anew, told the conversation so far"
     return ErrorOccurred(code=error.code, message=message, provider_error=described(error).get("details"))
 

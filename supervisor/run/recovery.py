@@ -1,4 +1,4 @@
-"""Ends runs without a shell: those that never started, and those whose owner is gone."""
+"""Ends runs that no actor runs: those that never started, and those whose owner is gone."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ..store.invariants import create_next
 from .tasks import call_isolated
 
 LEASE_S = 30.0
-"""How long after its last sign of life an owner counts as gone, where nobody can see its process."""
+"""How long after its last heartbeat an owner counts as gone, if its process cannot be seen from here."""
 LEAVE_S = 5.0
-"""How long a store may take to let an owner go."""
+"""How long a store may take to release an owner."""
 _ORPHAN = Policy(name="orphan")
 
 
@@ -88,7 +88,7 @@ def lost_error(owner: Owner | None, evidence: dict[str, Any] | None = None) -> O
 
 
 def whose(owner: Owner | None) -> str:
-    """The owner that is gone, in words."""
+    """The owner that is gone, as text."""
     if owner is None:
         return "no supervisor owns it"
     return f"its {'client' if owner.is_client else 'supervisor'}, {owner}, is gone"
@@ -148,13 +148,13 @@ async def _ended(store: Store, run: RunInfo, epoch: int, cause: interface.Cancel
 
 
 def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
-    """A run's use of shared budgets, as far as its record tells."""
+    """A run's use of shared budgets, by its recorded events."""
     figures = [kind.counts for kind in BUDGETS.values() if kind.of_usage]
     return {"tool_calls": float(run.calls), **{name: float(getattr(usage, name)) for name in figures}}
 
 
 def _judge(events: Sequence[Event]) -> Judge:
-    """A judge without rules: it counts what a run used, by the prices that its record has."""
+    """A monitor without rules: it counts what a run used, by the prices in its event log."""
     from proctor.policies import compile_policy, merge_policies, parse_policies
 
     starts = [event.metadata.get("policies") or () for event in events if isinstance(event, RunStarted)]

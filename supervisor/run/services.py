@@ -57,7 +57,7 @@ class Clock:
 
 
 class Alarm:
-    """One run's next deadline. Setting it later costs nothing: the queue is looked at again when it wakes."""
+    """One run's next deadline. Moving it to a later moment is free: the queue is not changed until it comes due."""
 
     __slots__ = ("_queued_ms", "_ring", "_timers", "at_ms")
 
@@ -68,14 +68,14 @@ class Alarm:
         self.at_ms: int | None = None
 
     def set(self, at_ms: int | None) -> None:
-        """Ring at this moment (milliseconds since the epoch) and at no earlier one; None: not at all."""
+        """Call `ring` at this moment (milliseconds since the epoch) and not before; None: not at all."""
         self.at_ms = at_ms
         if at_ms is not None and (self._queued_ms is None or at_ms < self._queued_ms):
             self._queued_ms = at_ms
             self._timers.push(at_ms, self)
 
     def wake(self, queued_ms: int, now_ms: int) -> None:
-        """The queue has come to an entry of this alarm, which may be out of date."""
+        """An entry of this alarm is due in the queue; `set` may have moved the alarm since."""
         if self._queued_ms != queued_ms:
             return
         self._queued_ms = None
@@ -90,7 +90,7 @@ class Alarm:
 
 
 class Timers:
-    """The deadlines of all runs of a supervisor, soonest first; nothing rings before `due_ms`."""
+    """The deadlines of all runs of a supervisor, soonest first; none is due before `due_ms`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -104,7 +104,7 @@ class Timers:
         return Alarm(self, ring)
 
     def push(self, at_ms: int, alarm: Alarm) -> None:
-        """Queue an alarm and wake the task if it is the first."""
+        """Queue an alarm; wake the task if it is the soonest."""
         first = not self._queue or at_ms < self._queue[0][0]
         heapq.heappush(self._queue, (at_ms, next(self._order), alarm))
         if first:
@@ -112,7 +112,7 @@ class Timers:
             self._sooner.set()
 
     def ring(self, now_ms: int) -> None:
-        """Ring what is due. A task that never yields must call this itself from `due_ms` on."""
+        """Call the alarms that are due. A task that never yields calls this itself from `due_ms` on."""
         queue = self._queue
         while queue and queue[0][0] <= now_ms:
             at_ms, _, alarm = heapq.heappop(queue)
@@ -120,7 +120,7 @@ class Timers:
             alarm.wake(at_ms, now_ms)
 
     async def run(self) -> None:
-        """Ring alarms until cancelled."""
+        """Call alarms when they are due, until cancelled."""
         while True:
             self._sooner = anyio.Event()
             wait_s = self._clock.until(self._queue[0][0]) if self._queue else None
@@ -135,11 +135,13 @@ class Timers:
 
 
 HOLD_MS = 50
-"""The longest time that ending runs hold up an agent that never waits."""
+"""The longest time for which a cancel holds up the other agents."""
 
 
 class CancelPriority:
-    """Runs that end go first: until their agents are told to stop, others that never wait are not read on."""
+    """Runs that are being cancelled come first: until their agents are told to stop, agents that never wait are not
+    read.
+    """
 
     __slots__ = ("_clock", "_ending", "_free", "until_ms")
 
@@ -150,12 +152,12 @@ class CancelPriority:
         self.until_ms = 0
 
     def acquire(self) -> None:
-        """A run begins to end; it is to give back the right, once."""
+        """A run is being cancelled; it calls `release` once."""
         self._ending += 1
         self.until_ms = self._clock.now_ms() + HOLD_MS
 
     def release(self) -> None:
-        """Its agent is told, or need not be."""
+        """Its agent has been told to stop, or need not be."""
         self._ending -= 1
         if not self._ending:
             self.until_ms = 0
@@ -163,7 +165,7 @@ class CancelPriority:
             self._free = anyio.Event()
 
     async def wait(self) -> None:
-        """Wait until no run has the right of way, and at most as long as it holds."""
+        """Wait until no run has priority, `HOLD_MS` at most."""
         with anyio.move_on_after(self._clock.until(self.until_ms)):
             await self._free.wait()
 

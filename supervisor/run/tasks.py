@@ -1,4 +1,4 @@
-"""Code of others in a task of its own, which can be left behind: no cancel ends code that refuses to end.
+"""Foreign code in a task of its own, which can be abandoned: no cancel ends code that refuses to end.
 
 The one place with tasks outside a task group. A group waits for each of its tasks, and waiting for code that swallows
 every cancel would never end.
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class SelfCancelledError(RuntimeError):
-    """Code of others ended itself with a cancel."""
+    """Foreign code cancelled itself."""
 
 
 async def call_isolated(call: Callable[[], Awaitable[T]]) -> T:
-    """Call code of others and give what it gives.
+    """Call foreign code and return its result.
 
     Raises what it raises, as an Exception whatever it was: a cancel of its own making (SelfCancelledError),
     KeyboardInterrupt and SystemExit are errors of that code. Only a cancel of the waiting task goes through.
@@ -77,7 +77,7 @@ def tool_error(raised: BaseException) -> BaseException:
 
 
 def pass_on(raised: BaseException) -> None:
-    """Have the event loop raise what a handler of the program's signals raised: it is nobody's here."""
+    """Have the event loop raise what a handler of the program's signals raised; nothing here handles it."""
 
     def again() -> None:
         raise raised
@@ -97,7 +97,7 @@ def _is_cancel(error: BaseException) -> bool:
 
 
 def store_timeout(seconds: float) -> StoreError:
-    """The error of a store that does not answer."""
+    """The error for a store that does not answer."""
     return StoreError(f"the store has not answered for {seconds:g} seconds")
 
 
@@ -112,7 +112,7 @@ class OneShotEvent:
         self._futures: tuple[asyncio.Future[None], ...] = ()
 
     def set(self) -> None:
-        """It has happened: let all waiters go."""
+        """Wake all waiters, now and from now on."""
         self._set = True
         if self._event is not None:
             self._event.set()
@@ -121,11 +121,11 @@ class OneShotEvent:
                 future.set_result(None)
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Whether `set` was called."""
         return self._set
 
     async def wait(self) -> None:
-        """Return once it has happened."""
+        """Return once `set` was called."""
         if self._set:
             await checkpoint()
         elif current_async_library() == "asyncio":
@@ -142,15 +142,15 @@ class OneShotEvent:
 
 
 RELEASE_S = 5.0
-"""So long may code take to end once it was cancelled."""
+"""How long foreign code may take to end after a cancel."""
 
 
 _tasks: set[Any] = set()
-"""Those that go on: asyncio itself does not keep its tasks."""
+"""The running tasks: asyncio itself keeps only weak references."""
 
 
 def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine function in a task outside every group; it contains what it raises. No scope cancels it.
+    """Run a coroutine function in a task outside every group. It must not raise, and no scope cancels it.
 
     Lighter than a task of a group, which costs anyio two KiB on asyncio: there is one for each idle run.
     """
@@ -181,12 +181,12 @@ class DetachedTask(Generic[T]):
         spawn(self._run)
 
     def cancel(self) -> None:
-        """Tell it to end."""
+        """Cancel it."""
         if not self.done.is_set():
             self._scope.cancel()
 
     async def released(self, within_s: float) -> bool:
-        """Whether it ends within so many seconds, or at least once it was cancelled. False: it is left behind."""
+        """Whether it ends within so many seconds, or within `RELEASE_S` of a cancel. False: it is abandoned."""
         if within_s and not self.done.is_set():
             with anyio.move_on_after(within_s):
                 await self.done.wait()
@@ -208,7 +208,7 @@ class DetachedTask(Generic[T]):
 
 
 class BackgroundTasks:
-    """Each goes on in a task of its own. `failed` is called with what one raises, unless it cancelled itself."""
+    """Runs each in a task of its own; `failed` is called with an error of one, unless it cancelled itself."""
 
     __slots__ = ("_failed", "_going")
 
@@ -217,11 +217,11 @@ class BackgroundTasks:
         self._going: tuple[DetachedTask[Any], ...] = ()
 
     def start(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Begin one; it may be left behind at the end of the run if it does not end."""
+        """Start one; if it has not ended by the end of the run and ignores a cancel, it is abandoned."""
         self._going = (*self._going, DetachedTask(call, over=self._is_over))
 
     async def end(self) -> None:
-        """Cancel those that go on, and wait until they have ended or are left behind."""
+        """Cancel those that run, and wait until they have ended or are abandoned."""
         if self._going:
             await checkpoint()  # most are about to end, which costs less than a cancel
         going = self._going

@@ -20,7 +20,7 @@ from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
 from proctor.supervisor.machine.interface import Ticked
 from proctor.supervisor.ports.adapter import Launch, Provider, Rung
 from proctor.supervisor.ports.stored_types import ApprovalRequest
-from proctor.supervisor.run.tasks import SelfCancelledError
+from proctor.supervisor.run.tasks import SelfCancelledError, call_isolated
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -138,12 +138,13 @@ async def test_nothing_is_due_before_the_soonest_alarm() -> None:
     assert rings == [3_000, 7_000]
 
 
-async def test_the_right_of_way_is_held_until_all_have_given_it_back() -> None:
+async def test_priority_is_held_until_all_have_released_it() -> None:
     """Then nobody is held up."""
-    way = CancelPriority(Clock())
+    priority = CancelPriority(Clock())
     held = []
-    for step in (way.take, way.take, way.give_back, way.give_back, way.take, way.give_back):
+    acquire, release = priority.acquire, priority.release
+    for step in (acquire, acquire, release, release, acquire, release):
         step()
-        held.append(bool(way.until_ms))
+        held.append(bool(priority.until_ms))
 
     assert held == [True, True, True, False, True, False]
