@@ -4,7 +4,6 @@ A client starts a small program for each hook (`daemon_client`), which asks the 
 """
 
 ROOMS = (
-    "__main__",
     "permissions",
     "settings",
     "daemon",

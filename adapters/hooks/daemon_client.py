@@ -24,7 +24,7 @@ ALARM_S = 25
 START_S = 20.0
 """Seconds the process that judges has to come up."""
 ATTEMPTS = 5
-DAEMON = "proctor.adapters.hooks"
+DAEMON = "proctor.adapters.hooks.daemon"
 SOCKET = "socket"
 HELD = b"~"
 """Before the answer: a call waits for a person, for so many seconds."""

@@ -2,7 +2,6 @@
 
 ROOMS = (
     "service",
-    "call_view",
     "timeline",
     "views",
     "identities",

@@ -33,8 +33,7 @@ from proctor.supervisor.watch.subscriptions import Subscriptions
 from ..evaluate.fold import Refold, recorded
 from ..kit.process_tree import end_remains
 from ..suggest.inputs import like_of
-from .call_view import call_shown
-from .timeline import TimelineItems
+from .timeline import TimelineItems, call_shown
 from .views import (
     Affected,
     Answered,

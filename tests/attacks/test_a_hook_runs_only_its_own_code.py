@@ -41,7 +41,7 @@ def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
 @pytest.fixture
 def poisoned(hooked: Any, tmp_path: Path) -> Any:
     """The hook in a folder that has a module of its own for every one that either of its processes imports."""
-    names = modules("import proctor.adapters.hooks.__main__")
+    names = modules("import proctor.adapters.hooks.daemon")
     names |= modules("import os, signal, socket, stat, struct, time, json, subprocess", "-I", "-S")
     folder, mark = tmp_path / "repository", tmp_path / "mark"
     folder.mkdir()

@@ -25,7 +25,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "rules": ("policies/rules/*.py",),
     "guardian": ("adapters/kit/guardian.py",),
-    "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py", "adapters/hooks/__main__.py"),
+    "hook": ("adapters/hooks/daemon_client.py", "adapters/hooks/daemon.py"),
     "fleet": ("adapters/fleet/worker.py", "adapters/fleet/queue.py"),
 }
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""

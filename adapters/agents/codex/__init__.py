@@ -17,7 +17,6 @@ ROOMS = (
     "session",
     "approvals",
     "log",
-    "rollout",
     "sandbox",
     "connection",
     "translation",

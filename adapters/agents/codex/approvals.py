@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+import anyio
 import msgspec
 
 from proctor.policies.events.calls import ToolCall, same_input
@@ -17,8 +18,7 @@ from proctor.supervisor.ports.adapter import GateAnswer
 from ...kit.gate import EventStream, GateLink
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
 from .items import CodexItem, leaves, tool_input, tool_name
-from .log import call_input, call_name
-from .rollout import Rollouts, RunningCalls
+from .log import Rollouts, call_input, call_name
 from .sandbox import Bounds
 from .translation import CodexCall, CodexTranslation
 
@@ -238,3 +238,54 @@ class ClientRequests:
         await self._calls.catch_up(thread)
         if self._translation.threads.is_own(thread):
             self._stream.post(*self._translation.response_begins())
+
+
+class RunningCalls:
+    """The calls that run.
+
+    Args:
+        translation: what the client reported.
+        stream: where events go.
+        rollouts: the client's own records.
+    """
+
+    def __init__(self, translation: CodexTranslation, stream: EventStream, rollouts: Rollouts) -> None:
+        self._translation = translation
+        self._stream = stream
+        self._rollouts = rollouts
+        self._change = anyio.Event()
+
+    def ids(self) -> list[str]:
+        """The ids of the calls; a call that is held or was refused does not run."""
+        return [call.id for call in self._translation.calls if call.runs]
+
+    async def catch_up(self, thread: str) -> None:
+        """Report what the client recorded of a thread and did not say yet."""
+        rollout = await self._rollouts.of(thread)
+        await rollout.read()
+        outputs, run = rollout.take_outputs(), self.ids()
+        ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
+        self._stream.post(*self._translation.recorded(thread, rollout.usage, ended))
+
+    async def look_up(self) -> None:
+        """Report the outcomes that the client recorded, in all the records that were read before."""
+        if self.ids():
+            for thread in self._rollouts.threads():
+                await self.catch_up(thread)
+
+    def changed(self) -> None:
+        """Take note that the client reported something."""
+        self._change.set()
+
+    async def settled(self) -> None:
+        """Wait until none runs."""
+        while self.ids():
+            self._change = anyio.Event()
+            await self._change.wait()
+
+    def end(self) -> None:
+        """Report of those that still run that they do not outlive the run."""
+        for call in self._translation.calls:
+            if call.runs:
+                call.running, call.name = False, tool_name(call.item)
+                self._stream.post(call.ended({"message": "ended with the run, its outcome unknown"}, failed=True))

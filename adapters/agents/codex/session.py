@@ -13,9 +13,9 @@ from proctor.supervisor.errors import ProviderError, UnknownSessionError
 from proctor.supervisor.ports.adapter import Launch
 
 from ...kit.provider import RpcSession
-from .approvals import CANCEL, ClientRequests
+from .approvals import CANCEL, ClientRequests, RunningCalls
 from .connection import CodexConnection
-from .rollout import Rollouts, RunningCalls
+from .log import Rollouts
 from .sandbox import Bounds
 from .translation import CodexTranslation, error_code
 

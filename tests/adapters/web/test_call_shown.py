@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.adapters.kit import client_tools
-from proctor.adapters.operations.call_view import MOST_LINES, call_shown
+from proctor.adapters.operations.timeline import MOST_LINES, call_shown
 from proctor.adapters.operations.views import CallShown
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Tool
