@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from proctor.supervisor import lazily
 
 if TYPE_CHECKING:
-    from .agents.acp import AcpAdapter
-    from .agents.amp import AmpAdapter
-    from .agents.claude import ClaudeAdapter
-    from .agents.codex import CodexAdapter
+    from .agents.acp.adapter import AcpAdapter
+    from .agents.amp.adapter import AmpAdapter
+    from .agents.claude.adapter import ClaudeAdapter
+    from .agents.codex.adapter import CodexAdapter
     from .agents.fallback import FallbackAdapter
-    from .agents.loop import FunctionAdapter, LoopGate, ToolRefused, supervise
-    from .agents.openai_agents import OpenAIAgentsAdapter
-    from .agents.pydantic_ai import PydanticAIAdapter
+    from .agents.loop.adapter import FunctionAdapter, supervise
+    from .agents.loop.gate import LoopGate, ToolRefused
+    from .agents.openai_agents.adapter import OpenAIAgentsAdapter
+    from .agents.pydantic_ai.adapter import PydanticAIAdapter
     from .agents.replay import ReplayAdapter
     from .agents.scripted.adapter import ScriptedAdapter
     from .agents.shell import ShellAdapter
@@ -42,14 +43,15 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "agents.acp": "AcpAdapter",
-        "agents.amp": "AmpAdapter",
-        "agents.claude": "ClaudeAdapter",
-        "agents.codex": "CodexAdapter",
+        "agents.acp.adapter": "AcpAdapter",
+        "agents.amp.adapter": "AmpAdapter",
+        "agents.claude.adapter": "ClaudeAdapter",
+        "agents.codex.adapter": "CodexAdapter",
         "agents.fallback": "FallbackAdapter",
-        "agents.loop": "FunctionAdapter LoopGate ToolRefused supervise",
-        "agents.openai_agents": "OpenAIAgentsAdapter",
-        "agents.pydantic_ai": "PydanticAIAdapter",
+        "agents.loop.adapter": "FunctionAdapter supervise",
+        "agents.loop.gate": "LoopGate ToolRefused",
+        "agents.openai_agents.adapter": "OpenAIAgentsAdapter",
+        "agents.pydantic_ai.adapter": "PydanticAIAdapter",
         "agents.replay": "ReplayAdapter",
         "agents.scripted.adapter": "ScriptedAdapter",
         "agents.shell": "ShellAdapter",

@@ -107,7 +107,7 @@ def _row(spec: AgentSpec, kept: Shown | None) -> Row | None:
         return Row(spec=spec, declared=kept.declared, shown=kept.shown)
     if spec.command is None:
         return None
-    from .agents.acp import AcpAdapter
+    from .agents.acp.adapter import AcpAdapter
 
     return Row(spec=spec, declared=settled(AcpAdapter([spec.command]).capabilities))
 

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.acp import AcpAdapter
+from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S
 

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.amp import AmpAdapter
+from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.policies.policy import Policy
 from proctor.supervisor.testing.adapter_fixture import Drive, Driven
 from proctor.supervisor.testing.fakes import PATIENCE_S

@@ -11,7 +11,7 @@ import anyio
 import psutil
 import pytest
 
-from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.agents.claude.adapter import ClaudeAdapter
 from proctor.adapters.kit import guardian
 from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.policies.events import Event

@@ -19,7 +19,8 @@ import loopback
 import psutil
 import pytest
 
-from proctor.adapters.agents.codex import CodexAdapter, session
+from proctor.adapters.agents.codex import session
+from proctor.adapters.agents.codex.adapter import CodexAdapter
 from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.policies.events import Event, RunCompleted, TurnStarted
 from proctor.policies.events.calls import ToolCall

@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from proctor.policies.events.calls import same_input
 
 from ..kit.values import plain
-from .loop import LoopGate, ToolRefused
-from .loop.gate import is_forced
+from .loop.gate import LoopGate, ToolRefused, is_forced
 
 
 class Supervision(AgentMiddleware[Any, Any]):

@@ -47,7 +47,7 @@ SPECS: Final = (
     AgentSpec(
         name="claude",
         about="Claude Code",
-        adapter="claude:ClaudeAdapter",
+        adapter="claude.adapter:ClaudeAdapter",
         extra="claude",
         install="pip install '.[claude]'",
         modules=("claude_agent_sdk",),
@@ -58,7 +58,7 @@ SPECS: Final = (
     AgentSpec(
         name="codex",
         about="Codex",
-        adapter="codex:CodexAdapter",
+        adapter="codex.adapter:CodexAdapter",
         extra="codex",
         install="pip install '.[codex]'",
         modules=("codex_cli_bin",),
@@ -97,11 +97,11 @@ SPECS: Final = (
         programs=("codex-acp",),
         command="codex-acp",
     ),
-    AgentSpec(name="acp", about="any other ACP agent", adapter="acp:AcpAdapter", probed=True),
+    AgentSpec(name="acp", about="any other ACP agent", adapter="acp.adapter:AcpAdapter", probed=True),
     AgentSpec(
         name="amp",
         about="Amp",
-        adapter="amp:AmpAdapter",
+        adapter="amp.adapter:AmpAdapter",
         install="npm install -g @sourcegraph/amp",
         programs=("amp",),
         first_run="amp {task}",
@@ -110,7 +110,7 @@ SPECS: Final = (
     AgentSpec(
         name="pydantic-ai",
         about="agents of pydantic-ai",
-        adapter="pydantic_ai:PydanticAIAdapter",
+        adapter="pydantic_ai.adapter:PydanticAIAdapter",
         extra="pydantic-ai",
         install="pip install '.[pydantic-ai]'",
         modules=("pydantic_ai",),
@@ -118,13 +118,13 @@ SPECS: Final = (
     AgentSpec(
         name="openai-agents",
         about="agents of the OpenAI Agents SDK",
-        adapter="openai_agents:OpenAIAgentsAdapter",
+        adapter="openai_agents.adapter:OpenAIAgentsAdapter",
         extra="openai-agents",
         install="pip install '.[openai-agents]'",
         modules=("agents",),
         model_provider="openai",
     ),
-    AgentSpec(name="function", about="your own agent loop", adapter="loop:FunctionAdapter"),
+    AgentSpec(name="function", about="your own agent loop", adapter="loop.adapter:FunctionAdapter"),
     AgentSpec(
         name="shell",
         about="bash command lines",
@@ -134,6 +134,6 @@ SPECS: Final = (
         first_run='shell "make test"',
         resumable=False,
     ),
-    AgentSpec(name="scripted", about="scripts", adapter="scripted:ScriptedAdapter"),
+    AgentSpec(name="scripted", about="scripts", adapter="scripted.adapter:ScriptedAdapter"),
     AgentSpec(name="replay", about="recorded sessions", adapter="replay:ReplayAdapter", resumable=False),
 )

@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.adapters.agents.loop import FunctionAdapter, LoopGate
+from proctor.adapters.agents.loop.adapter import FunctionAdapter
+from proctor.adapters.agents.loop.gate import LoopGate
 from proctor.policies import parse_policies
 from proctor.policies.events import (
     TERMINAL,

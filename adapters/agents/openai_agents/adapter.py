@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events.run_context import Capabilities, Tool
 
-    from ..loop import LoopGate
+    from ..loop.gate import LoopGate
 
 
 LIMITS: Final = {"max_turns": "max_turns"}

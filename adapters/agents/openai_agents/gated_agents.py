@@ -26,7 +26,7 @@ from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.function_tools import OPENAI_AGENTS, own_tools
 from ...kit.values import plain
-from ..loop import ToolRefused
+from ..loop.gate import ToolRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from proctor.policies.events import MessageReceived, TokenUsageUpdated, ToolCall
 from proctor.policies.events.calls import ToolCall, same_input
 
 from ...kit.values import is_finite, plain
-from ..loop import ToolRefused
+from ..loop.gate import ToolRefused
 from .gated_agents import NAME, is_held
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event
 
-    from ..loop import LoopGate
+    from ..loop.gate import LoopGate
 
 
 class UnreadableArgumentsError(ValueError):

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from proctor.policies.events import Event
     from proctor.supervisor.ports.adapter import Launch
 
-    from ..loop import LoopGate
     from ..loop.adapter import Histories
+    from ..loop.gate import LoopGate
 
 
 class SupervisedRun:

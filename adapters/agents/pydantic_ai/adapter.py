@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events.run_context import Capabilities
 
-    from ..loop import LoopGate
+    from ..loop.gate import LoopGate
 
 
 LIMITS: Final = {

@@ -36,8 +36,7 @@ from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.transcript import Said, conversation
 from ...kit.values import plain
-from ..loop import ToolRefused
-from ..loop.gate import is_forced, with_objects
+from ..loop.gate import ToolRefused, is_forced, with_objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -52,8 +51,8 @@ if TYPE_CHECKING:
     from proctor.policies.events import Event
 
     from ...kit.transcript import Response
-    from ..loop import LoopGate
     from ..loop.adapter import Histories
+    from ..loop.gate import LoopGate
 
 
 def tightened(own: Any, options: dict[str, Any]) -> Any:

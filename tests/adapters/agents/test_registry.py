@@ -129,7 +129,7 @@ def test_every_folder_of_an_agent_has_its_spec_and_reading_all_of_them_imports_n
         "import pkgutil\n"
         "agents = sys.modules['proctor.adapters.agents'].__path__\n"
         "folders = {found.name for found in pkgutil.iter_modules(agents) if found.ispkg}\n"
-        "named = {str(spec.adapter).partition(':')[0] for spec in SPECS}\n"
+        "named = {str(spec.adapter).partition('.')[0] for spec in SPECS}\n"
         "assert folders and folders <= named, folders - named\n"
         "assert len({spec.name for spec in SPECS}) == len(SPECS)\n"
         "heavy = {'msgspec', 'anyio', 'claude_agent_sdk', 'agents', 'pydantic_ai', 'acp'}\n"

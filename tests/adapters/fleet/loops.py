@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Any
 
-from proctor.adapters.agents.loop import LoopGate
+from proctor.adapters.agents.loop.gate import LoopGate
 from proctor.adapters.fleet import Fleet, RunSpec
 from proctor.adapters.stores import open_store
 from proctor.policies import parse_policies

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.adapters.agents.acp import AcpAdapter
-from proctor.adapters.agents.amp import AmpAdapter
-from proctor.adapters.agents.claude import ClaudeAdapter
-from proctor.adapters.agents.codex import CodexAdapter
+from proctor.adapters.agents.acp.adapter import AcpAdapter
+from proctor.adapters.agents.amp.adapter import AmpAdapter
+from proctor.adapters.agents.claude.adapter import ClaudeAdapter
+from proctor.adapters.agents.codex.adapter import CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.kit.client_tools import CLIENTS, recorded_tools
 from proctor.adapters.traces import read_sessions

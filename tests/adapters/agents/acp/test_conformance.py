@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
+from proctor.adapters.agents.acp.adapter import AcpAdapter
+from proctor.adapters.agents.acp.connection import AgentTraits
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapter_fixture import AdapterChecks, Agent

@@ -112,7 +112,7 @@ async def test_a_fork_is_refused(scripts: Any) -> None:
 
 async def test_a_program_that_is_not_there_is_named(scripts: Any) -> None:
     """Before anything is started."""
-    from proctor.adapters.agents.acp import AcpAdapter
+    from proctor.adapters.agents.acp.adapter import AcpAdapter
 
     with pytest.raises(ProviderUnavailableError, match="there is no program `no-such-agent`"):
         await AcpAdapter(["no-such-agent"]).prepare()

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.acp import AcpAdapter
+from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.adapters.agents.acp.probe import BY_COMMAND, BY_EDIT, ProbeReport, probe
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S

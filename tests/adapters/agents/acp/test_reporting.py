@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
-from proctor.adapters.agents.acp.connection import switched
+from proctor.adapters.agents.acp.adapter import AcpAdapter
+from proctor.adapters.agents.acp.connection import AgentTraits, switched
 from proctor.adapters.agents.acp.translation import CostMeter, prompt_usage
 from proctor.policies.events import (
     MessageReceived,

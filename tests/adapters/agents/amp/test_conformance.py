@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.amp import AmpAdapter
+from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapter_fixture import Agent

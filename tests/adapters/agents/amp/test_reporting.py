@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.amp import AmpAdapter
+from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.policies.events import (
     ErrorOccurred,
     MessageReceived,

@@ -10,7 +10,7 @@ import anyio
 import loopback
 import pytest
 
-from proctor.adapters.agents.amp import AmpAdapter
+from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.policies.events import ErrorOccurred, MessageReceived, SessionStarted
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy

@@ -11,7 +11,7 @@ import sys
 
 import anyio
 
-from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.agents.claude.adapter import ClaudeAdapter
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import parse_policies
 from proctor.supervisor import Supervisor, UsageError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.agents.claude.adapter import ClaudeAdapter
 from proctor.adapters.agents.claude.launch import MAX_OUTPUT
 from proctor.policies import merge_policies, parse_policies
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError

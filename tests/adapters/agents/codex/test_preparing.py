@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.codex import CodexAdapter, connection
+from proctor.adapters.agents.codex import connection
+from proctor.adapters.agents.codex.adapter import CodexAdapter
 from proctor.adapters.matrix import settled
 from proctor.policies.events.run_context import Capabilities
 from proctor.policies.language.conditions import Condition
