@@ -41,7 +41,7 @@ class Exchange:
             self._handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
             self._handler.wfile.flush()
 
-    def hang_up(self) -> None:
+    def close_input(self) -> None:
         """Close the connection, whatever was answered."""
         self._handler.close_connection = True
         self._handler.connection.shutdown(socket.SHUT_RDWR)

@@ -314,7 +314,7 @@ class FallbackSession:
         except UnknownSessionError as error:
             if launch.resume is None or self._provider is not None or self._stopping:
                 raise
-            await self._stream.emit(begins_anew(error))
+            await self._stream.send_and_wait(begins_anew(error))
         return await self._run(member, launch.anew(self._launch.transcript))
 
     async def _run(self, member: Member, launch: Launch) -> ProviderError | None:
@@ -322,7 +322,7 @@ class FallbackSession:
             self._provider = provider
             if self._stopping:
                 return None
-            await self._stream.emit(SessionStarted(metadata={"agent": member.label}))
+            await self._stream.send_and_wait(SessionStarted(metadata={"agent": member.label}))
             async with closing(provider.events()) as events:
                 async for event in events:
                     failure = self._failure_in(event)
@@ -330,7 +330,7 @@ class FallbackSession:
                         return failure
                     if isinstance(event, TERMINAL):
                         self._ended, self._ended_badly = True, failure
-                    await self._stream.emit(self._counting.event(self._named(event, member)))
+                    await self._stream.send_and_wait(self._counting.event(self._named(event, member)))
                     if self._ended:
                         return failure
                     self._ran = self._ran or member.adapter.capabilities.gate != "all"
@@ -369,7 +369,7 @@ class FallbackSession:
 
     async def _tell_failure(self, member: Member, error: ProviderError) -> None:
         self._counting.next_client()
-        await self._stream.emit(
+        await self._stream.send_and_wait(
             ErrorOccurred(
                 code="agent_failed",
                 message=f"`{member.label}` failed before anything ran: {error}",

@@ -91,7 +91,7 @@ class ShellAgent:
         except UnjudgeableLineError as error:
             await self._fail(error.code, str(error))
             return
-        await self._stream.emit(TurnStarted(turn=1))
+        await self._stream.send_and_wait(TurnStarted(turn=1))
         try:
             refusal = await self._ask(calls)
             if refusal is None:
@@ -100,7 +100,7 @@ class ShellAgent:
             with anyio.CancelScope(shield=True):
                 await self._give_back()
         if refusal is not None and not refusal.stop:
-            await self._stream.emit(TurnCompleted(turn=1))
+            await self._stream.send_and_wait(TurnCompleted(turn=1))
             await self._fail("refused", refusal.tell_model or "the command line was refused")
 
     def _calls(self, parts: list[LinePart]) -> list[ToolCall]:
@@ -147,8 +147,8 @@ class ShellAgent:
         for call in self._known_outcomes(calls):
             await self._outcome(call, result, output)
         self._allowed.clear()
-        await self._stream.emit(TurnCompleted(turn=1))
-        await self._stream.emit(RunCompleted(output=output))
+        await self._stream.send_and_wait(TurnCompleted(turn=1))
+        await self._stream.send_and_wait(RunCompleted(output=output))
 
     def _known_outcomes(self, calls: list[ToolCall]) -> list[ToolCall]:
         """Report the line, and its part if there is only one: of several parts it is unknown which ran."""
@@ -157,19 +157,19 @@ class ShellAgent:
     async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:
         if result.exit_code == 0 and not result.timed_out:
             done = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
-            await self._stream.emit(done)
+            await self._stream.send_and_wait(done)
         else:
-            await self._stream.emit(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output))
+            await self._stream.send_and_wait(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output))
 
     async def _give_back(self) -> None:
         """Report calls that were allowed but did not run to their end as failed."""
         for call in self._allowed:
             error = "the line did not run to its end"
-            await self._stream.emit(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error))
+            await self._stream.send_and_wait(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error))
         self._allowed.clear()
 
     async def _fail(self, code: str, message: str) -> None:
-        await self._stream.emit(RunFailed(error={"code": code, "message": message}))
+        await self._stream.send_and_wait(RunFailed(error={"code": code, "message": message}))
 
 
 def _clean(env: Mapping[str, str] | None) -> dict[str, str]:

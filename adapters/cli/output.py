@@ -262,12 +262,12 @@ def written_to(output: str | None) -> Iterator[None]:
 @contextmanager
 def replaced(path: str | Path) -> Iterator[IO[bytes]]:
     """A file that is put in place when the block ends well. Raises UsageError where there can be none."""
-    from ..kit.values import whole_file
+    from ..kit.values import atomic_write
 
     folder = Path(path).parent
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(whole_file(path))
+            file = stack.enter_context(atomic_write(path))
         except OSError as error:
             why = f"there is no folder `{folder}`" if not folder.is_dir() else (error.strerror or str(error)).lower()
             raise click.UsageError(f"`{path}` cannot be written: {why}") from error

@@ -24,7 +24,7 @@ import msgspec
 
 from proctor.policies.errors import EventError
 
-from ..kit.values import whole_file
+from ..kit.values import atomic_write
 from .daemon_client import check_private, refusal
 from .origin import Origin, origin_of_connection
 
@@ -70,7 +70,7 @@ def endpoint_in(folder: str) -> Endpoint:
     if port is None:
         raise OSError("there is no free port for hooks")
     made = Endpoint(port, secrets.token_urlsafe(32))
-    with whole_file(Path(folder, FILE), mode=0o600) as file:
+    with atomic_write(Path(folder, FILE), mode=0o600) as file:
         file.write(msgspec.json.encode(made))
     return made
 

@@ -17,7 +17,7 @@ from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
 
 from ..kit.process_tree import home_of
-from ..kit.values import whole_file
+from ..kit.values import atomic_write
 from .clients.claude import CLAUDE, GUARDS, NEVER_SET
 from .daemon_client import UnansweredError
 from .judge import Unmatched
@@ -346,7 +346,7 @@ def _write(path: Path, data: bytes, *, private: bool = False) -> None:
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         if private and path.exists():
             path.chmod(0o600)
-        with whole_file(path, mode=0o600) as file:
+        with atomic_write(path, mode=0o600) as file:
             file.write(data)
     except OSError as error:
         raise UsageError(f"`{path}` cannot be written: {error}") from error

@@ -18,26 +18,26 @@ from proctor.supervisor import lazily
 if TYPE_CHECKING:
     from .call_book import CallBook, ClientCall, Turns, check_growth, dollars, tokens
     from .client_process import ClientProcess, RpcClient, start_client
-    from .gate import EventStream, GateLink, run_logger, trace_of
+    from .gate import CallGate, EventStream, run_logger, trace_of
     from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
     from .process_tree import ProcessTree, marked_environment, process_rungs
     from .provider import ClientSession, RpcSession, TaskProvider, at_work, provider_error
     from .subprocesses import CommandResult, Subprocesses
     from .tasks import helpers
-    from .transcript import MessageCall, conversation, extract_calls, retold, text_of
-    from .values import named_object, plain
+    from .transcript import MessageCall, conversation, extract_calls, replay_prompt, text_of
+    from .values import import_object, plain
 
 __all__ = [
     "ByteLines",
     "CallBook",
+    "CallGate",
     "ClientCall",
     "ClientProcess",
     "ClientSession",
     "CommandResult",
     "EndlessLineError",
     "EventStream",
-    "GateLink",
     "MessageCall",
     "Peer",
     "ProcessTree",
@@ -56,14 +56,14 @@ __all__ = [
     "dollars",
     "extract_calls",
     "helpers",
+    "import_object",
     "marked_environment",
-    "named_object",
     "options_for",
     "plain",
     "policy_parts",
     "process_rungs",
     "provider_error",
-    "retold",
+    "replay_prompt",
     "run_limits",
     "run_logger",
     "start_client",
@@ -78,15 +78,15 @@ __getattr__, __dir__ = lazily(
     {
         "call_book": "CallBook ClientCall Turns check_growth dollars tokens",
         "client_process": "ClientProcess RpcClient start_client",
-        "gate": "EventStream GateLink run_logger trace_of",
+        "gate": "EventStream CallGate run_logger trace_of",
         "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError",
         "launch_options": "allow_lists denied options_for policy_parts run_limits uncounted",
         "process_tree": "ProcessTree marked_environment process_rungs",
         "provider": "ClientSession RpcSession TaskProvider at_work provider_error",
         "subprocesses": "CommandResult Subprocesses",
         "tasks": "helpers",
-        "transcript": "MessageCall conversation extract_calls retold text_of",
-        "values": "named_object plain",
+        "transcript": "MessageCall conversation extract_calls replay_prompt text_of",
+        "values": "import_object plain",
     },
 )
 

@@ -135,7 +135,7 @@ class ClientProcess:
         """Give it all its input at once, and nothing more."""
         try:
             await self.stdin.send(text.encode())
-            await self.hang_up()
+            await self.close_input()
         except BROKEN:
             return
 
@@ -157,7 +157,7 @@ class ClientProcess:
         with anyio.move_on_after(LEAVE_S):
             await self._process.wait()
 
-    async def last_words(self) -> str:
+    async def stderr_tail(self) -> str:
         """The last errors it wrote; for a process that has ended: waits briefly until all is read."""
         with anyio.move_on_after(LEAVE_S):
             await self._words_over.wait()
@@ -175,7 +175,7 @@ class ClientProcess:
             message, details={"exit_code": self.exit_code, "stderr": words}
         )
 
-    async def hang_up(self) -> None:
+    async def close_input(self) -> None:
         """Close its input, at which a well-behaved client ends by itself."""
         await self.stdin.aclose()
 
@@ -189,7 +189,7 @@ class ClientProcess:
             await anyio.to_thread.run_sync(self.tree.snapshot)
             if self._leaves and self.exit_code is None:
                 with anyio.move_on_after(LEAVE_S):
-                    await self.hang_up()
+                    await self.close_input()
                     await self._process.wait()
             await self.tree.kill()
             await self.stdout.aclose()

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 BACKLOG: Final = 1024
-"""Events that may wait for the reader before `put` waits for it too."""
+"""Events that may wait for the reader before `send` waits for it too."""
 
 
 class EventStream:
     """Hands events, in order, to the one who iterates the stream.
 
-    `put` slows down a client that reports faster than it is supervised. `emit` returns when the reader has come
-    back for more, so what an agent does next (ask the gate, run a call) comes after everything it said before.
+    `send` slows down a client that reports faster than it is supervised. `send_and_wait` returns when the reader has
+    come back for more, so what an agent does next (ask the gate, run a call) comes after everything it said before.
 
     Args:
-        backlog: how many events may wait for the reader before `put` waits.
+        backlog: how many events may wait for the reader before `send` waits.
     """
 
     def __init__(self, *, backlog: int = BACKLOG) -> None:
@@ -46,25 +46,25 @@ class EventStream:
         self._error: Exception | None = None
         self.closed = False
 
-    async def emit(self, event: Event) -> None:
+    async def send_and_wait(self, event: Event) -> None:
         """Hand over one event and wait until it was dealt with; after the end of the stream, drop it."""
-        self.post(event)
-        await self.settled()
+        self.send_nowait(event)
+        await self.drain()
 
-    async def put(self, events: Iterable[Event]) -> None:
+    async def send(self, events: Iterable[Event]) -> None:
         """Hand over events; while more of them wait than may, wait for the reader."""
         for event in events:
-            self.post(event)
+            self.send_nowait(event)
             if len(self._waiting) >= self._backlog:
-                await self.settled()
+                await self.drain()
 
-    def post(self, *events: Event) -> None:
+    def send_nowait(self, *events: Event) -> None:
         """Hand over events without waiting; after the end of the stream, drop them."""
         if not self.closed:
             self._waiting.extend((event, anyio.Event()) for event in events)
             self._wake.set()
 
-    async def settled(self) -> None:
+    async def drain(self) -> None:
         """Return when everything handed over so far was dealt with, or the reader has left."""
         if self._waiting:
             await self._waiting[-1][1].wait()
@@ -120,7 +120,7 @@ OTHER_INPUT = "the client cannot run a call with another input"
 CANCELLED = "the run is being cancelled"
 
 
-class GateLink:
+class CallGate:
     """Puts a client's calls to the gate, and takes what the client reports beside them.
 
     Calls are judged in the order in which they are asked about, each on everything that was reported before. A gate
@@ -154,7 +154,7 @@ class GateLink:
     async def ask(self, call: ToolCall) -> GateAnswer:
         """The gate's answer for one call; an answer the client cannot carry out refuses it."""
         async with self._order:
-            await self._stream.settled()
+            await self._stream.drain()
         if self.stopped:
             return _worded(GateAnswer(allowed=False, stop=True), call)
         answer = await self._judged(call)
@@ -162,9 +162,9 @@ class GateLink:
         if not answer.allowed:
             return _worded(answer, call)
         if self.stopped:
-            return self.not_run(call, CANCELLED)
+            return self.reject(call, CANCELLED)
         if answer.input is not None and not (self._rewrites or same_input(answer.input, call.input)):
-            return self.not_run(call, OTHER_INPUT)
+            return self.reject(call, OTHER_INPUT)
         return answer
 
     async def attempted(self, call: ToolCall) -> bool:
@@ -177,13 +177,13 @@ class GateLink:
             return False
         answer = await self.ask(call)
         if answer.allowed:
-            self.not_run(call, NO_SUCH_TOOL)
+            self.reject(call, NO_SUCH_TOOL)
         return True
 
-    def not_run(self, call: ToolCall, why: str) -> GateAnswer:
+    def reject(self, call: ToolCall, why: str) -> GateAnswer:
         """Refuse a call that the gate allowed and that cannot run after all; it is reported as failed."""
         failed = ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error={"message": f"not run: {why}"})
-        self._stream.post(failed)
+        self._stream.send_nowait(failed)
         return _worded(GateAnswer(allowed=False, stop=self.stopped), call)
 
     def stop(self) -> None:
@@ -192,7 +192,7 @@ class GateLink:
 
     async def report(self, events: Iterable[Event]) -> None:
         """Hand over what the client reports. A client that was told to stop has not completed its run."""
-        await self._stream.put(event for event in events if not (self.stopped and isinstance(event, RunCompleted)))
+        await self._stream.send(event for event in events if not (self.stopped and isinstance(event, RunCompleted)))
 
     async def _judged(self, call: ToolCall) -> GateAnswer:
         try:

@@ -21,11 +21,11 @@ from proctor.supervisor.ports.adapter import GateAnswer, Launch, Rung
 from proctor.supervisor.run.tasks import own_error
 
 from .client_process import RpcClient
-from .gate import EventStream, GateLink
+from .gate import CallGate, EventStream
 from .process_tree import process_rungs
 from .subprocesses import Subprocesses
 from .tasks import helpers
-from .transcript import retold
+from .transcript import replay_prompt
 
 if TYPE_CHECKING:
     import anyio.abc
@@ -56,13 +56,13 @@ class ClientSession(ABC):
     def __init__(self, launch: Launch, *, rewrites: bool = False) -> None:
         self._launch = launch
         self._stream = EventStream()
-        self._gate = GateLink(launch, self._stream, rewrites=rewrites)
+        self._gate = CallGate(launch, self._stream, rewrites=rewrites)
         self._closing = False
 
     @property
     def prompt(self) -> str:
         """The prompt, after the conversation that the client does not have."""
-        return retold(self._launch.transcript, self._launch.prompt)
+        return replay_prompt(self._launch.transcript, self._launch.prompt)
 
     def events(self) -> AsyncIterator[Event]:
         """The stream; see `Provider.events`."""
@@ -111,7 +111,7 @@ class ClientSession(ABC):
         """Report a line of the client's that is not what it writes otherwise."""
         shown = line[:200].decode("utf-8", "replace")
         message = f"{self.client_name} wrote `{shown}`, which is not a {what}"
-        self._stream.post(ErrorOccurred(code="bad_line", message=message))
+        self._stream.send_nowait(ErrorOccurred(code="bad_line", message=message))
 
 
 class RpcSession(ClientSession, Generic[RpcT]):
@@ -136,7 +136,7 @@ class RpcSession(ClientSession, Generic[RpcT]):
 
     async def disconnect(self) -> None:
         """Close its input."""
-        await self._connection.process.hang_up()
+        await self._connection.process.close_input()
 
     async def on_garbage(self, line: bytes) -> None:
         """A line that is not a message of the protocol."""
@@ -165,7 +165,7 @@ class TaskProvider:
     def __init__(self, stream: EventStream, launch: Launch, commands: Subprocesses | None = None) -> None:
         self._stream = stream
         self._commands = commands
-        self._gate = GateLink(launch, stream, rewrites=True, on_failure=self.fail)
+        self._gate = CallGate(launch, stream, rewrites=True, on_failure=self.fail)
         self.scope = anyio.CancelScope()
         self.failure: Exception | None = None
         self._thread = threading.get_ident()

@@ -99,9 +99,9 @@ class TraceLines:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self.fail(json_words(error)) from None
 
-    def fail(self, message: str, *, whole_file: bool = False) -> TraceError:
+    def fail(self, message: str, *, about_file: bool = False) -> TraceError:
         """The error that says what is wrong with the line read last, or with the whole file."""
-        place = self.name if whole_file or not self.number else f"{self.name}:{self.number}"
+        place = self.name if about_file or not self.number else f"{self.name}:{self.number}"
         return TraceError(message[:500], place=place)
 
     def _next(self) -> tuple[int, bytes] | None:

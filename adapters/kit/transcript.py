@@ -74,7 +74,7 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
     return [part for part in map(_settled, parts) if part is not None]
 
 
-def retold(transcript: Iterable[Event], prompt: str) -> str:
+def replay_prompt(transcript: Iterable[Event], prompt: str) -> str:
     """`prompt` after the conversation so far, `transcript`, for a client that can be given nothing but a prompt.
 
     Each part is a line of JSON, so that no tool's output reads as somebody's words.

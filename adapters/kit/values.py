@@ -63,7 +63,7 @@ def login_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def named_object(given: Any, *, what: str) -> Any:
+def import_object(given: Any, *, what: str) -> Any:
     """The object itself, or the one that `module:name` stands for; modules of the working directory count.
 
     Args:
@@ -94,7 +94,7 @@ _NAME = 100
 
 
 @contextmanager
-def whole_file(path: str | Path, *, mode: int = _NEW_FILE) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | Path, *, mode: int = _NEW_FILE) -> Iterator[IO[bytes]]:
     """A file to write to, put in place when the block ends well; until then, and after an error, what was there
     before stands. It keeps the rights of what was there; a new one gets `mode`, less the umask. A device or a pipe
     is written to directly. Raises OSError.

@@ -69,7 +69,7 @@ class ProxySession:
         numbers = count(1)
         self._desk = SharedByConnections(
             gate=launch.gate,
-            report=self._stream.emit,
+            report=self._stream.send_and_wait,
             naming=naming,
             visibility=Visibility(launch.narrow, offered),
             new_id=lambda: f"call-{next(numbers)}",
@@ -101,7 +101,7 @@ class ProxySession:
                 if self._tree.snapshot():
                     await self._tree.kill()
             if error is None:
-                self._stream.post(RunCompleted())
+                self._stream.send_nowait(RunCompleted())
             self._stream.close(error)
 
     def abandon(self) -> None:
@@ -125,7 +125,7 @@ class ProxySession:
             if self._downstream.ends_with_client:
                 raise error from failure
             self._warn(str(error))
-            await self._stream.emit(ErrorOccurred(code=error.code, message=str(error)))
+            await self._stream.send_and_wait(ErrorOccurred(code=error.code, message=str(error)))
 
     async def _interrupt(self) -> dict[str, Any]:
         seen = self._tree.snapshot()

@@ -304,7 +304,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
         if any(_operation(span) for span in spans):
             conversations.setdefault(_conversation(spans) or trace_id, []).extend(spans)
     if traces and not conversations:
-        raise lines.fail("no GenAI spans (`gen_ai.operation.name`) in it", whole_file=True)
+        raise lines.fail("no GenAI spans (`gen_ai.operation.name`) in it", about_file=True)
     for session_id, spans in conversations.items():
         yield _session(session_id, spans, lines.name)
 

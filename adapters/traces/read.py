@@ -45,13 +45,13 @@ def detect(lines: TraceLines) -> str:
     for line in lines.peek(_LOOKED_AT):
         if line.startswith(_DATABASE):
             hint = f"`proctor export --store {lines.name} -o FILE` writes the sessions of a store as a trace"
-            raise lines.fail(f"this is a database, not a trace; {hint}", whole_file=True)
+            raise lines.fail(f"this is a database, not a trace; {hint}", about_file=True)
         if not is_whole(line):
             break
         if name := _format_of(_anything.decode(line)):
             return name
     else:
-        raise lines.fail(_unknown("no line tells the format"), whole_file=True)
+        raise lines.fail(_unknown("no line tells the format"), about_file=True)
     if line.lstrip()[:1] in (b"{", b"["):
         return "otel"
     raise TraceError(_unknown("not JSON"), place=f"{lines.name}:{lines.looked_at}")
@@ -66,7 +66,7 @@ def check_format(lines: TraceLines, format: str) -> None:
         if found == format:
             return
         if found is not None:
-            raise lines.fail(f"it is in the format `{found}`, not `{format}`", whole_file=True)
+            raise lines.fail(f"it is in the format `{found}`, not `{format}`", about_file=True)
 
 
 def _unknown(what: str) -> str:
@@ -112,7 +112,7 @@ def read_sessions(
 def _read(path: str, format: str | None, stdin: IO[bytes] | None) -> Iterator[TraceSession]:
     with open_lines(path, stdin=stdin) as lines:
         if not any(True for _ in lines.peek(1)):
-            raise lines.fail("no sessions in it: the file is empty", whole_file=True)
+            raise lines.fail("no sessions in it: the file is empty", about_file=True)
         if format is not None:
             check_format(lines, format)
         yield from FORMATS[format or detect(lines)](lines)

@@ -24,7 +24,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.log import logger
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
-from ..kit.values import whole_file
+from ..kit.values import atomic_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -231,7 +231,7 @@ class CursorFile:
 
     def write(self, cursor: str) -> None:
         """Store a place."""
-        with whole_file(self.path) as file:
+        with atomic_write(self.path) as file:
             file.write(cursor.encode("ascii"))
 
 

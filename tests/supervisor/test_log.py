@@ -9,7 +9,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from proctor.adapters.kit import EventStream, GateLink
+from proctor.adapters.kit import CallGate, EventStream
 from proctor.policies import ToolCall, parse_policies
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Deny, Policy
@@ -111,7 +111,7 @@ async def test_a_gate_that_fails_is_an_error_of_its_call(lines: list[Any]) -> No
     async def gate(call: ToolCall) -> GateAnswer:
         raise RuntimeError("no answer")
 
-    link = GateLink(Launch(run_id="r", session_id="s", prompt="go", gate=gate), EventStream())
+    link = CallGate(Launch(run_id="r", session_id="s", prompt="go", gate=gate), EventStream())
     await link.ask(ToolCall(id="c1", name="rm"))
     (line,) = lines_of(lines, "gate.failed")
 

@@ -74,7 +74,7 @@ class UngatedCalls:
             if not self._questions:
                 break
             await self._no_question.wait()
-        self._stream.post(*self._translation.ungated(call))
+        self._stream.send_nowait(*self._translation.ungated(call))
 
 
 CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
@@ -162,9 +162,9 @@ class AcpSession(RpcSession[AcpConnection]):
     def begin(self, session_id: str, metadata: dict[str, Any]) -> None:
         """Report the session and give it the prompt; what the agent said before is past."""
         self._session_id, self._model = session_id, metadata.get("model")
-        self._stream.post(SessionStarted(provider_session_id=session_id, metadata=metadata))
+        self._stream.send_nowait(SessionStarted(provider_session_id=session_id, metadata=metadata))
         self._live = True
-        self._stream.post(*self._translation.turns.begin())
+        self._stream.send_nowait(*self._translation.turns.begin())
         self._tasks.start_soon(self._prompt)
 
     async def listen(self) -> None:
@@ -179,7 +179,7 @@ class AcpSession(RpcSession[AcpConnection]):
         if not self._live:
             self._translation.past(update)
             return
-        await self._stream.put(self._translation.events(update))
+        await self._stream.send(self._translation.events(update))
         if update.get("status") == "in_progress":
             self._ungated.watch(str(update.get("toolCallId") or ""), self._tasks)
 
@@ -194,7 +194,7 @@ class AcpSession(RpcSession[AcpConnection]):
         fields = params.get("toolCall")
         if not isinstance(fields, dict) or not self._live or self._over or self._cancelled.is_set():
             return CANCELLED
-        self._stream.post(*self._translation.turns.begin(), *self._translation.message())
+        self._stream.send_nowait(*self._translation.turns.begin(), *self._translation.message())
         call = self._translation.call_of(fields, begins=True)
         call_id, name, tool_input = proposal(call, fields)
         call.proposals[call_id] = (name, tool_input)
@@ -232,7 +232,7 @@ class AcpSession(RpcSession[AcpConnection]):
             return permitted
         call.refused = self._refused = True
         if answer.allowed:
-            self._gate.not_run(proposed, "the agent cannot permit one call")
+            self._gate.reject(proposed, "the agent cannot permit one call")
         return refusal(options)
 
     async def _prompt(self) -> None:
@@ -249,7 +249,7 @@ class AcpSession(RpcSession[AcpConnection]):
             return
         self._over = self._ungated.over = True
         used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
-        self._stream.post(*used, *self._translation.response_ends())
+        self._stream.send_nowait(*used, *self._translation.response_ends())
         if self._interrupted is not None:
             # the agent may leave commands running
             await self._connection.process.end()
@@ -259,16 +259,16 @@ class AcpSession(RpcSession[AcpConnection]):
 
     def _completed(self, reason: Any) -> None:
         if reason == "end_turn" or (reason == "cancelled" and self._refused):
-            self._stream.post(RunCompleted(output=self._translation.output))
+            self._stream.send_nowait(RunCompleted(output=self._translation.output))
         else:
             message = _STOPS.get(str(reason), f"the agent ended its turn as `{reason}`")
-            self._stream.post(RunFailed(error={"code": str(reason), "message": message}))
+            self._stream.send_nowait(RunFailed(error={"code": str(reason), "message": message}))
         self._stream.close()
 
     def _give_up(self, error: ProviderError | None = None) -> None:
         """End the stream without an end of the agent's own."""
         self._over = self._ungated.over = True
-        self._stream.post(*self._translation.given_up())
+        self._stream.send_nowait(*self._translation.given_up())
         self._stream.close(error)
 
     async def interrupt(self) -> dict[str, Any]:

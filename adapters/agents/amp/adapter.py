@@ -254,7 +254,7 @@ class AmpSession(ClientSession):
     async def taken_up(self, thread: str) -> None:
         """Wait for the client's first words, or its end. Raises UnknownSessionError where it has no such thread."""
         await self._begun.wait()
-        if self._silent and f"{thread} does not exist" in await self._client.last_words():
+        if self._silent and f"{thread} does not exist" in await self._client.stderr_tail():
             raise UnknownSessionError(f"amp has no thread `{thread}`", details=self._gone().details)
 
     def ladder(self) -> Sequence[Rung]:
@@ -279,7 +279,7 @@ class AmpSession(ClientSession):
         """Answer the delegate about one call, on all the client wrote before: that comes by another way."""
         self._speaks()
         await self._client.stdout.caught_up()
-        self._stream.post(*self._translation.turns.begin())
+        self._stream.send_nowait(*self._translation.turns.begin())
         call = self._translation.proposed(tool, tool_input)
         answer = await self._gate.ask(call.as_tool_call())
         call.allowed, call.refused = answer.allowed, not answer.allowed

@@ -19,7 +19,7 @@ from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
 from ...kit.client_tools import offering
 from ...kit.process_tree import end_remains, home_of, shell_of
 from ...kit.tasks import helpers
-from .launch import COMPILES, below_guardian, can_sign_in, check_options, compile_options, ways_round, with_defaults
+from .launch import COMPILES, below_guardian, bypasses, can_sign_in, check_options, compile_options, with_defaults
 from .translation import at_the_gate
 
 
@@ -64,7 +64,7 @@ class ClaudeAdapter:
     @property
     def ungated(self) -> list[str]:
         """Effects that can happen without asking the gate, in words."""
-        return ways_round(self._own)
+        return bypasses(self._own)
 
     @property
     def capabilities(self) -> Capabilities:

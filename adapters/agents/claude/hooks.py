@@ -17,7 +17,7 @@ from proctor.policies.events.calls import ToolCall, same_input, tell_model_defau
 from proctor.supervisor.ports.adapter import GateAnswer, Launch
 
 from ...kit.call_book import CallBook, ClientCall
-from ...kit.gate import GateLink, run_logger, trace_of
+from ...kit.gate import CallGate, run_logger, trace_of
 
 REWRITTEN = "something changed its input after it was judged"
 
@@ -133,7 +133,7 @@ class Hooks:
     def __init__(
         self,
         launch: Launch,
-        gate: GateLink,
+        gate: CallGate,
         calls: ClaudeCalls,
         caught_up: Callable[[str, str | None], Awaitable[None]],
         changed: Callable[[ClientCall], Awaitable[None]],
@@ -142,7 +142,7 @@ class Hooks:
     ) -> None:
         self._gate = gate
         self._calls = calls
-        self._caught_up = caught_up
+        self._wait_until_judged = caught_up
         self._changed = changed
         self._decision = decision
         self._log = run_logger(launch)
@@ -164,7 +164,7 @@ class Hooks:
             return PermissionResultAllow()
         if call is not None:
             call.allowed = False
-            refused = self._gate.not_run(call.as_tool_call(), REWRITTEN)
+            refused = self._gate.reject(call.as_tool_call(), REWRITTEN)
             self._calls.refused(str(context.tool_use_id), refused.tell_model or "")
         return PermissionResultDeny(message=tell_model_default(name))
 
@@ -179,7 +179,7 @@ class Hooks:
 
     async def _judged(self, request: Any, call_id: str) -> GateAnswer:
         name, tool_input, agent_id = str(request["tool_name"]), dict(request["tool_input"]), request.get("agent_id")
-        await self._caught_up(call_id, agent_id)
+        await self._wait_until_judged(call_id, agent_id)
         turn = self._calls.turn_of(call_id, agent_id) or 0
         noted = self._calls.proposed(call_id, name, tool_input, agent_id)
         call = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=noted.parent)

@@ -62,7 +62,7 @@ def brings_hooks(own: Mapping[str, Any]) -> bool:
     return bool(_loaded(own)) or bool((own.get("hooks") or {}).get("PreToolUse"))
 
 
-def ways_round(own: Mapping[str, Any]) -> list[str]:
+def bypasses(own: Mapping[str, Any]) -> list[str]:
     """Options that let something bypass the gate, in words."""
     found = [f"{what} bring hooks, helpers and servers, whose commands run without asking" for what in _loaded(own)]
     if not own.get("verbatim_prompts"):

@@ -64,7 +64,7 @@ class ClaudeSession(ClientSession):
         self._wire: Wire | None = None
         self._last_sign = 0.0
         self._log = run_logger(launch)
-        hooks = Hooks(launch, self._gate, self._calls, self._caught_up, self._changed, decision=decision(own))
+        hooks = Hooks(launch, self._gate, self._calls, self._wait_until_judged, self._changed, decision=decision(own))
         mark = {RUN_MARK: self._mark, **trace_environment(launch.run_id), **bash_for_commands(os.environ)}
         options = agent_options(own, launch, hooks=hooks, mark=mark, stderr=self._stderr.append)
         self._client = ClaudeSDKClient(options)
@@ -188,7 +188,7 @@ class ClaudeSession(ClientSession):
                 return
             await self._gate.report(self._meter.take(totals))
 
-    async def _caught_up(self, call_id: str, agent_id: str | None) -> None:
+    async def _wait_until_judged(self, call_id: str, agent_id: str | None) -> None:
         """Wait until the client has said of this call, so that all it said before is judged first."""
         try:
             with anyio.fail_after(ORDER_S):
@@ -196,12 +196,12 @@ class ClaudeSession(ClientSession):
                     await self._moved.wait()
         except TimeoutError:
             message = f"the client asked about call `{call_id}` and did not report it within {ORDER_S:g} s"
-            self._stream.post(ErrorOccurred(code="call_untold", message=message))
+            self._stream.send_nowait(ErrorOccurred(code="call_untold", message=message))
             raise
 
     async def _changed(self, ran: ClientCall) -> None:
         """A call ran with another input than was judged: it is judged now, and the run ends."""
-        await self._stream.emit(ran.started())
+        await self._stream.send_and_wait(ran.started())
         self._fail(
             ProviderError(
                 f"call `{ran.id}` ran with another input than was judged; a hook of its settings changed it",

@@ -139,7 +139,7 @@ class CodexAdapter:
         self._env = dict(env) if env is not None else None
         self._trusts = trust_workspace
         settings.arguments(self._config, self._features)
-        self.ungated = self._ways_round()
+        self.ungated = self._bypasses()
         """Effects that can happen without asking the gate, in words, as of the newest `prepare` or start."""
 
     @property
@@ -160,7 +160,7 @@ class CodexAdapter:
 
     async def prepare(self) -> None:
         """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
-        self.ungated = await anyio.to_thread.run_sync(self._ways_round)
+        self.ungated = await anyio.to_thread.run_sync(self._bypasses)
         await check_client(self._command(LaunchOptions()), cwd=self._folder(), env=self._environment())
 
     def compile(self, policy: Policy) -> LaunchOptions:
@@ -170,7 +170,7 @@ class CodexAdapter:
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[CodexSession]:
         """Start the client with the prompt. Raises ProviderError, ProviderUnavailableError."""
-        await self._check_ways_round()
+        await self._check_bypasses()
         bounds = Bounds(
             sandboxed=self._sandbox != "danger-full-access",
             confined=not self._allow_escalation,
@@ -233,18 +233,18 @@ class CodexAdapter:
         features = {**self._features, **options.options.get("features", {})}
         return [str(self._path or find_client()), *settings.arguments(config, features)]
 
-    async def _check_ways_round(self) -> None:
+    async def _check_bypasses(self) -> None:
         """Raise ProviderError where the settings let more round the gate than the run was planned with."""
-        before, self.ungated = self.ungated, await anyio.to_thread.run_sync(self._ways_round)
+        before, self.ungated = self.ungated, await anyio.to_thread.run_sync(self._bypasses)
         if new := [why for why in self.ungated if why not in before]:
             raise ProviderError(
                 f"the settings of codex have changed: {'; '.join(new)}; start the run again to use them",
                 details={"kind": "settings_changed", "ungated": new},
             )
 
-    def _ways_round(self) -> list[str]:
+    def _bypasses(self) -> list[str]:
         trusted = self._folder() if self._trusts else None
-        return settings.ways_round(self._environment(), trusted, self._config, self._features)
+        return settings.bypasses(self._environment(), trusted, self._config, self._features)
 
     def _folder(self) -> Path:
         return (self._cwd or Path.cwd()).resolve()

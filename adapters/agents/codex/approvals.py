@@ -15,7 +15,7 @@ from proctor.policies.events.calls import ToolCall, same_input
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import GateAnswer
 
-from ...kit.gate import EventStream, GateLink
+from ...kit.gate import CallGate, EventStream
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
 from .items import CodexItem, leaves, tool_input, tool_name
 from .log import Rollouts, call_input, call_name
@@ -133,7 +133,7 @@ class ClientRequests:
 
     def __init__(
         self,
-        gate: GateLink,
+        gate: CallGate,
         translation: CodexTranslation,
         stream: EventStream,
         rollouts: Rollouts,
@@ -207,9 +207,9 @@ class ClientRequests:
         call.asked_for = proposed.input
         answer = await self._gate.ask(proposed)
         if answer.allowed and await self._is_shared(proposed.id, thread):
-            answer = self._gate.not_run(proposed, ONE_ID)
+            answer = self._gate.reject(proposed, ONE_ID)
         if answer.allowed and proposal.escalated is not False and self._bounds.confined:
-            answer = self._gate.not_run(proposed, OUTSIDE)
+            answer = self._gate.reject(proposed, OUTSIDE)
         call = self._translation.calls.request(proposal.id)  # it may have ended meanwhile, and another begun
         call.allowed, call.over = call.allowed or answer.allowed, call.over or not answer.allowed
         return answer
@@ -237,7 +237,7 @@ class ClientRequests:
         """Report everything before a call, on which it is judged."""
         await self._calls.catch_up(thread)
         if self._translation.threads.is_own(thread):
-            self._stream.post(*self._translation.response_begins())
+            self._stream.send_nowait(*self._translation.response_begins())
 
 
 class RunningCalls:
@@ -265,7 +265,7 @@ class RunningCalls:
         await rollout.read()
         outputs, run = rollout.take_outputs(), self.ids()
         ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
-        self._stream.post(*self._translation.recorded(thread, rollout.usage, ended))
+        self._stream.send_nowait(*self._translation.recorded(thread, rollout.usage, ended))
 
     async def look_up(self) -> None:
         """Report the outcomes that the client recorded, in all the records that were read before."""
@@ -288,4 +288,6 @@ class RunningCalls:
         for call in self._translation.calls:
             if call.runs:
                 call.running, call.name = False, tool_name(call.item)
-                self._stream.post(call.ended({"message": "ended with the run, its outcome unknown"}, failed=True))
+                self._stream.send_nowait(
+                    call.ended({"message": "ended with the run, its outcome unknown"}, failed=True)
+                )

@@ -116,7 +116,7 @@ def asking_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[st
     return config
 
 
-def ways_round(
+def bypasses(
     env: Mapping[str, str], trusted: Path | None, config: Mapping[str, Any], features: Mapping[str, bool]
 ) -> list[str]:
     """Settings of the client that let something bypass the gate, in words.

@@ -114,7 +114,7 @@ class CodexSession(RpcSession[CodexConnection]):
         self._translation.model = answer.get("model")
         path = found.get("path")
         self._rollouts.add(self._translation.threads.own, Path(path) if path else None)
-        self._stream.post(
+        self._stream.send_nowait(
             SessionStarted(
                 provider_session_id=self._translation.threads.own,
                 metadata={"model": self._translation.model, "rollout": path, "cwd": answer.get("cwd")},
@@ -150,7 +150,7 @@ class CodexSession(RpcSession[CodexConnection]):
             if params.get("threadId") == self._translation.threads.own:
                 self._end_of_turn(params.get("turn") or {})
             return
-        await self._stream.put(self._translation.events(method, params))
+        await self._stream.send(self._translation.events(method, params))
         if self._translation.turn_id:
             self._turn.begins()
         self._calls.changed()
@@ -175,11 +175,11 @@ class CodexSession(RpcSession[CodexConnection]):
 
     def _end_of_turn(self, ended: dict[str, Any]) -> None:
         self._turn.ends()
-        self._stream.post(*self._translation.turns.end())
+        self._stream.send_nowait(*self._translation.turns.end())
         match ended.get("status"):
             case "completed":
                 self._calls.end()
-                self._stream.post(RunCompleted(output=self._translation.output))
+                self._stream.send_nowait(RunCompleted(output=self._translation.output))
                 self._stream.close()
             case "interrupted" if self._turn.interrupted_by is not None:
                 self._tasks.start_soon(self._end_after_clean_up)

@@ -30,7 +30,7 @@ from ...kit.gate import EventStream
 from ...kit.launch_options import NoLaunchOptions, limit_options
 from ...kit.process_tree import home_of
 from ...kit.provider import TaskProvider, at_work
-from ...kit.values import named_object
+from ...kit.values import import_object
 from .gate import LoopGate
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class FunctionAdapter(NoLaunchOptions):
     name = NAME
 
     def __init__(self, loop: Loop | str, *, tools: Sequence[Any] | None = None, model: str | None = None) -> None:
-        found = named_object(loop, what="loop")
+        found = import_object(loop, what="loop")
         if not callable(found):
             raise UsageError(f"loop `{loop}` is not a function")
         self._loop: Loop = found
@@ -147,7 +147,7 @@ class FrameworkAdapter(ABC):
     """The limits that it holds as a policy means them, by its own names."""
 
     def __init__(self, agent: Any, *, narrow: bool, stream: bool) -> None:
-        self._agent = named_object(agent, what="agent")
+        self._agent = import_object(agent, what="agent")
         self._narrow = narrow
         self._stream = stream
         self._histories: Histories[Any] = Histories()

@@ -108,13 +108,15 @@ class AllowedCalls:
         name = self._running.pop(call_id, None)
         if name is not None:
             output = plain(result)
-            await self._stream.emit(ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output))
+            await self._stream.send_and_wait(
+                ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
+            )
 
     def failed(self, call_id: str, error: BaseException | str) -> None:
         """A call ended in an exception, or was ended."""
         name = self._running.pop(call_id, None)
         if name is not None:
-            self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error)))
+            self._stream.send_nowait(ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error)))
 
     def end(self) -> None:
         """Nothing runs any more."""
@@ -435,7 +437,7 @@ class LoopGate:
 
     async def report(self, event: Event) -> None:
         """Report any other event; see `proctor.policies.events`."""
-        await self._stream.emit(event)
+        await self._stream.send_and_wait(event)
         await checkpoint()  # where the run was cancelled because of the event, the loop ends here
 
     async def _begun(self) -> None:

@@ -85,9 +85,9 @@ class ScriptedAgent:
         await self._take(self._script.steps)
         await self._end_turn()
         if self._failure is not None:
-            await self._stream.emit(RunFailed(error={"code": "scripted_failure", "message": self._failure}))
+            await self._stream.send_and_wait(RunFailed(error={"code": "scripted_failure", "message": self._failure}))
         elif not self._stopped:
-            await self._stream.emit(RunCompleted(output=self._output))
+            await self._stream.send_and_wait(RunCompleted(output=self._output))
 
     async def _take(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -104,13 +104,13 @@ class ScriptedAgent:
                 await self._speak([{"type": "thinking", "thinking": text}], text, streamed=step.stream)
             case User(user=text):
                 await self._end_turn()
-                await self._stream.emit(MessageSent(content=text))
+                await self._stream.send_and_wait(MessageSent(content=text))
             case Call():
                 await self._respond((step,))
             case Parallel(parallel=calls):
                 await self._respond(calls)
             case UsageStep(usage=tokens):
-                await self._stream.emit(_usage(tokens, self._script.model))
+                await self._stream.send_and_wait(_usage(tokens, self._script.model))
             case Silence(silence=seconds):
                 await (anyio.sleep_forever() if seconds == "forever" else anyio.sleep(seconds))
             case Fail(fail=message):
@@ -123,19 +123,19 @@ class ScriptedAgent:
     async def _speak(self, content: Any, text: str, *, streamed: bool) -> None:
         await self._begin_turn()
         for delta in re.findall(r"\s*\S+\s*$|\s*\S+", text) if streamed else ():
-            await self._stream.emit(MessageStreamed(delta=delta))
-        await self._stream.emit(MessageReceived(content=content))
+            await self._stream.send_and_wait(MessageStreamed(delta=delta))
+        await self._stream.send_and_wait(MessageReceived(content=content))
 
     async def _begin_turn(self) -> None:
         if not self._speaking:
             self._speaking = True
             self._turn += 1
-            await self._stream.emit(TurnStarted(turn=self._turn))
+            await self._stream.send_and_wait(TurnStarted(turn=self._turn))
 
     async def _end_turn(self) -> None:
         if self._speaking:
             self._speaking = False
-            await self._stream.emit(TurnCompleted(turn=self._turn))
+            await self._stream.send_and_wait(TurnCompleted(turn=self._turn))
 
     async def _respond(self, calls: Sequence[Call]) -> None:
         """Propose the calls of one response in order; they are held and run in parallel."""
@@ -165,7 +165,7 @@ class ScriptedAgent:
     async def _ask(self, call: ToolCall) -> GateAnswer:
         if self._gate is not None:
             return await self._gate(call)
-        await self._stream.emit(
+        await self._stream.send_and_wait(
             ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
         )
         return GateAnswer(allowed=True)
@@ -180,7 +180,7 @@ class ScriptedAgent:
         finally:
             # a call that ran has an outcome, also when the run is being ended around it
             with anyio.CancelScope(shield=True):
-                await self._stream.emit(outcome)
+                await self._stream.send_and_wait(outcome)
         return "completed" if isinstance(outcome, ToolCallCompleted) else "failed"
 
 

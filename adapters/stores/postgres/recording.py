@@ -193,7 +193,7 @@ class Recorder(Transaction):
         if runs_found is not None:
             self._runs = {run_id: tuple(row) for run_id, *row in runs_found}
 
-    def hold_budgets(self) -> None:
+    def lock_budgets(self) -> None:
         """Begin a transaction that has all budgets to itself."""
         self.hold()
         self.change(_TAKE_TURN_TO_DRAW)

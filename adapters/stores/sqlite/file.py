@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from proctor.supervisor.errors import StoreError, UsageError
 
-from ...kit.values import whole_file
+from ...kit.values import atomic_write
 from ..tables import schema
 from ..tables.transactions import PAGE_BYTES, PAGE_ROWS
 from .recording import SQLITE, pragma
@@ -355,7 +355,7 @@ def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int
     try:
         with closing(connect(path, "ro", busy_timeout_s=busy_timeout_s)) as source:
             check_version(source, path)
-            with whole_file(target, mode=0o600) as file, closing(sqlite3.connect(file.name)) as copy:
+            with atomic_write(target, mode=0o600) as file, closing(sqlite3.connect(file.name)) as copy:
                 source.backup(copy, pages=_ALL_PAGES)
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, also after somebody has read it
     except sqlite3.Error as error:

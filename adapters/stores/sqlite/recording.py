@@ -276,7 +276,7 @@ class Recorder(Transaction):
         """Begin; whoever writes has the whole file to itself. Raises StaleError."""
         self._begin_unless_begun()
 
-    def hold_budgets(self) -> None:
+    def lock_budgets(self) -> None:
         """As `hold` does."""
         self._begin_unless_begun()
 

@@ -107,7 +107,7 @@ def _shown(tables: Tables, counter: int, claim: BudgetClaim, now_ms: int) -> Bud
 
 def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int:
     """Begin, where the run may draw; the time then."""
-    recorder.hold_budgets()
+    recorder.lock_budgets()
     rows = recorder.rows(f"SELECT status, epoch FROM runs WHERE run_id = ?{recorder.dialect.lock}", (run_id,))
     if not rows:
         raise invariants.no_run(run_id)

@@ -178,7 +178,7 @@ class Transaction(ABC):
         """
 
     @abstractmethod
-    def hold_budgets(self) -> None:
+    def lock_budgets(self) -> None:
         """Have all budgets to itself, as they are now."""
 
     @abstractmethod

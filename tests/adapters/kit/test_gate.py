@@ -9,7 +9,7 @@ import anyio
 import pytest
 import trio
 
-from proctor.adapters.kit import EventStream, GateLink, helpers
+from proctor.adapters.kit import CallGate, EventStream, helpers
 from proctor.policies.events import Event, MessageReceived, RunCompleted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import GateAnswer, Launch, ProviderError
@@ -47,7 +47,7 @@ async def test_a_call_is_judged_once_everything_reported_before_is_processed(
         return GateAnswer(allowed=True)
 
     stream = EventStream()
-    link = GateLink(launch(gate), stream)
+    link = CallGate(launch(gate), stream)
     messages = [MessageReceived(role="assistant", content=str(n)) for n in range(3)]
     async with helpers() as tasks:
         tasks.start_soon(lambda: read(stream, seen, takes_s=3600))
@@ -68,7 +68,7 @@ async def test_calls_are_judged_in_the_order_in_which_they_are_asked(autojump_cl
         return GateAnswer(allowed=True)
 
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    link = GateLink(launch(gate), stream)
+    link = CallGate(launch(gate), stream)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: read(stream, seen, takes_s=5))
         await link.report([MessageReceived(role="assistant", content="x")])
@@ -90,7 +90,7 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
         raise RuntimeError(f"no answer for {len(password)} letters")
 
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    link = GateLink(launch(gate), stream)
+    link = CallGate(launch(gate), stream)
     answers = [await link.ask(ToolCall(id=id, name="x", input={"password": SECRET})) for id in ("a", "b")]
     with pytest.raises(ProviderError, match="the gate failed: no answer for 7 letters") as raised:
         await read(stream, seen)
@@ -107,7 +107,7 @@ async def test_what_a_client_reports_arrives_with_its_end() -> None:
     """A client that nobody told to stop has completed its run."""
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     reports = [MessageReceived(role="assistant", content="done"), RunCompleted(output="done")]
-    await GateLink(launch(permit), stream).report(reports)
+    await CallGate(launch(permit), stream).report(reports)
     stream.close()
     await read(stream, seen)
 
@@ -118,7 +118,7 @@ async def test_what_a_client_reports_arrives_with_its_end() -> None:
 async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed() -> None:
     """Neither what was asked about meanwhile, nor what a client says that was told to stop."""
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    link = GateLink(launch(permit), stream)
+    link = CallGate(launch(permit), stream)
     first = await link.ask(ToolCall(id="a", name="x"))
     link.stop()
     second = await link.ask(ToolCall(id="b", name="x"))
@@ -142,7 +142,7 @@ async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
         return GateAnswer(allowed=True, input={"line": 2})
 
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    answer = await GateLink(launch(gate), stream, **says).ask(ToolCall(id="a", name="x", input={"line": 1}))
+    answer = await CallGate(launch(gate), stream, **says).ask(ToolCall(id="a", name="x", input={"line": 1}))
     stream.close()
     await read(stream, seen)
 

@@ -55,7 +55,7 @@ async def test_all_that_was_written_is_handled_first(tmp_path: Path) -> None:
                 go_on.set()
                 await client.stdout.caught_up()
                 after = list(handled)
-                await client.hang_up()
+                await client.close_input()
 
     assert (before, after) == ([], [10_000] * 3)
 
@@ -72,5 +72,5 @@ async def test_nobody_waits_for_what_is_over(tmp_path: Path) -> None:
                 await client.stdout.aclose()
             with pytest.raises(anyio.ClosedResourceError):
                 await client.stdout.receive()
-            await client.hang_up()
+            await client.close_input()
         await client.stdout.caught_up()

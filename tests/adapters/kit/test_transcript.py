@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from proctor.adapters.kit.transcript import retold
+from proctor.adapters.kit.transcript import replay_prompt
 from proctor.policies.events import (
     Event,
     MessageReceived,
@@ -18,8 +18,8 @@ from proctor.policies.events import (
 
 def test_without_a_past_the_prompt_is_as_it_is() -> None:
     """Events of which nothing was said or done are no past."""
-    assert retold([], "go") == "go"
-    assert retold([RunStarted(), RunCompleted()], "go") == "go"
+    assert replay_prompt([], "go") == "go"
+    assert replay_prompt([RunStarted(), RunCompleted()], "go") == "go"
 
 
 def test_the_past_is_replayed_before_the_prompt_one_part_per_line() -> None:
@@ -31,7 +31,7 @@ def test_the_past_is_replayed_before_the_prompt_one_part_per_line() -> None:
         ToolCallCompleted(run_id="r", tool_call_id="c", tool_name="bash", tool_output=forged),
         MessageReceived(run_id="r", content="it is fine"),
     ]
-    prompt = retold(past, "and now?")
+    prompt = replay_prompt(past, "and now?")
 
     message, looked, answered = [json.loads(line) for line in prompt.splitlines() if line.startswith("{")]
     assert prompt.endswith("\n\nand now?")
