@@ -33,7 +33,7 @@ _CHUNK: Final = 64 * 1024
 class OutputPipe(anyio.abc.ByteReceiveStream):
     """The end of a pipe that is read, by one task.
 
-    Nothing is read ahead: what was written is in the pipe or with the reader. So `caught_up` can tell.
+    Nothing is read ahead: what was written is in the pipe or with the reader. So `wait_until_handled` can tell.
     `write_end` is for the process.
     """
 
@@ -63,7 +63,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
             return chunk
         raise anyio.ClosedResourceError
 
-    async def caught_up(self) -> None:
+    async def wait_until_handled(self) -> None:
         """Return when everything that was written until now was handled, or nothing can be read any more."""
         wanted = self._received + self._pending()
         while self._open and self._handled < wanted:
@@ -122,8 +122,8 @@ class ClientProcess:
         self._errors = process.stderr
         self._process = process
         self._leaves = leaves
-        self._last_words: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._words_over = anyio.Event()
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._stderr_ended = anyio.Event()
 
     @property
     def exit_code(self) -> int | None:
@@ -146,13 +146,13 @@ class ClientProcess:
             try:
                 chunk = await self._errors.receive()
             except BROKEN:
-                self._words_over.set()
+                self._stderr_ended.set()
                 return
             *lines, rest = (rest + chunk).split(b"\n")
-            self._last_words.extend(line[-_STDERR_LINE_BYTES:].decode("utf-8", "replace") for line in lines)
+            self._stderr.extend(line[-_STDERR_LINE_BYTES:].decode("utf-8", "replace") for line in lines)
             rest = rest[-_STDERR_LINE_BYTES:]
 
-    async def left(self) -> None:
+    async def wait_exit(self) -> None:
         """Wait, not for long, until it has ended."""
         with anyio.move_on_after(LEAVE_S):
             await self._process.wait()
@@ -160,17 +160,17 @@ class ClientProcess:
     async def stderr_tail(self) -> str:
         """The last errors it wrote; for a process that has ended: waits briefly until all is read."""
         with anyio.move_on_after(LEAVE_S):
-            await self._words_over.wait()
-        return "\n".join(self._last_words)
+            await self._stderr_ended.wait()
+        return "\n".join(self._stderr)
 
     async def end_orphans(self) -> None:
         """Once it has ended, end what it left: an orphan that holds its output keeps the stream open."""
         await self._process.wait()
         await self.tree.kill()
 
-    def gone(self, message: str) -> ProviderError:
+    def exit_error(self, message: str) -> ProviderError:
         """The error for a client that has ended, with its last words."""
-        words = "\n".join(self._last_words)
+        words = "\n".join(self._stderr)
         return self.guardian_killed() or ProviderError(
             message, details={"exit_code": self.exit_code, "stderr": words}
         )
@@ -290,11 +290,11 @@ class RpcClient:
         except RpcError as error:
             raise self.refusal(method, error) from error
         except RpcClosedError as error:
-            await self.process.left()
+            await self.process.wait_exit()
             code = self.process.exit_code
-            raise self.process.gone(f"{name} ended before it answered `{method}`, exit code {code}") from error
+            raise self.process.exit_error(f"{name} ended before it answered `{method}`, exit code {code}") from error
         except TimeoutError as error:
-            raise self.process.gone(f"{name} did not answer `{method}` within {timeout_s:g} s") from error
+            raise self.process.exit_error(f"{name} did not answer `{method}` within {timeout_s:g} s") from error
         return result if isinstance(result, dict) else {}
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:

@@ -184,11 +184,11 @@ class Peer:
     async def _read(self, answers: anyio.abc.TaskGroup) -> None:
         try:
             async for line in ByteLines(self._reader, max_bytes=MAX_LINE_BYTES):
-                await self._take(line, answers)
+                await self._handle_line(line, answers)
         except EndlessLineError as error:
             await self._on_garbage(error.start)
 
-    async def _take(self, line: bytes, answers: anyio.abc.TaskGroup) -> None:
+    async def _handle_line(self, line: bytes, answers: anyio.abc.TaskGroup) -> None:
         if not line.strip():
             return
         try:

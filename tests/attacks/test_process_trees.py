@@ -152,7 +152,7 @@ async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, hiding: str
         "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), mark=uuid4().hex
     ) as client:
         if leaves:
-            await client.left()
+            await client.wait_exit()
         else:
             await until(lambda: len(sleepers(71004)) >= 2)
 
@@ -213,7 +213,7 @@ async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, co
     ) as client:
         with anyio.fail_after(PATIENCE_S):
             while client.exit_code is None:
-                await client.left()
+                await client.wait_exit()
 
     assert (done.exit_code, client.exit_code) == (code, code)
 
@@ -328,8 +328,8 @@ async def test_a_client_whose_guardian_is_killed_has_failed(tmp_path: Path) -> N
             await until(lambda: (tmp_path / "killed").exists())
             with anyio.fail_after(PATIENCE_S):
                 while client.exit_code is None:
-                    await client.left()
-            assert "was killed" in str(client.gone("it has ended"))
+                    await client.wait_exit()
+            assert "was killed" in str(client.exit_error("it has ended"))
 
     assert sleepers(71010) == []
 

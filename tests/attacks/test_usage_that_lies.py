@@ -124,7 +124,7 @@ def test_a_clients_figure_that_is_invalid_is_an_error_that_names_it(lie: Any) ->
     with pytest.raises(EventError, match="inputTokens"):
         UsageCount(fresh=True).update({"inputTokens": lie}, {}, None)
     with pytest.raises(EventError, match="inputTokens"):
-        list(SessionMeter().take({"m": {"inputTokens": lie}}))
+        list(SessionMeter().usage_of({"m": {"inputTokens": lie}}))
     with pytest.raises(EventError, match="outputTokens"):
         list(prompt_usage({"usage": {"inputTokens": 1, "outputTokens": lie}}, None))
     with pytest.raises(EventError, match="output_tokens"):
@@ -135,21 +135,21 @@ def test_a_clients_figure_that_is_invalid_is_an_error_that_names_it(lie: Any) ->
 def test_a_clients_cost_that_is_invalid_is_an_error_that_names_it(lie: Any) -> None:
     """As that of a report is."""
     with pytest.raises(EventError, match="amount"):
-        CostMeter(0.0).take({"cost": {"currency": "USD", "amount": lie}})
+        CostMeter(0.0).usage_of({"cost": {"currency": "USD", "amount": lie}})
     with pytest.raises(EventError, match="costUSD"):
-        list(SessionMeter().take({"m": {"costUSD": lie}}))
+        list(SessionMeter().usage_of({"m": {"costUSD": lie}}))
 
 
 def test_a_clients_running_total_that_falls_is_an_error_that_names_it() -> None:
     """What was used stays used; what a client then adds to the lower figure would be free."""
     count, meter, cost = UsageCount(fresh=True), SessionMeter(), CostMeter(0.0)
     count.update({"inputTokens": 100, "outputTokens": 1}, {}, None)
-    list(meter.take({"m": {"outputTokens": 100, "costUSD": 1.0}}))
-    cost.take({"cost": {"currency": "USD", "amount": 1.0}})
+    list(meter.usage_of({"m": {"outputTokens": 100, "costUSD": 1.0}}))
+    cost.usage_of({"cost": {"currency": "USD", "amount": 1.0}})
 
     with pytest.raises(EventError, match="`input_tokens` fell from 100 to 40"):
         count.update({"inputTokens": 40, "outputTokens": 1}, {}, None)
     with pytest.raises(EventError, match="`cost_usd` fell"):
-        list(meter.take({"m": {"outputTokens": 100, "costUSD": 0.5}}))
+        list(meter.usage_of({"m": {"outputTokens": 100, "costUSD": 0.5}}))
     with pytest.raises(EventError, match="`cost` fell"):
-        cost.take({"cost": {"currency": "USD", "amount": 0.5}})
+        cost.usage_of({"cost": {"currency": "USD", "amount": 0.5}})

@@ -188,7 +188,7 @@ class CostMeter:
     def __init__(self, before: float | None) -> None:
         self.seen = before
 
-    def take(self, update: Mapping[str, Any]) -> TokenUsageUpdated | None:
+    def usage_of(self, update: Mapping[str, Any]) -> TokenUsageUpdated | None:
         """The cost added since the last report; costs in other currencies than USD are not counted.
 
         Raises EventError for a value that is not an amount, and for one that fell.
@@ -271,12 +271,12 @@ class AcpTranslation:
             case "agent_message_chunk":
                 yield from self._words(update.get("content"))
             case "agent_thought_chunk":
-                yield from self._speaks()
+                yield from self._mark_active()
                 yield MessageStreamed(role="system")  # not text, but a sign of life
             case "tool_call" | "tool_call_update":
                 yield from self._call(update)
             case "usage_update":
-                if (used := self.cost.take(update)) is not None:
+                if (used := self.cost.usage_of(update)) is not None:
                     yield used
             case _ if kind not in _QUIET:
                 yield _kept(update)
@@ -284,7 +284,7 @@ class AcpTranslation:
     def past(self, update: Mapping[str, Any]) -> None:
         """Take in an update about what happened before this run."""
         if update.get("sessionUpdate") == "usage_update":
-            self.cost.take(update)
+            self.cost.usage_of(update)
 
     def call_of(self, fields: Mapping[str, Any], *, begins: bool = False) -> AcpCall:
         """The call an update or a question is about; the first one tells what it is.
@@ -300,7 +300,7 @@ class AcpTranslation:
             call.describe(fields)
         return call
 
-    def _speaks(self) -> Iterator[Event]:
+    def _mark_active(self) -> Iterator[Event]:
         """The model says something; after an outcome that is a new response."""
         if self._outcomes:
             yield from self.response_ends()
@@ -332,7 +332,7 @@ class AcpTranslation:
                 yield from call.outcomes({"message": "ended with the run"}, failed=True)
 
     def _words(self, content: Any) -> Iterator[Event]:
-        yield from self._speaks()
+        yield from self._mark_active()
         if isinstance(content, dict) and content.get("type") == "text":
             text = str(content.get("text") or "")
             self._text += text

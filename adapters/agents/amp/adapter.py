@@ -185,7 +185,7 @@ class AmpAdapter:
                 tasks.start_soon(session.listen)
                 tasks.start_soon(client.say, session.prompt)
                 if launch.resume is not None:
-                    await session.taken_up(launch.resume)
+                    await session.wait_resumed(launch.resume)
                 yield session
 
     def _settings_file(self, gate_socket: GateSocket, rejected: Sequence[str]) -> Path:
@@ -251,11 +251,11 @@ class AmpSession(ClientSession):
         """The client's processes."""
         return self._client.tree
 
-    async def taken_up(self, thread: str) -> None:
+    async def wait_resumed(self, thread: str) -> None:
         """Wait for the client's first words, or its end. Raises UnknownSessionError where it has no such thread."""
         await self._begun.wait()
         if self._silent and f"{thread} does not exist" in await self._client.stderr_tail():
-            raise UnknownSessionError(f"amp has no thread `{thread}`", details=self._gone().details)
+            raise UnknownSessionError(f"amp has no thread `{thread}`", details=self._exit_error().details)
 
     def ladder(self) -> Sequence[Rung]:
         """Terminate, kill: the client has no interrupt of its own."""
@@ -266,29 +266,29 @@ class AmpSession(ClientSession):
         """Read what the client says until it ends; then the stream of events ends."""
         try:
             async for line in ByteLines(self._client.stdout, max_bytes=MAX_LINE_BYTES):
-                await self._take(line)
+                await self._handle_line(line)
         except EndlessLineError:
-            self._speaks()
-            self._stream.close(self._client.gone("amp wrote a line without end"))
+            self._mark_active()
+            self._stream.close(self._client.exit_error("amp wrote a line without end"))
             return
-        await self._client.left()
+        await self._client.wait_exit()
         self._begun.set()
-        self._stream.close(None if self._translation.done or self._closing else self._gone())
+        self._stream.close(None if self._translation.done or self._closing else self._exit_error())
 
     async def ask(self, tool: str, tool_input: Any) -> GateAnswer:
         """Answer the delegate about one call, on all the client wrote before: that comes by another way."""
-        self._speaks()
-        await self._client.stdout.caught_up()
+        self._mark_active()
+        await self._client.stdout.wait_until_handled()
         self._stream.send_nowait(*self._translation.turns.begin())
         call = self._translation.proposed(tool, tool_input)
         answer = await self._gate.ask(call.as_tool_call())
         call.allowed, call.refused = answer.allowed, not answer.allowed
         return answer
 
-    async def _take(self, line: bytes) -> None:
+    async def _handle_line(self, line: bytes) -> None:
         if not line.strip():
             return
-        self._speaks()
+        self._mark_active()
         try:
             record = _decoder.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -306,12 +306,12 @@ class AmpSession(ClientSession):
         call = self._translation.calls.get(call_id)
         return call is not None and await self._gate.attempted(call.as_tool_call())
 
-    def _speaks(self) -> None:
+    def _mark_active(self) -> None:
         self._silent = False
         self._begun.set()
 
-    def _gone(self) -> ProviderError:
-        return self._client.gone(f"amp ended without a result, exit code {self._client.exit_code}")
+    def _exit_error(self) -> ProviderError:
+        return self._client.exit_error(f"amp ended without a result, exit code {self._client.exit_code}")
 
     def _closing_by(self, rung: Rung) -> Any:
         async def act() -> dict[str, Any] | None:

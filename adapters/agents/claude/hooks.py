@@ -123,7 +123,7 @@ class Hooks:
         launch: the run, for the log.
         gate: decides.
         calls: the calls of the session.
-        caught_up: returns when everything the client said before the call was reported; raises when the client
+        wait_until_judged: returns when everything the client said before the call was reported; raises when the client
             does not say.
         changed: called for a call that ran with another input than was judged.
         decision: what the client is told of an allowed call: `allow`, `ask` to be asked again for permission, or
@@ -135,14 +135,14 @@ class Hooks:
         launch: Launch,
         gate: CallGate,
         calls: ClaudeCalls,
-        caught_up: Callable[[str, str | None], Awaitable[None]],
+        wait_until_judged: Callable[[str, str | None], Awaitable[None]],
         changed: Callable[[ClientCall], Awaitable[None]],
         *,
         decision: str | None,
     ) -> None:
         self._gate = gate
         self._calls = calls
-        self._wait_until_judged = caught_up
+        self._wait_until_judged = wait_until_judged
         self._changed = changed
         self._decision = decision
         self._log = run_logger(launch)

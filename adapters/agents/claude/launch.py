@@ -109,10 +109,10 @@ class _Compiled:
 
     def deny(self, entry: str, names: Iterable[str]) -> None:
         """Take away the tools that an entry stands for, as far as they are known."""
-        held = [self._take(name) for name in names]
+        held = [self._disallow(name) for name in names]
         self.expressed.update({f"deny {entry}"} if all(held) else ())
 
-    def _take(self, pattern: str) -> bool:
+    def _disallow(self, pattern: str) -> bool:
         """Take tools away; whether that is all the pattern means."""
         names = resolve(pattern, self.own_tools or ())
         taken = names or ((pattern,) if is_spellable(pattern) else ())

@@ -201,7 +201,7 @@ def _session(found: list[LogRecord], source: str) -> TraceSession:
     session_id = next((record.session_id for record in found if record.session_id), Path(source).stem)
     reader = _Reader(TraceLog(session_id, "claude"), found)
     for record in found:
-        reader.take(record)
+        reader.handle_line(record)
     models = (record.message.model for record in found if record.message and record.message.model)
     model = next((name for name in models if name != NOT_A_MODEL), None)
     folder = next((record.envelope.cwd for record in found if record.envelope.cwd), None)
@@ -232,7 +232,7 @@ class _Reader:
             for call, refused in _decisions(record):
                 self._refusals.setdefault(call, []).append(refused)
 
-    def take(self, record: LogRecord) -> None:
+    def handle_line(self, record: LogRecord) -> None:
         """Add the events of one line."""
         if record.message is None:
             self.log.add(Unrecognized, at=record.at, raw=record.raw or {})

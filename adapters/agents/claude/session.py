@@ -130,7 +130,7 @@ class ClaudeSession(ClientSession):
     async def _read(self, wire: Wire) -> None:
         async with aclosing(wire.records()) as records:
             async for record in records:
-                await self._take(record)
+                await self._handle_message(record)
                 if self._translator.done:
                     break
 
@@ -148,18 +148,18 @@ class ClaudeSession(ClientSession):
     def _error(self, what: str) -> ProviderError:
         return ProviderError(f"the Claude Code client {what}", details={"stderr": list(self._stderr)})
 
-    async def _take(self, record: dict[str, Any]) -> None:
-        events = [event for event in self._translator.events(record) if self._tells(event)]
+    async def _handle_message(self, record: dict[str, Any]) -> None:
+        events = [event for event in self._translator.events(record) if self._is_visible(event)]
         await self._gate.report([event for event in events if not await self._attempted(event)])
         self._usage_due.set()
-        self._wake()
+        self._notify()
 
     async def _attempted(self, event: Event) -> bool:
         """Whether the client refused a call without asking, and the policy refuses it, too."""
         refused = self._calls.take_unasked(event.tool_call_id) if isinstance(event, ToolCallFailed) else None
         return refused is not None and await self._gate.attempted(refused)
 
-    def _tells(self, event: Event) -> bool:
+    def _is_visible(self, event: Event) -> bool:
         """Whether an event says something: a bare sign of life does so now and then."""
         return not isinstance(event, MessageStreamed) or bool(event.delta) or self._sign_due()
 
@@ -171,7 +171,7 @@ class ClaudeSession(ClientSession):
         return due
 
     async def _finish(self, result: dict[str, Any]) -> None:
-        await self._gate.report(self._meter.take(result.get("modelUsage") or {}))
+        await self._gate.report(self._meter.usage_of(result.get("modelUsage") or {}))
         await self._gate.report(self._translator.ending(self._meter.run_totals()))
 
     async def _measure(self, wire: Wire) -> None:
@@ -186,7 +186,7 @@ class ClaudeSession(ClientSession):
             except Exception as error:
                 self._fail(provider_error(error, self._stderr))
                 return
-            await self._gate.report(self._meter.take(totals))
+            await self._gate.report(self._meter.usage_of(totals))
 
     async def _wait_until_judged(self, call_id: str, agent_id: str | None) -> None:
         """Wait until the client has said of this call, so that all it said before is judged first."""
@@ -209,7 +209,7 @@ class ClaudeSession(ClientSession):
             )
         )
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         self._moved.set()
         self._moved = anyio.Event()
 

@@ -395,7 +395,7 @@ class SessionMeter:
         for model, totals in model_usage.items():
             self._seen[model] = dict.fromkeys(_FIELDS.values(), 0) | _numbers(totals)
 
-    def take(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
+    def usage_of(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
         """Usage added since the last look, one event a model.
 
         Raises EventError for a value that is not a figure, and for one that fell.

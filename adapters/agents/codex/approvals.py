@@ -277,7 +277,7 @@ class RunningCalls:
         """Take note that the client reported something."""
         self._change.set()
 
-    async def settled(self) -> None:
+    async def drain(self) -> None:
         """Wait until none runs."""
         while self.ids():
             self._change = anyio.Event()

@@ -127,7 +127,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
     session_id = next((str(name) for name in metas if name), Path(lines.name).stem)
     reader = _Reader(TraceLog(session_id, "codex"), found)
     for line in found:
-        reader.take(line)
+        reader.handle_line(line)
     ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
     reader.finish(ends)
     about = {"model": reader.model, "workspace": _folder(found) or None, "shell": "bash"}
@@ -160,7 +160,7 @@ class _Reader:
         self._between = True
         self._last_total: Any = None
 
-    def take(self, line: _Line) -> None:
+    def handle_line(self, line: _Line) -> None:
         """Add the events of one line."""
         typed = _typed(line)
         item = line.payload.get("type")

@@ -36,11 +36,11 @@ class Turn:
         self._translation = translation
         self._begun = anyio.Event()
 
-    def begins(self) -> None:
+    def on_started(self) -> None:
         """Take note that an interrupt has something to end, or never will have."""
         self._begun.set()
 
-    def ends(self) -> None:
+    def on_finished(self) -> None:
         """Take note that it is over."""
         self.over = True
         self._begun.set()
@@ -130,8 +130,8 @@ class CodexSession(RpcSession[CodexConnection]):
     async def listen(self) -> None:
         """Read what the client says until it hangs up; then the stream of events ends."""
         await self._connection.peer.run()
-        self._turn.begins()
-        await self._connection.process.left()
+        self._turn.on_started()
+        await self._connection.process.wait_exit()
         if self._turn.interrupted_by is not None and self._turn.over:
             return  # the clean-up ends the stream
         if self._closing or self._turn.interrupted_by is not None:
@@ -139,7 +139,7 @@ class CodexSession(RpcSession[CodexConnection]):
         else:
             code = self._connection.process.exit_code
             message = f"codex ended in the middle of its turn, exit code {code}"
-            self._close(self._connection.process.gone(message))
+            self._close(self._connection.process.exit_error(message))
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """Something the client reports."""
@@ -152,7 +152,7 @@ class CodexSession(RpcSession[CodexConnection]):
             return
         await self._stream.send(self._translation.events(method, params))
         if self._translation.turn_id:
-            self._turn.begins()
+            self._turn.on_started()
         self._calls.changed()
         if method in _CALLS_DONE:
             self._tasks.start_soon(self._rollouts.of, str(params.get("threadId") or self._translation.threads.own))
@@ -174,7 +174,7 @@ class CodexSession(RpcSession[CodexConnection]):
         return Path(path) if path else None
 
     def _end_of_turn(self, ended: dict[str, Any]) -> None:
-        self._turn.ends()
+        self._turn.on_finished()
         self._stream.send_nowait(*self._translation.turns.end())
         match ended.get("status"):
             case "completed":
@@ -193,7 +193,7 @@ class CodexSession(RpcSession[CodexConnection]):
         with suppress(ProviderError):  # what is left is ended with the client
             await self._turn.clean_up(self._connection)
             with anyio.move_on_after(OUTCOMES_S):
-                await self._calls.settled()
+                await self._calls.drain()
         if self._calls.ids():  # a command that has just started is not known to the client's clean-up
             await self._connection.process.end()
         self._close()

@@ -75,15 +75,15 @@ class Threads:
         return self._fresh if self.is_own(thread_id) else agent is not None and agent.new
 
     def turn_begins(self, thread_id: str, turn_id: str) -> None:
-        """Take in the client's turn that a thread is in."""
+        """Note the client's turn that a thread is in."""
         self._turn_ids[thread_id] = turn_id
 
     def turn_id(self, thread_id: str) -> str:
         """The client's turn that a thread is in; "" before the client says that one began."""
         return self._turn_ids.get(thread_id, "")
 
-    def take(self, item: CodexItem, thread_id: str, turn: int) -> str:
-        """Take in a call, with the sub-agents it mentions; the first call that mentions one is its own.
+    def add_call(self, item: CodexItem, thread_id: str, turn: int) -> str:
+        """Add a call, with the sub-agents it mentions; the first call that mentions one is its own.
 
         Args:
             item: an item that is a call.
@@ -303,7 +303,7 @@ class CodexTranslation:
             yield from self.response_begins()
         if not is_call(item):
             return
-        call_id = self.threads.take(item, thread, self.place(thread)[0])
+        call_id = self.threads.add_call(item, thread, self.place(thread)[0])
         call = self.calls.request(call_id)
         if not call.running:  # an id that comes again is another call's
             self.calls.drop(call_id)
@@ -321,7 +321,7 @@ class CodexTranslation:
             yield MessageReceived(content=self.output)
         if not is_call(item):
             return
-        call_id = self.threads.take(item, thread, self.place(thread)[0])
+        call_id = self.threads.add_call(item, thread, self.place(thread)[0])
         call = self.calls.request(call_id)
         call.running, call.allowed, call.asked_for, call.item = False, False, None, {}
         if call.over:

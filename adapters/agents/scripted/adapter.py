@@ -82,14 +82,14 @@ class ScriptedAgent:
 
     async def play(self) -> None:
         """Take every step, then report how the run ended."""
-        await self._take(self._script.steps)
+        await self._play(self._script.steps)
         await self._end_turn()
         if self._failure is not None:
             await self._stream.send_and_wait(RunFailed(error={"code": "scripted_failure", "message": self._failure}))
         elif not self._stopped:
             await self._stream.send_and_wait(RunCompleted(output=self._output))
 
-    async def _take(self, steps: Sequence[Step]) -> None:
+    async def _play(self, steps: Sequence[Step]) -> None:
         for step in steps:
             if self._stopped or self._failure is not None:
                 return
@@ -150,7 +150,7 @@ class ScriptedAgent:
                 await siblings.start(one, n)
         await self._end_turn()
         for call, outcome in zip(calls, outcomes, strict=True):
-            await self._take(getattr(call, f"if_{outcome}"))
+            await self._play(getattr(call, f"if_{outcome}"))
 
     async def _call(self, step: Call, task_status: anyio.abc.TaskStatus[None]) -> Outcome:
         self._calls += 1

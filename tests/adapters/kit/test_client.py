@@ -75,14 +75,14 @@ async def talking(script: str, folder: Path) -> tuple[list[bytes], ClientProcess
                 tasks.start_soon(client.read_stderr)
                 await client.say("told")
                 lines = [line async for line in ByteLines(client.stdout)]
-            await client.left()
+            await client.wait_exit()
             return lines, client
 
 
 async def test_a_client_that_failed_is_reported_with_its_last_words(tmp_path: Path) -> None:
     """The newest lines, each cut at its front."""
     lines, client = await talking(FAILING, tmp_path)
-    error = client.gone("it failed")
+    error = client.exit_error("it failed")
 
     words = error.details["stderr"].split("\n")
     assert lines[0] == b"told"

@@ -50,10 +50,10 @@ async def test_all_that_was_written_is_handled_first(tmp_path: Path) -> None:
                 tasks.start_soon(read, client, go_on)
                 tasks.start_soon(client.read_stderr)
                 with anyio.move_on_after(0):
-                    await client.stdout.caught_up()
+                    await client.stdout.wait_until_handled()
                 before = list(handled)
                 go_on.set()
-                await client.stdout.caught_up()
+                await client.stdout.wait_until_handled()
                 after = list(handled)
                 await client.close_input()
 
@@ -67,10 +67,10 @@ async def test_nobody_waits_for_what_is_over(tmp_path: Path) -> None:
         async with start_client("it", command, cwd=tmp_path, env=os.environ, mark=uuid4().hex) as client:
             await started(tmp_path)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(client.stdout.caught_up)
+                tasks.start_soon(client.stdout.wait_until_handled)
                 await anyio.wait_all_tasks_blocked()
                 await client.stdout.aclose()
             with pytest.raises(anyio.ClosedResourceError):
                 await client.stdout.receive()
             await client.close_input()
-        await client.stdout.caught_up()
+        await client.stdout.wait_until_handled()

@@ -255,7 +255,7 @@ def test_only_dollars_are_counted() -> None:
     fresh, resumed = CostMeter(0.0), CostMeter(None)
     reports = [cost(1.0), cost(9.0, "EUR"), cost(1.0), cost(None), cost(1.5)]
 
-    added = [[meter.take(report["update"]) for report in reports] for meter in (fresh, resumed)]
+    added = [[meter.usage_of(report["update"]) for report in reports] for meter in (fresh, resumed)]
 
     assert [[one and one.cost_usd for one in run] for run in added] == [
         [1.0, None, None, None, 0.5],

@@ -148,8 +148,10 @@ def test_the_beginning_is_not_counted() -> None:
     meter = SessionMeter()
     meter.begin({"m": {"inputTokens": 1000, "outputTokens": 10, "costUSD": 0.5}})
 
-    first = list(meter.take({"m": {"inputTokens": 1100, "outputTokens": 15, "costUSD": 0.75}}))
-    unknown = list(meter.take({"m": {"inputTokens": 1101, "outputTokens": 15, "costUSD": 0, "costBasis": "unknown"}}))
+    first = list(meter.usage_of({"m": {"inputTokens": 1100, "outputTokens": 15, "costUSD": 0.75}}))
+    unknown = list(
+        meter.usage_of({"m": {"inputTokens": 1101, "outputTokens": 15, "costUSD": 0, "costBasis": "unknown"}})
+    )
 
     assert [(e.input_tokens, e.output_tokens, e.cost_usd) for e in first] == [(100, 5, 0.25)]
     assert [(e.input_tokens, e.output_tokens, e.cost_usd) for e in unknown] == [(1, 0, None)]
