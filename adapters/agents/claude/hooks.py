@@ -123,8 +123,8 @@ class Hooks:
         launch: the run, for the log.
         gate: decides.
         calls: the calls of the session.
-        wait_until_judged: returns when everything the client said before the call was reported; raises when the client
-            does not say.
+        wait_until_judged: returns when everything the client said before the call was reported; raises when the
+            client does not say.
         changed: called for a call that ran with another input than was judged.
         decision: what the client is told of an allowed call: `allow`, `ask` to be asked again for permission, or
             nothing, where its own permissions are to decide.
