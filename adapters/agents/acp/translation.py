@@ -60,8 +60,8 @@ class AcpCall(ClientCall, kw_only=True):
     def outcomes(self, output: Any, *, failed: bool) -> Iterator[Event]:
         """How it ended, once for each id under which it was started."""
         for call_id in self.allowed_ids:
-            asked = msgspec.structs.replace(self, id=call_id, name=self.proposals[call_id][0])
-            yield asked.ended(output, failed=failed)
+            proposed = msgspec.structs.replace(self, id=call_id, name=self.proposals[call_id][0])
+            yield proposed.ended(output, failed=failed)
         if self.reported:
             yield self.ended(output, failed=failed)
 
