@@ -19,6 +19,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 ROOMS = (
+    "__main__",
     "app",
     "commands",
     "board_view",

@@ -24,7 +24,7 @@ def shown() -> str:
         child, terminal = pty.fork()
         if child == 0:
             os.environ |= {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "XDG_STATE_HOME": home}
-            os.execv(sys.executable, [sys.executable, "-m", "proctor", "demo"])
+            os.execv(sys.executable, [sys.executable, "-m", "proctor.adapters.cli", "demo"])
         read = bytearray()
         while part := _read(terminal):
             read += part

@@ -1,0 +1,5 @@
+"""`python -m proctor.adapters.cli` is `proctor`."""
+
+from . import main
+
+main()
