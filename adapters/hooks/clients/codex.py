@@ -23,7 +23,7 @@ from proctor.policies.events.run_context import Tool, tool
 from proctor.supervisor.errors import UsageError
 
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
-from ...kit.values import whole_file
+from ...kit.values import atomic_write
 from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -201,7 +201,7 @@ def distrust(settings: Path) -> None:
             text = _cut(text, tables)
             if _without(tomllib.loads(text), []) != _without(now, keys):
                 raise ValueError("its `hooks.state` is not as Codex writes it")
-            with whole_file(config) as file:
+            with atomic_write(config) as file:
                 file.write(text.encode())
         before.unlink(missing_ok=True)
     except FileNotFoundError:
