@@ -178,6 +178,7 @@ ROOMS = (
     "arguments",
     "ports",
     "redaction",
+    "secret_patterns",
     "errors",
 )
 """Top first: each imports only those below it."""

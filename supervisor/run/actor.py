@@ -184,7 +184,7 @@ class RunActor:
     def _release(self) -> None:
         self._over_with(RuntimeError("the run was torn down before it could end"))
         self._release_priority()
-        self._alarm.set(None)
+        self._alarm.drop()
         self._recorder.close()
         self._waiters.close()
         if self._journal.owes:

@@ -59,12 +59,13 @@ class Clock:
 class Alarm:
     """One run's next deadline. Moving it to a later moment is free: the queue is not changed until it comes due."""
 
-    __slots__ = ("_queued_ms", "_ring", "_timers", "at_ms")
+    __slots__ = ("_entries", "_queued_ms", "_ring", "_timers", "at_ms")
 
     def __init__(self, timers: Timers, ring: Callable[[int], None]) -> None:
         self._timers = timers
         self._ring = ring
         self._queued_ms: int | None = None
+        self._entries = 0
         self.at_ms: int | None = None
 
     def set(self, at_ms: int | None) -> None:
@@ -72,10 +73,23 @@ class Alarm:
         self.at_ms = at_ms
         if at_ms is not None and (self._queued_ms is None or at_ms < self._queued_ms):
             self._queued_ms = at_ms
+            self._entries += 1
             self._timers.push(at_ms, self)
+
+    def drop(self) -> None:
+        """It rings no more, and nothing keeps what it belongs to."""
+        self.at_ms = self._queued_ms = None
+        self._ring = _nothing
+        self._timers.forget(self._entries)
+
+    @property
+    def dropped(self) -> bool:
+        """Whether what the queue has of it is to be left out."""
+        return self._ring is _nothing
 
     def wake(self, queued_ms: int, now_ms: int) -> None:
         """An entry of this alarm is due in the queue; `set` may have moved the alarm since."""
+        self._entries -= 1
         if self._queued_ms != queued_ms:
             return
         self._queued_ms = None
@@ -89,6 +103,14 @@ class Alarm:
         self._ring(now_ms)
 
 
+def _nothing(now_ms: int) -> None:
+    """What a dropped alarm does."""
+
+
+_MOST_DROPPED = 64
+"""The queue is made anew once more than these, and more than half of it, are of dropped alarms."""
+
+
 class Timers:
     """The deadlines of all runs of a supervisor, soonest first; none is due before `due_ms`."""
 
@@ -97,6 +119,7 @@ class Timers:
         self.due_ms: float = math.inf
         self._queue: list[tuple[int, int, Alarm]] = []
         self._order = count()
+        self._dropped = 0
         self._sooner = anyio.Event()
 
     def alarm(self, ring: Callable[[int], None]) -> Alarm:
@@ -111,12 +134,22 @@ class Timers:
             self.due_ms = at_ms
             self._sooner.set()
 
+    def forget(self, entries: int) -> None:
+        """So many entries are of an alarm that was dropped: they could be there for hours."""
+        self._dropped += entries
+        if self._dropped > max(_MOST_DROPPED, len(self._queue) // 2):
+            self._queue[:] = [entry for entry in self._queue if not entry[2].dropped]
+            heapq.heapify(self._queue)
+            self._dropped = 0
+            self.due_ms = self._queue[0][0] if self._queue else math.inf
+
     def ring(self, now_ms: int) -> None:
         """Call the alarms that are due. A task that never yields calls this itself from `due_ms` on."""
         queue = self._queue
         while queue and queue[0][0] <= now_ms:
             at_ms, _, alarm = heapq.heappop(queue)
             self.due_ms = queue[0][0] if queue else math.inf
+            self._dropped -= alarm.dropped
             alarm.wake(at_ms, now_ms)
 
     async def run(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 
 import pytest
 import trio
@@ -148,3 +150,34 @@ async def test_priority_is_held_until_all_have_released_it() -> None:
         held.append(bool(priority.until_ms))
 
     assert held == [True, True, True, False, True, False]
+
+
+async def test_a_dropped_alarm_rings_no_more_and_keeps_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    """Its deadline may be days away: of thousands of runs that are over, the queue has no more than a few entries."""
+    clock = Clock()
+    timers, began = Timers(clock), clock.now_ms()
+    rang: list[str] = []
+
+    class Run:
+        def ring(self, now_ms: int) -> None:
+            rang.append("over")
+
+    kept = []
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(timers.run)
+        for _ in range(2_000):
+            run = Run()
+            alarm = timers.alarm(run.ring)
+            alarm.set(began + 90_000)
+            alarm.set(began + 80_000)
+            kept.append(weakref.ref(run))
+            alarm.drop()
+        del run, alarm
+        timers.alarm(lambda now_ms: rang.append("goes on")).set(began + 99_000)
+        gc.collect()
+        assert len(timers._queue) < 200
+        assert not [ref for ref in kept if ref() is not None]
+        await trio.sleep(100)
+        tasks.cancel_scope.cancel()
+
+    assert rang == ["goes on"]

@@ -215,7 +215,7 @@ SQLITE = Dialect(
     in_log="CROSS JOIN",  # the log is what is walked through, whatever else there is an index for
 )
 
-_MOST_REMEMBERED = 100_000
+_MOST_REMEMBERED = 10_000
 
 
 class StaleError(Exception):

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import re2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proctor.policies.events import Event, MessageReceived, ToolCallStarted
 from proctor.policies.events.codec import encode_event
-from proctor.supervisor import Redaction, UsageError, redaction
+from proctor.supervisor import Redaction, UsageError
 from proctor.supervisor.redaction import Detector, Redactor
+from proctor.supervisor.secret_patterns import COMMANDS, shipped
 
 from .secrets import HEARTS, SECRETS
 
@@ -142,7 +144,7 @@ def test_the_environment_says_what_holds_for_every_process(monkeypatch: pytest.M
         Redaction.of_environment()
 
 
-SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(redaction.shipped())}
+SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(shipped())}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -155,6 +157,8 @@ def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.
     detector = Detector(Redaction())
     for text in (secret, json.dumps(secret), json.dumps([json.dumps(secret)])):
         assert detector.suspects(text.encode())
+    if SHIPPED[name].kind == "command-password":
+        assert re2.search(COMMANDS, secret)
 
 
 @pytest.mark.parametrize(
@@ -402,6 +406,67 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line:
 def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str) -> None:
     """Where another program, or a statement, is given it."""
     assert "hunter2" not in redactor.redact(line)
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("sshpass -p {} ssh host", "mysql -u root -p{} db", "openssl enc -aes -k {} -in f", "zip -P {} a.zip b"),
+        *("redis-cli -a {} ping", "docker login -u ana -p {} reg", "export DB_PASSWORD={}", "PASSWORD={} ./run"),
+        *("mytool --password {} x", "mytool --password={} x", "echo {} | sudo -S ls", "keytool -storepass {} -list"),
+        *("curl -u {ana:} https://x", "http -a {ana:} x.org", "echo {ana:} | chpasswd", "lftp -u {ana,} h"),
+        *("smbclient //h/s -U {ana%}", "curl -H {X-Api-Key: } u", "openssl rsa -passin {pass:} -in k"),
+        *(
+            "qpdf --encrypt {} {} 256 -- a b",
+            "wpa_passphrase ssid {}",
+            "htpasswd -b f ana {}",
+            "gh secret set X --body {}",
+        ),
+        *(
+            "ansible-vault encrypt_string {} --name x",
+            "aws configure set aws_secret_access_key {}",
+            "x --bearer {} y",
+        ),
+        *("net use Z: //srv/s {} /user:a", "mosquitto_pub --pw {}", "sudo -S ls <<< {}", "vault login {}"),
+    ],
+)
+def test_a_password_in_quotes_may_have_spaces(redactor: Redactor, line: str, quote: str) -> None:
+    """All of it is taken out: of the line, of one within JSON, within another command's quotes, and of its words."""
+    line = re.sub(r"\{(.*?)\}", rf"{quote}\1four horse staple{quote}", line)
+    within = f"bash -c {shlex.quote(line)}" if quote == '"' else f'bash -c "{line}"'
+    words = [] if any(sign in line for sign in ("|", "<<<", "vault")) else shlex.split(line)
+    for each in (line, json.dumps({"command": line}), within, words, {"argv": ["sh", "-c", line]}):
+        shown = str(redactor.redact(each))
+        assert "horse" not in shown
+        assert "staple" not in shown
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"bearer": "letters"},
+        '{"bearer": "letters"}',
+        {"Env": ["PATH=/bin", "DB_PASSWORD=four letters long"]},
+        "psql \"host=h password='four letters long' user=u\"",
+    ],
+)
+def test_a_value_that_is_named_is_taken_whole(redactor: Redactor, value: object) -> None:
+    """In JSON, in a list of variables, in the words of a connection."""
+    assert "letters" not in str(redactor.redact(value))
+
+
+def test_what_stands_beside_a_secret_stays(redactor: Redactor) -> None:
+    """Words after it that are in other quotes, kinds of authentication, a message around it."""
+    for text, kept in {
+        'connect(password="x1234567", b="c d")': 'b="c d"',
+        '{"error":"password=abc12345 rejected by server"}': "rejected by server",
+        "sshpass -p abc ssh h 'a b'": "ssh h 'a b'",
+        "curl -H 'a: b' -u ana:abc 'https://x y'": "'https://x y'",
+    }.items():
+        assert kept in redactor.redact(text) != text
+    same: list[Any] = [["basic", "bearer", "digest"], {"type": "bearer", "bearer": True}, 'PASSWORD="$X Y"']
+    assert redactor.redact(same) == same
 
 
 @pytest.mark.parametrize("option", ["--secret id=x,src=y", "--secret=id=aws,env=AWS", "--secret source=a,target=b"])

@@ -1,0 +1,309 @@
+"""What secrets look like: tables of patterns, and of names whose values are secrets.
+
+Each kind stands beside what must be in a text before its patterns are looked for (`trigger`): one search for all
+triggers is all that most texts cost.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Pattern(NamedTuple):
+    """A kind of secret, and what it looks like (RE2). With `grouped`, the group that took part is the secret."""
+
+    kind: str
+    regex: str
+    grouped: bool = False
+
+
+class Token(NamedTuple):
+    """A secret that is known by its own format."""
+
+    kind: str
+    trigger: str
+    regex: str
+
+
+TOKENS = (
+    Token(
+        "private-key",
+        "PRIVATE KEY",
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----(?s:.*?)(?:-----END [A-Z0-9 ]*-----|\z)",
+    ),
+    Token(
+        "private-key",
+        "PuTTY-User-Key-File",
+        r"PuTTY-User-Key-File-[23](?s:.*?)(?:Private-MAC: *[0-9a-f]+|\z)",
+    ),
+    Token("age-key", "AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    Token("anthropic-key", "sk-", r"sk-ant-[\w-]{16,}"),
+    Token("openai-key", "sk-", r"sk-(?:proj|svcacct|admin|or-v1)-[\w-]{20,}|\bsk-[A-Za-z0-9]{32,}"),
+    Token("github-token", "github_pat_", r"github_pat_\w{22,}"),
+    Token("google-api-key", "AIza", r"AIza[\w-]{35}"),
+    Token("google-oauth", r"ya29\.|GOCSPX-|1//0", r"(?:ya29\.|GOCSPX-|1//0)[\w-]{24,}"),
+    Token("jwt", r"eyJ[\w-]{10}", r"eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)*"),
+    Token("docker-token", "dckr_", r"dckr_[a-z]{2,4}_[\w-]{20,}"),
+    Token("slack-token", "(?i:xox[a-z]-)|xapp-", r"xox[a-z](?:-[0-9A-Za-z]+){2,}|xapp-\d-[0-9A-Za-z-]{20,}"),
+    Token("stripe-key", "[rs]k_live_|[rs]k_test_|whsec_", r"(?:[rs]k_(?:live|test)|whsec)_[0-9a-zA-Z]{16,}"),
+    Token("huggingface-token", "hf_[A-Za-z]{34}", r"hf_[A-Za-z]{34,}"),
+    Token("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}"),
+    Token("xai-key", "xai-", r"xai-[A-Za-z0-9]{60,}"),
+    Token("groq-key", "gsk_", r"gsk_[A-Za-z0-9]{40,}"),
+    Token("digitalocean-token", "do[opr]_v1_", r"do[opr]_v1_[a-f0-9]{64}"),
+    Token("vault-token", r"hv[sbr]\.", r"hv[sbr]\.[\w-]{24,}"),
+    Token("grafana-token", "gl(?:sa|c)_", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{32,}"),
+    Token("shopify-token", "shp[a-z]{2}_", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+    Token("databricks-token", "dapi[a-f0-9]{32}", r"\bdapi[a-f0-9]{32}"),
+)
+
+
+class Plugin(NamedTuple):
+    """A detector of detect-secrets that is in use. With `group`, the first group of its patterns is the secret."""
+
+    kind: str
+    trigger: str
+    path: str
+    grouped: bool = False
+
+
+PLUGINS = (
+    Plugin("azure-storage-key", "AccountKey=", "azure_storage_key.AzureStorageKeyDetector"),
+    Plugin(
+        "password-in-url",
+        r"://[^:/?#\[\]@!$&'()*+,;=\s]+:[^:/?#\[\]@!$&'()*+,;=\s]+@",
+        "basic_auth.BasicAuthDetector",
+        grouped=True,
+    ),
+    Plugin("discord-token", r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}", "discord.DiscordBotTokenDetector"),
+    Plugin("github-token", "gh[a-z]_", "github_token.GitHubTokenDetector"),
+    Plugin("gitlab-token", "gl[a-z]{2,6}-|GR1348941", "gitlab_token.GitLabTokenDetector"),
+    Plugin("mailchimp-key", "[0-9a-z]{32}-us[0-9]", "mailchimp.MailchimpDetector"),
+    Plugin("npm-token", "_authToken", "npm.NpmDetector", grouped=True),
+    Plugin("openai-key", "sk-", "openai.OpenAIDetector"),
+    Plugin("pypi-token", "pypi-Ag", "pypi_token.PypiTokenDetector"),
+    Plugin("sendgrid-key", r"SG\.", "sendgrid.SendGridDetector"),
+    Plugin("slack-token", r"(?i:hooks\.slack\.com/services)", "slack.SlackDetector"),
+    Plugin("square-secret", "sq0csp", "square_oauth.SquareOAuthDetector"),
+    Plugin("stripe-key", "[rs]k_live_", "stripe.StripeDetector"),
+    Plugin("telegram-token", r"\d{8,10}:[\w-]{35}", "telegram_token.TelegramBotTokenDetector"),
+    Plugin("twilio-key", "AC[a-z0-9]{32}|SK[a-z0-9]{32}", "twilio.TwilioKeyDetector"),
+    Plugin(
+        "aws-key",
+        r"(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[0-9A-Z]{16}|(?i:aws)[^\n]*(?i:key|pwd|pw|pass|token)",
+        "aws.AWSKeyDetector",
+    ),
+)
+"""Those that go by entropy or by words such as `password` alone are not among them: they take commit ids and test
+names for secrets.
+"""
+
+_WORDS = (
+    "authorization|bearer|passwords?|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|cookie"
+)
+"""Endings of names whose values are secrets."""
+
+_ASSIGNED = "passwords?|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
+"""Endings of names whose assigned values in a text are secrets."""
+
+_SIGNS = r"[\w+/~!@#%^*-]"
+_MIXED = "|".join(f"{_SIGNS}{{{n}}}[0-9]{_SIGNS}{{{7 - n},}}" for n in range(7)) + f"|{_SIGNS}{{7,}}[0-9]{_SIGNS}*"
+"""Eight signs or more, one of them a figure: a value, and no word, call or type of a program."""
+
+_NAMED = re.compile(
+    r"(?:.*[_. ])?(?:pg)?(?:authorization|bearer|passwords?|passwd|passphrase|pwd|secret|token|api_?key|access_?key"
+    r"|secret_?key|private_?key|credentials?|cookie|basic_auth"
+    r"|(?:encryption|signing|master|auth|functions|subscription|app)_?key|passcode|psk|otp|creds"
+    r"|pass_?key|(?:password|passwd|pwd)_?hash"
+    r"|(?:db|smtp|mail|ftp|sudo|become|admin|root|key|store|redis|mongo|wifi|imap|ldap|proxy)_?pass)"
+    r"|(?:(?:user|card|sim|login)_)?pin"
+)
+
+_NO_SECRET = re.compile(r"(?:.*_)?(?:page|next|continuation|cancel)_token")
+
+
+def words_of(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name[:200]).lower().strip("-: ").replace("-", "_")
+
+
+def names_secret(name: str) -> bool:
+    """Whether what goes by a name is a secret: `AWS_SECRET_ACCESS_KEY`, `apiKey`, `--password`, `Authorization`."""
+    words = words_of(name)
+    return _NAMED.fullmatch(words) is not None and _NO_SECRET.fullmatch(words) is None
+
+
+_VALUE = r"[\"'\\\x1f]*([^\s\"'$\\\x1f][^\s\"'\\]*)"
+_LOGGING_IN = r"(?:docker|podman|nerdctl|buildah|skopeo|crane|helm|oras|oc|az)"
+PASSWORD_OPTIONS = (
+    ("openssl", r"-(?:k|K|hmac)\s+"),
+    ("zip|unzip|zipcloak|sqlcmd|bcp|mosquitto_pub|mosquitto_sub", r"-P\s*"),
+    ("7z|7za|7zr|7zz|rar|unrar", r"-(?:p|hp)"),
+    ("ldap(?:search|add|modify|delete|passwd|whoami|compare)", r"-w\s*"),
+    ("mongo(?:sh|dump|restore|export|import)?|cqlsh|rdesktop|rabbitmqadmin|twine|ncftp|useradd|usermod", r"-p\s+"),
+    ("mosquitto_pub|mosquitto_sub", r"--pw[ =]"),
+    *(("snmp(?:walk|get|set|bulkwalk|getnext)", rf"-{option}\s+") for option in "AXc"),
+    *(("ssh-keygen", rf"-{option}\s+") for option in "NP"),
+    ("sshpass", r"-p\s*"),
+    ("redis-cli", r"(?:-a|--pass)\s+"),
+    ("mysql(?:dump|admin)?", r"-p"),
+    ("plink|pscp|psftp|sendemail|swaks", r"-(?:pw|xp|ap)\s+"),
+    ("pdfto[a-z]+", r"-[uo]pw\s+"),
+    ("pdftk", r"(?:user|owner|input)_pw\s+"),
+    ("keytool|jarsigner", r"-(?:store|key|src|dest)[a-z]*pass\s+"),
+    ("curl", r"--(?:oauth2-bearer|pass|proxy-pass)[ =]"),
+    ("curl", r"(?:-E\s*|--cert[ =])[\"'\\]*[^\s:\"'\\]+:"),
+    ("curl", r"(?:-b\s*|--cookie[ =])[\"'\\]*[^\s=\"'\\]+="),
+    ("https?|xhs?", r"(?:-a\s*|--auth[ =])[\"'\\]*[^\s:\"'\\]+:"),
+    ("skopeo", r"--(?:src-|dest-)?creds[ =][\"'\\]*[^\s:\"'\\]+:"),
+    ("etcdctl", r"--user[ =][\"'\\]*[^\s:\"'\\]+:"),
+    ("smbclient|rpcclient", r"-U\s*[\"'\\]*[^\s%\"'\\]+%"),
+    ("lftp", r"-u\s*[\"'\\]*[^\s,\"'\\]+,"),
+    ("xfreerdp3?", r"/p:"),
+)
+"""Programs that are given a password by an option whose name does not say so, and what stands before it."""
+
+_GUESSED = r"[\w!@#%^*+~./-]*[0-9][\w!@#%^*+~./-]*"
+"""What may be a password in a setting of a command: a figure is among it."""
+
+_WORD = r"(?:\\*\"[^\"\n]*\"|'[^'\n]*'|[^\s\"'-][^\s\"']*)\s+"
+PASSWORD_PLACES = (
+    ("vault", r"login\s+(?:-(?:no-|method=token|path|address|format|field|namespace|token-only)\S*\s+)*(?:token=)?"),
+    (
+        "ansible-vault",
+        rf"encrypt_string\s+(?:-(?:n|-[a-z-]*(?:name|id|file)|-output)\s+{_WORD}|-(?:v+|-\S+=\S+)\s+)*",
+    ),
+    ("openssl", r"passwd\s+(?:-salt\s+\S+\s+|-(?:[1-9]|apr1|aixmd5|crypt|noverify|quiet|table|reverse)\s+)*"),
+    *(("qpdf", rf"(?:\S+\s+)*?--encrypt\s+{word}") for word in ("", _WORD)),
+    ("(?i:net1?(?:\\.exe)?)", r"(?i:use)\s+(?:[A-Za-z*]:?\s+)?[\"']?[\\/][^\s\"']+[\"']?\s+(?:/\S+\s+)*"),
+    ("rabbitmqctl", rf"(?:add_user|change_password|authenticate_user)\s+{_WORD}"),
+    ("wpa_passphrase", _WORD),
+    ("gh", r"secret\s+set\b[^\n|;&]*?\s[\"']?(?:--body[\s=]|-b\s*)"),
+    ("aws", r"configure\s+set\s+[\w.]*aws_(?:secret_access_key|session_token)\s+"),
+    ("p?npm|yarn", r"(?:config\s+)?set\s+[\"'\\]*[^\s=\"'\\]*(?:_auth(?:Token)?|_password|npmAuth\w+)[\s=]+"),
+)
+"""Programs that are given a password by its place after other words, and what stands between."""
+
+_STARTS = r"(?:^|[\n|;&`>\"']|\$[ (]|\\n|\bsudo\s|\s--\s|\bexec\s[^\n|;&]*\s)\s*(?:\w+=\S*\s+)*(?:[\w./-]*/)?"
+_QUOTED = r"'([^'\n]+)'|\\*\"([^\"$\\\n]+)\\*\""
+_LAST = (
+    rf"(?:{_QUOTED}"
+    r"|[\"'\\]*([^\s\"'$\\<>\[({*/-][^\s\"'\\]*)"
+    r"[\"'\\]*(?:\s*(?:\z|[\n|;&)<>#`\"'])|\s+(?:\S+\s+)?[-/0-9]))"
+)
+_FIGURED = (
+    r"[\"'\\]*((?:[^\s\"'$\\<>\[({*/;|&)`-][^\s\"'\\<>;|&)`,]*)?[0-9][^\s\"'\\<>;|&)`,]*)(?:[\s\"'\\,;&|)`]|\z)"
+)
+"""What such a program is given where it is run, and what is a password anywhere else: prose has few figures."""
+
+_PLACED = [rf"(?:{name})\s+(?:-\S+\s+(?:[^\s-]\S*\s+)?)*?{place}" for name, place in PASSWORD_PLACES]
+_HEADERS = (
+    r"[\w-]*(?:(?:api|auth|access|functions|subscription)-?(?:key|token)|secret|password"
+    r"|(?:vault|csrf|xsrf|security|private|job|github|gitlab|user|admin|session)-token)"
+)
+"""Names of headers whose values are secrets."""
+
+_AFTER = {
+    "command-password": (
+        *(rf"\b(?:{programs})\b[^\n|;&]*?\s[\"']?{option}{_VALUE}" for programs, option in PASSWORD_OPTIONS),
+        rf"{_STARTS}{_PLACED[0]}(?:{_QUOTED})",
+        *(rf"{_STARTS}{place}{_LAST}" for place in _PLACED[1:]),  # `vault login failed` is no command
+        *(rf"\b{place}{_FIGURED}" for place in _PLACED),
+        rf"(?:\s-H\s*|\s--header[\s=])[\"'\\]*(?i:{_HEADERS})\s*:\s*{_VALUE}",
+        rf"\b{_LOGGING_IN}\b[^\n|;&]*?\blogin\b[^\n|;&]*?\s-p\s*{_VALUE}",
+        r"\becho\s+(?:-n\s+)?[\"'\\]*(?:[\w.-]+:)?([^|\"'$\\\n]*[^\s|\"'$\\])[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
+        r"|(?:sudo\s+)?cryptsetup|kinit|(?:sudo\s+)?passwd|gh\s+auth\s+login\b[^\n|]*--with-token)\b",
+        rf"(?:\bsudo\s+-S|\bkinit|\bcryptsetup|--with-token)\b[^\n|;&]*?<<<\s*{_VALUE}",
+        r"(?i:\b(?:identified\s+by|set\s+password\s*=|password)\s+'([^'\n]+)')",
+        r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"
+        r"([^\s\"'$\\][^\s\"'\\]*)",
+        r"-pass(?:in|out)?[ \t]+[\"'\\]*pass:([^\s\"'\\]+)",
+        r"\bhtpasswd\s+-\S*b\S*\s+\S+\s+\S+\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\blogin\s+\S+\s+password\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\becho\s+[\"'\\]*([^|\"'$\\\n]*[^\s|\"'$\\])[\"'\\]*\s*\|[^\n]*--password-stdin",
+    ),
+    "named-secret": (
+        rf"(?i:\bx-{_HEADERS})\s*:\s*({_GUESSED})(?:[\s\"'\\,;&]|\z)",
+        r"(?:^|[\s\"'])(?:[A-Z0-9_]*_)?(?:PG|DB|MYSQL_?)?(?:PASS|PWD|PASSPHRASE)=[\"']?([^\s\"'$()\\/]{4,})",
+        rf"(?i:(?:^|[\s,&?;=/.\"'-])[\w.]*(?:password|passwd|passphrase|pwd|pass))=({_GUESSED})(?:[\s\"'\\,;&]|\z)",
+        rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})",
+        r"(?:^|[\s;&|({\"'])(?:[A-Z0-9_]*_)?(?:PG)?(?:PASSWORD|PASSWD|PASS|PWD|PASSPHRASE|SECRET|TOKEN|API_?KEY)="
+        r"(?:'([^'\n]{4,})'|\\*\"([^\"$\\\n]{4,})\\*\")",
+        r"\b(?i:password|passwd|passphrase)='([^'\n]{4,})'",
+        r"\b[A-Z0-9_]*(?:PASSWORD|PASSWD|SECRET|TOKEN|(?:API|APP)_?KEY"
+        r"|(?:ACCESS|PRIVATE|ENCRYPTION|SIGNING|MASTER|AUTH)_KEY)=[\"']?([^\s\"'$()\\]{4,})",
+        rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)",
+        r"\"[\w.-]*(?i:passwords?|passwd|passphrase|pwd|secret)\\*\"\s*:\s*(-?[0-9][0-9.]*)",
+        r"\"(?i:[\w.-]*(?:pass_?key|passw(?:or)?d_?hash)|pin)\\*\"[ \t]*:\s*\\*\"?([\w!@#%^*+~./$=-]{4,})",
+        rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
+        r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
+        rf"<[\w:.-]*(?i:{_ASSIGNED})>([^<\s\"'\\]{{4,}})</",
+        rf"(?i:\b(?:password|passphrase)(?:\s+is)?\s+)[\"'\\]*({_MIXED})(?:[\s\"'\\.,;]|\z)",
+        r"(?i:\bcookie\s*:\s*)([\w.-]+=[^\"'\\\n]{8,})",
+    ),
+    "aws-key": (r"(?i:aws_?secret_?(?:access_?)?key)\W{1,8}([0-9a-zA-Z/+]{40})",),
+    "authorization": (
+        r"(?i:authorization\W{1,6}(?:bearer|basic|token)\s+)([\w.~+/=-]{8,})",
+        r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})",
+    ),
+    "password-in-url": (
+        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:([^\s/\"'<>\\]+)@[\w.\[-]",
+        r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:"
+        # with a slash: what can be a port of `host:8080/path@x` is none
+        r"([^\s/\"'<>\\@]*[^\s/\"'<>\\@0-9][^\s/\"'<>\\@]*/[^\s\"'<>\\@]*|(?:[0-9]{6,})?/[^\s\"'<>\\@]*)@[\w.\[-]",
+        r"[A-Za-z][\w+.-]*://:([0-9]+/[^\s\"'<>\\@]*)@[\w.\[-]",  # of no host: no port
+        r"[A-Za-z][\w+.-]*://([\w-]{20,})@[\w.\[-]",
+    ),
+    "bearer-token": (r"(?i:\bbearer:?\s+)([\w.~+/=-]{20,})",),
+}
+"""Kinds of secrets that are known by what stands before them: the first group of each expression."""
+
+PROGRAMS = re.compile(
+    "|".join((_LOGGING_IN, "htpasswd", *(name for name, _ in (*PASSWORD_OPTIONS, *PASSWORD_PLACES))))
+)
+
+COMMANDS = "|".join(
+    (
+        rf"\b(?:{'|'.join((_LOGGING_IN, *(name for name, _ in (*PASSWORD_OPTIONS, *PASSWORD_PLACES))))})\b",
+        r"\s-H|\s--header|-pass|--with-token|\b(?:curl|echo|sudo|kinit|cryptsetup|htpasswd|login)\b",
+        r"(?i:identified\s+by|set\s+password|password\s+')",
+    )
+)
+"""What a text has that may have a password of a command."""
+
+TRIGGERS = "|".join(
+    (
+        *dict.fromkeys(each.trigger for each in (*TOKENS, *PLUGINS)),
+        r"(?i:authorization\W)",
+        r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
+        r"(?i:token)\W|://[^\s/]*:[^\s]+@",
+        r"(?i:bearer)|://[\w-]{20,}@|-pass|\"(?:pass|pw)\\*\"|(?i:basic_?auth)",
+        r"login(?s:.*)-p|\"[\w.-]*(?i:auth|login|creds|psk|otp|pin|passcode|pass|key|userpwd)\\*\"(?:\s|\\+t)*[:,]",
+        *(rf"(?:{programs})[^\w](?s:.*)(?:[-/]|_pw)" for programs, _ in PASSWORD_OPTIONS),
+        r"encrypt_string|vault[^\w](?s:.*)login|qpdf|(?i:net1?(?:\.exe)?[^\w](?s:.*)use)|rabbitmqctl|_KEY=|APPKEY="
+        r"|_auth|npmAuth|(?i:(?:auth|access|functions|subscription)-?(?:key|token)|-token|pass_?key)",
+        r"sudo(?s:.*)-S|chpasswd|cryptsetup|kinit|--with-token|(?i:identified)|(?i:pass|pwd|passphrase)=",
+    )
+)
+"""What a text has that may have a secret, JSON or not."""
+
+
+def shipped() -> tuple[Pattern, ...]:
+    """Every pattern that is looked for where nothing else is said."""
+    after = (Pattern(kind, regex, grouped=True) for kind, regexes in _AFTER.items() for regex in regexes)
+    return (*after, *(Pattern(each.kind, each.regex) for each in TOKENS), *_of_plugins())
+
+
+def _of_plugins() -> list[Pattern]:
+    """The patterns of the detectors in use, as RE2 has them: a text without end costs no more than its length."""
+    found: list[Pattern] = []
+    for kind, _, path, grouped in PLUGINS:
+        module, _, name = path.partition(".")
+        detector = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
+        for pattern in detector.denylist:
+            # RE2 looks at nothing beside a match and counts to 1,000. A token is taken whole wherever it ends.
+            regex = pattern.pattern.removesuffix(r"(?!\w)").replace(",1024}", ",}")
+            flags = "(?i)" if pattern.flags & 2 else ""
+            found.append(Pattern(kind, flags + regex, grouped or regex.startswith("aws.")))
+    return found
