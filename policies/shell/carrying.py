@@ -329,19 +329,18 @@ CARRYING = {
             "0123456789afgGiIjklLMnNOJpqRsSvV#:Z",
             "AbcCdDeEFHhmoPQrtTuUwxXyYz",
             """
-    anyauth append aws-sigv4 basic cacert capath cert cert-type ciphers compressed compressed-ssh
-    connect-timeout connect-to continue-at cookie cookie-jar create-dirs data data-ascii data-binary data-raw
-    data-urlencode digest disable dns-servers dump-header etag-compare etag-save expect100-timeout fail
-    fail-early fail-with-body form form-string get globoff head header help hostpubmd5 http0.9 http1.0 http1.1
-    http2 http2-prior-knowledge http3 include insecure interface ipv4 ipv6 json junk-session-cookies keepalive
-    keepalive-time key key-type limit-rate list-only location location-trusted max-filesize max-redirs max-time
-    negotiate netrc netrc-file netrc-optional next noproxy ntlm oauth2-bearer output output-dir parallel
-    parallel-immediate parallel-max pass path-as-is post301 post302 post303 progress-bar progress-meter proto
-    proto-default proto-redir proxy proxy-header proxy-user proxytunnel range rate raw referer
-    remote-header-name remote-name remote-name-all remote-time remove-on-error request request-target resolve
-    retry retry-all-errors retry-connrefused retry-delay retry-max-time show-error silent socks4 socks4a socks5
-    socks5-hostname speed-limit speed-time ssl ssl-reqd sslv2 sslv3 stderr styled-output tcp-fastopen
-    tcp-nodelay time-cond tls-max tls13-ciphers tlsv1 tlsv1.0 tlsv1.1 tlsv1.2 tlsv1.3 trace trace-ascii
+    anyauth append aws-sigv4 basic cacert capath cert cert-type ciphers compressed compressed-ssh connect-timeout
+    connect-to continue-at cookie cookie-jar create-dirs data data-ascii data-binary data-raw data-urlencode digest
+    disable dns-servers dump-header etag-compare etag-save expect100-timeout fail fail-early fail-with-body form
+    form-string get globoff head header help hostpubmd5 http0.9 http1.0 http1.1 http2 http2-prior-knowledge http3
+    include insecure interface ipv4 ipv6 json junk-session-cookies keepalive keepalive-time key key-type limit-rate
+    list-only location location-trusted max-filesize max-redirs max-time negotiate netrc netrc-file netrc-optional
+    next noproxy ntlm oauth2-bearer output output-dir parallel parallel-immediate parallel-max pass path-as-is
+    post301 post302 post303 progress-bar progress-meter proto proto-default proto-redir proxy proxy-header proxy-user
+    proxytunnel range rate raw referer remote-header-name remote-name remote-name-all remote-time remove-on-error
+    request request-target resolve retry retry-all-errors retry-connrefused retry-delay retry-max-time show-error
+    silent socks4 socks4a socks5 socks5-hostname speed-limit speed-time ssl ssl-reqd sslv2 sslv3 stderr styled-output
+    tcp-fastopen tcp-nodelay time-cond tls-max tls13-ciphers tlsv1 tlsv1.0 tlsv1.1 tlsv1.2 tlsv1.3 trace trace-ascii
     trace-time unix-socket upload-file url url-query use-ascii user user-agent verbose version write-out buffer
     """,
         ),
@@ -387,17 +386,18 @@ CARRYING = {
         ),
     ),
     "pip": Carries(
+        words=r"[\w-]+\.python",  # `pip config set global.python x` sets what later runs it
         harmless=options(
             "qvUyhVIlo",
             "rectifd",
             """
-    quiet verbose upgrade user requirement editable constraint target index-url extra-index-url index find-links
-    pre deps force-reinstall ignore-installed break-system-packages yes cache-dir disable-pip-version-check
-    input color isolated timeout retries trusted-host require-hashes prefer-binary only-binary binary
-    upgrade-strategy dry-run report format outdated uptodate not-required exclude local path files help version
-    build-isolation use-pep517 compile warn-script-location root prefix platform python-version implementation
-    abi dest wheel-dir exclude-editable include-editable all verbose cache progress-bar require-virtualenv log
-    no-input proxy cert use-feature src hash-algorithm algorithm
+    quiet verbose upgrade user requirement editable constraint target index-url extra-index-url index find-links pre
+    deps force-reinstall ignore-installed break-system-packages yes cache-dir disable-pip-version-check input color
+    isolated timeout retries trusted-host require-hashes prefer-binary only-binary binary upgrade-strategy dry-run
+    report format outdated uptodate not-required exclude local path files help version build-isolation use-pep517
+    compile warn-script-location root prefix platform python-version implementation abi dest wheel-dir exclude-
+    editable include-editable all cache progress-bar require-virtualenv log no-input proxy cert use-feature src hash-
+    algorithm algorithm
     """,
         ),
     ),

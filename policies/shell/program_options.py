@@ -265,7 +265,7 @@ KNOWN = split("""
     file tree column col colrm rev look hexdump xxd strings bc cal ncal locate whereis pgrep pidof pkill killall ps
     top free vmstat lsof fuser getent getconf locale iconv dos2unix unix2dos uuidgen jq xmllint tput clear reset
     sw_vers w last lscpu lsblk lsusb lspci dmesg arp ifconfig netstat ss ping ping6 dig host nslookup traceroute curl
-    curlie http https tokei wdiff cmark sqlformat
+    http https tokei wdiff cmark sqlformat
 
     mypy ruff black isort flake8 pylint pyflakes pycodestyle pydocstyle autopep8 yapf bandit sqlfluff
     pyright basedpyright py_compile compileall json.tool unittest venv virtualenv build
@@ -289,6 +289,7 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
         named: words that such a file follows.
         words: a regular expression of words whose first group is one.
         operands: how many operands come before those that are written; None where none is.
+        format: options, of one letter and long, that take a format in which a file may be named, or that is in one.
     """
 
     letters: str = ""
@@ -299,6 +300,7 @@ class Writes(msgspec.Struct, frozen=True, kw_only=True):
     named: str = ""
     words: str = "(?!)"
     operands: int | None = None
+    format: tuple[str, str] = ("", "")
 
 
 _DIFFS = Writes(long="--output")
@@ -326,7 +328,8 @@ WRITING = {
     "curl": Writes(
         letters="oDc",
         alone="OJ",
-        valued="AbdeEFHKmPQrtTuUwxXyYzC",
+        valued="AbdeEFHKmPQrtTuUxXyYzC",
+        format=("w", "--write-out"),
         long="--output --dump-header --cookie-jar --trace --trace-ascii --stderr --etag-save --libcurl --hsts"
         " --alt-svc --output-dir",
         long_alone="--remote-name --remote-name-all --remote-header-name",
@@ -378,7 +381,14 @@ def _written_by_long(writes: Writes, word: Word, text: str, rest: list[Word]) ->
     name, given, value = text.partition("=")
     if any(option.startswith(name) for option in writes.long.split()):
         return [literal(value)] if given else _next(rest)
+    if len(name) > 3 and writes.format[1].startswith(name):
+        return _formatted([literal(value)] if given else _next(rest))
     return [Word(word.source, None)] if name in writes.long_alone.split() else []
+
+
+def _formatted(formats: list[Word]) -> list[Word]:
+    """The file that curl writes by `%output{file}` in a format, and by one that it reads from a file."""
+    return [Word(f.source, None) for f in formats if f.text is None or f.text.startswith("@") or "%output{" in f.text]
 
 
 def _written_by_letters(writes: Writes, word: Word, letters: str, rest: list[Word]) -> list[Word]:
@@ -386,6 +396,8 @@ def _written_by_letters(writes: Writes, word: Word, letters: str, rest: list[Wor
     for n, letter in enumerate(letters, start=1):
         if letter in writes.letters:
             return files + ([literal(letters[n:])] if letters[n:] else _next(rest))
+        if letter in writes.format[0]:
+            return files + _formatted([literal(letters[n:])] if letters[n:] else _next(rest))
         if letter in writes.valued:
             if not letters[n:]:
                 _next(rest)

@@ -207,11 +207,22 @@ def test_a_redirection_has_its_direction() -> None:
         ("sort --output=F a", ["F"]),
         ("curl -sSLo F x", ["F"]),
         ("curl -O x", ["-O"]),
+        ("curl -sw '%output{F}x' x", ["'%output{F}x'"]),
+        ("curl --write-out=@f x", ["@f"]),
         ("uniq a F", ["F"]),
         ("dd if=a of=F", ["F"]),
         ("awk '{print > \"F\"}' a", ["'{print > \"F\"}'"]),
         ("tee $x", ["$x"]),
-        *((line, []) for line in ("tee", "tee /dev/null", "curl -so /dev/null x", "curl -XPOST x", "sort -k2o a")),
+        *(
+            (line, [])
+            for line in (
+                "tee",
+                "tee /dev/null",
+                "curl -so /dev/null -w '%{http_code}' x",
+                "curl -XPOST x",
+                "sort -k2o a",
+            )
+        ),
         *((line, []) for line in ("git log --oneline -o", "awk '$1 > 5' a", "uniq -c a", "sed -n 1p a")),
     ],
 )
