@@ -265,7 +265,7 @@ PROGRAMS = re.compile(
 
 COMMANDS = "|".join(
     (
-        rf"\b(?:{'|'.join((_LOGGING_IN, *(name for name, _ in (*PASSWORD_OPTIONS, *PASSWORD_PLACES))))})\b",
+        rf"(?:\b|\\n)(?:{'|'.join((_LOGGING_IN, *(name for name, _ in (*PASSWORD_OPTIONS, *PASSWORD_PLACES))))})\b",
         r"\s-H|\s--header|-pass|--with-token|\b(?:curl|echo|sudo|kinit|cryptsetup|htpasswd|login)\b",
         r"(?i:identified\s+by|set\s+password|password\s+')",
     )

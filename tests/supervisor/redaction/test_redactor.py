@@ -157,7 +157,7 @@ def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.
     detector = Detector(Redaction())
     for text in (secret, json.dumps(secret), json.dumps([json.dumps(secret)])):
         assert detector.suspects(text.encode())
-    if SHIPPED[name].kind == "command-password":
+    if SHIPPED[name].kind == "command-password" and re2.search(SHIPPED[name].regex, secret):
         assert re2.search(COMMANDS, secret)
 
 
