@@ -25,17 +25,17 @@ Act: TypeAlias = tuple[str, str]
 HARMLESS: Final[list[Act]] = [("write", "inside.txt"), ("bash", "echo fine > made.txt")]
 REFUSED: Final[list[tuple[Act, set[str]]]] = [
     (("write", "../outside.txt"), {"nothing-outside"}),
-    (("bash", "true; git -C . push > ../outside.txt"), {"no-push"}),
     (
         ("bash", "x=curl; $x http://127.0.0.1:9/; touch ../outside.txt"),
         {"nothing-outside", "no-network", "no-push", "ask-before-publishing"},
     ),
+    (("bash", "true; git -C . push > ../outside.txt"), {"no-push"}),
     (("bash", "npm publish || touch ../outside.txt"), {"ask-before-publishing"}),
     (("bash", "ln -s .. up && touch up/outside.txt"), {"nothing-outside"}),
     (("bash", "git push origin main"), {"no-push"}),
     (("bash", "curl -o ../outside.txt http://127.0.0.1:9/"), {"no-network"}),
 ]
-"""What an agent may not do, and the rules that say so: each rule once among the first four."""
+"""What an agent may not do, and the rules that say so: each rule among the first two."""
 
 Prepare: TypeAlias = Callable[..., tuple[Adapter, str]]
 """Makes an adapter and a prompt of acts, one a response.
@@ -54,10 +54,10 @@ def policy(**limits: Any) -> list[Policy]:
 async def keeps_to_the_rules(prepare: Prepare, cwd: Path, *, each_alone: bool = False) -> None:
     """Everything harmless happens, nothing else does, and each refusal names its rules.
 
-    `each_alone`: in a run of its own, for an agent whose run ends with a refusal; the first four acts, as such
+    `each_alone`: in a run of its own, for an agent whose run ends with a refusal; the first two acts, as such
     an agent takes seconds to start.
     """
-    refused = REFUSED[:4] if each_alone else REFUSED
+    refused = REFUSED[:2] if each_alone else REFUSED
     acts = [act for act, _ in refused]
     runs = [[*HARMLESS, act] for act in acts] if each_alone else [[*HARMLESS, *acts]]
     found: list[set[str]] = []
@@ -77,7 +77,7 @@ async def keeps_to_the_rules(prepare: Prepare, cwd: Path, *, each_alone: bool = 
     assert found == [rules for _, rules in refused], found
 
 
-async def asks_before_publishing(prepare: Prepare) -> None:
+async def asks_before_publishing(prepare: Prepare) -> RunResult:
     """Somebody who says yes lets it run."""
     hosts: list[str] = []
 
@@ -91,6 +91,7 @@ async def asks_before_publishing(prepare: Prepare) -> None:
 
     assert ["npm publish --dry-run --offline" in call for call in hosts] == [True]
     assert kinds.index(ToolApprovalGranted) < kinds.index(ToolCallStarted)
+    return result
 
 
 async def ends_at(prepare: Prepare, limit: str, *, most: float | None = None, **how: Any) -> RunResult | None:
@@ -101,14 +102,6 @@ async def ends_at(prepare: Prepare, limit: str, *, most: float | None = None, **
 
     assert [violation.kind for violation in ended.value.violations if violation.action == "cancel"] == [limit]
     return getattr(ended.value, "partial", None)
-
-
-async def cannot_count(prepare: Prepare, limit: str) -> None:
-    """An agent that does not tell what this limit counts: preflight says so."""
-    adapter, prompt = prepare(HARMLESS)
-    result = await run_once(adapter, prompt, policies=policy())
-
-    assert limit in str(result.policy.metadata)
 
 
 async def keeps_to_the_readme(prepare: Prepare, cwd: Path) -> None:

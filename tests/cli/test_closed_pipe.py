@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from answering import token_of
 
 from proctor.adapters.cli.app import COMMANDS as COMMANDS_THERE_ARE
 
+Closed = Callable[..., tuple[int, str]]
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
 COMMANDS = {
     "demo": (),
@@ -48,16 +50,57 @@ TESTS = "policies: [org.yaml]\ntests:\n  - {name: a, calls: [{tool: read}]}\n  -
 WAITING = "name: agent\ntools: [deploy]\nsteps:\n  - {call: deploy}\n"
 
 
-def closed(*arguments: str) -> tuple[int, str]:
-    """Run a command with nobody reading its output: the exit code, and what it says on standard error."""
+PARENT = """
+import gc, json, os, sys
+import anyio._backends._asyncio, rich.table, yaml
+import proctor.adapters.agents.scripted, proctor.adapters.stores.sqlite, proctor.supervisor.api.run_once
+from proctor.adapters.cli import main
+from proctor.adapters.cli.app import COMMANDS, app
+for name in COMMANDS:
+    app.get_command(None, name)
+gc.freeze()
+for line in sys.stdin:
+    words, folder, env, errors = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
     reading, writing = os.pipe()
     os.close(reading)
-    try:
-        command, env = [*PROCTOR, *arguments], os.environ | token_of(arguments)
-        done = subprocess.run(command, env=env, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
-    finally:
-        os.close(writing)
-    return done.returncode, done.stderr
+    os.dup2(writing, 1)
+    os.close(writing)
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    main(words)
+"""
+"""Each command is a process of its own that ends as every other does, without reading in the program once more."""
+
+
+@pytest.fixture(scope="module")
+def parent() -> Iterator[subprocess.Popen[str]]:
+    """The process that starts commands."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        yield parent
+
+
+@pytest.fixture
+def closed(parent: subprocess.Popen[str], tmp_path_factory: pytest.TempPathFactory) -> Closed:
+    """Runs a command with nobody reading its output: the exit code, and what it says on standard error."""
+    errors = tmp_path_factory.mktemp("closed") / "errors"
+
+    def run(*arguments: str) -> tuple[int, str]:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        env = os.environ | token_of(arguments)
+        parent.stdin.write(json.dumps([arguments, os.getcwd(), env, str(errors)]) + "\n")
+        parent.stdin.flush()
+        return int(parent.stdout.readline()), errors.read_text()
+
+    return run
 
 
 ELSEWHERE = {"approve", "deny", "kill"}
@@ -69,7 +112,7 @@ FORMS = [(name, *form) for name in COMMANDS for form in ((), ("--json",)) if not
 
 
 @pytest.mark.parametrize("command", FORMS, ids=" ".join)
-def test_a_closed_pipe_is_no_error(command: tuple[str, ...], ran: Any, place: Path) -> None:
+def test_a_closed_pipe_is_no_error(command: tuple[str, ...], ran: Any, place: Path, closed: Closed) -> None:
     """Neither a traceback nor a word of it; what a policy did still gives the exit code."""
     name, *form = command
     item = {"type": "tool_call", "id": "c", "name": "read", "input": {}}
@@ -82,7 +125,7 @@ def test_a_closed_pipe_is_no_error(command: tuple[str, ...], ran: Any, place: Pa
     assert code in ((1,) if name == "run" else (0, 1))
 
 
-def test_a_run_nobody_reads_is_finished(place: Path, cli: Any) -> None:
+def test_a_run_nobody_reads_is_finished(place: Path, cli: Any, closed: Closed) -> None:
     """Its calls are done and its end is on record."""
     closed("run", *COMMANDS["run"])
     [line] = cli("runs", "--json").lines
@@ -113,7 +156,7 @@ def test_every_command_is_tried() -> None:
     ("command", "status"), [("approve", "completed"), ("deny", "completed"), ("kill", "cancelled")]
 )
 def test_who_answers_or_ends_a_run_unread_has_done_it(
-    command: str, status: str, form: tuple[str, ...], place: Path, cli: Any
+    command: str, status: str, form: tuple[str, ...], place: Path, cli: Any, closed: Closed
 ) -> None:
     """The run that waits goes on, or ends; nothing is said of the pipe."""
     place.joinpath("waits.yaml").write_text(WAITING)

@@ -110,7 +110,11 @@ class AtTheTerminal:
         self.terminal.press("\r")
 
 
-@pytest.fixture(params=[False, True], ids=["programs", "http"])
+PLACES = ["programs", "http"]
+"""How the client reaches its hooks."""
+
+
+@pytest.fixture(params=[False, True], ids=PLACES)
 def at(claude: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[AtTheTerminal]:
     """Claude Code."""
     policy, store = tmp_path / "policy.yaml", tmp_path / "runs.db"
@@ -164,7 +168,7 @@ def state(site: Any, approval: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.claude
-@pytest.mark.parametrize("answer", ["grant", "deny"])
+@pytest.mark.parametrize(("at", "answer"), [(False, "grant"), (True, "deny")], ids=PLACES, indirect=["at"])
 def test_the_page_answers_and_the_terminals_question_goes(at: AtTheTerminal, site: Any, answer: str) -> None:
     """The person at the terminal need not: the call runs, or is refused with the reason."""
     at.prompts("touch deployed")
@@ -233,7 +237,7 @@ def test_a_day_under_a_pack(client: Any, site: Any) -> None:
 
 
 @pytest.mark.claude
-@pytest.mark.parametrize("key", ["1", "2"])
+@pytest.mark.parametrize(("at", "key"), [(False, "2"), (True, "1")], ids=PLACES, indirect=["at"])
 def test_the_terminal_answers_and_the_page_sees_it(at: AtTheTerminal, site: Any, key: str) -> None:
     """Who comes later is told who was first. A yes is seen once the call has ended."""
     at.prompts("touch deployed")

@@ -57,9 +57,12 @@ async def test_it_keeps_to_the_policies_of_the_readme(bench: Any, prepare: Any) 
     await coding_agent.keeps_to_the_readme(prepare, bench.cwd)
 
 
-async def test_a_person_lets_it_publish(prepare: Any) -> None:
-    """And it runs."""
-    await coding_agent.asks_before_publishing(prepare)
+async def test_a_person_lets_it_publish(prepare: Any, name: str) -> None:
+    """And it runs. Of opencode, which tells the tokens of its last response only, the run says what cannot hold."""
+    result = await coding_agent.asks_before_publishing(prepare)
+
+    findings = str(result.policy.metadata.get("findings"))
+    assert ("`max_total_tokens: 200,000` will not hold" in findings) is (name == "opencode"), findings
 
 
 async def test_two_dollars_end_the_run(prepare: Any) -> None:
@@ -68,12 +71,10 @@ async def test_two_dollars_end_the_run(prepare: Any) -> None:
     await coding_agent.ends_at(prepare, "max_cost_usd", most=0.5, used=(100, 10_000))
 
 
-async def test_200_000_tokens_end_the_run(prepare: Any, name: str) -> None:
-    """Those of all responses together, where the agent tells them; opencode tells those of the last response."""
-    if name == "opencode":
-        await coding_agent.cannot_count(prepare, "max_total_tokens")
-    else:
-        await coding_agent.ends_at(prepare, "max_total_tokens", used=(90_000, 10))
+@pytest.mark.parametrize("name", ["gemini"])
+async def test_200_000_tokens_end_the_run(prepare: Any) -> None:
+    """Those of all responses together."""
+    await coding_agent.ends_at(prepare, "max_total_tokens", used=(90_000, 10))
 
 
 async def test_time_ends_the_run(prepare: Any) -> None:

@@ -14,7 +14,7 @@ from scenes import Scenes
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapter_fixture import AdapterChecks, Agent
-from proctor.supervisor.testing.adapter_lifecycle import CancellingChecks, CrashingChecks
+from proctor.supervisor.testing.adapter_lifecycle import CrashingChecks
 from proctor.supervisor.testing.suites import AdapterConformance
 
 SLEEP = "tail -f /dev/null --sleep-interval=73003"
@@ -134,5 +134,5 @@ class TestClaudeAdapter(Claude, AdapterConformance):
 
 @pytest.mark.claude
 @pytest.mark.anyio
-class TestEndingClaude(Claude, CancellingChecks, CrashingChecks):
-    """Every way to end a run."""
+class TestDyingClaude(Claude, CrashingChecks):
+    """Every way in which the client dies, on trio too; `test_cancel` has its cancels there."""
