@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from . import policies
+from . import policies, prompts, suggest
 from .__main__ import PAGE
 from .__main__ import main as benchmarks
 from .figures import circumstances, ratios, with_tables
 from .timing import ROOT
 
-PAGES: Final = ROOT / "docs" / "evidence"
+DOCS: Final = ROOT / "docs"
+PAGES: Final = DOCS / "evidence"
 SESSIONS: Final = "PROCTOR_SESSIONS"
 """The environment variable that names the folder of recorded sessions."""
 
@@ -98,7 +99,7 @@ def soaked(seen: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
 
 def _ratios(given: argparse.Namespace) -> Mapping[str, str]:
     plots, events = (importlib.import_module(f".{name}", __package__) for name in ("plots", "events"))
-    curves = plots.table(plots.draw(ROOT / "docs"))
+    curves = plots.table(plots.draw(DOCS))
     return {"profile": events.profile(), "curves": curves, "ratios": ratios(PAGE.read_text())}
 
 
@@ -107,6 +108,11 @@ PROGRAMS: Final[dict[str, Program]] = {
         PAGES / "policies.md",
         "what policies prevent and disturb on recorded sessions",
         lambda given: policies.measured(_recorded(given)),
+    ),
+    "suggest-and-packs": Program(
+        PAGES / "suggest-and-packs.md",
+        "what `suggest` and the packs ask about and let through on recorded sessions",
+        lambda given: {**suggest.tables(_recorded(given)), "packs": prompts.table(_recorded(given))},
     ),
     "simulation": Program(
         PAGES / "simulation.md", "that promises hold whatever breaks, and that faults are found", _simulation

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import msgspec
-
 from proctor.policies.events.policy_events import ApprovalEvent
 from proctor.supervisor.api.active_runs import ActiveRuns
 from proctor.supervisor.launch import launch
-from proctor.supervisor.machine import machine, provider_events, resume
+from proctor.supervisor.machine import provider_events
 from proctor.supervisor.run import callbacks, journal
 from proctor.supervisor.store import memory_store, memory_tables
 
@@ -44,12 +42,6 @@ async def _not_given_up(store: Any, info: Any, epoch: int) -> None:
     """A run whose start failed stays claimed."""
 
 
-def _forgets_counts(kept: Any, closing: Any) -> None:
-    """A snapshot of a run leaves out what is counted of its record."""
-    counts = dict.fromkeys(kept.counts.__struct_fields__, 0) | {"_used": {}, "_full": frozenset(), "full": False}
-    resume.restore(msgspec.structs.replace(kept, counts=type(kept.counts)(**counts)), closing)
-
-
 OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     "a start is not one unit": lambda: changed((ActiveRuns, "starting", contextmanager(_starting_by_equality))),
     "a cancel of a starting run is lost": lambda: changed((ActiveRuns, "starting", contextmanager(_nothing_missed))),
@@ -64,7 +56,6 @@ OLD_FAULTS: Final[dict[str, Callable[[], Any]]] = {
     ),
     "a failed start keeps its session": lambda: changed((launch, "_release_claim", _not_given_up)),
     "a settlement that failed is not made": lambda: changed((callbacks, "_SETTLE_AGAIN_S", ())),
-    "a snapshot forgets what it counted": lambda: changed((machine, "restore", _forgets_counts)),
     "an agent says that its record was pruned": lambda: changed((provider_events, "_OURS", (ApprovalEvent,))),
 }
 """What each does to the supervisor while inside."""

@@ -25,7 +25,6 @@ FOUND = {
     "a reservation of a dead owner is lost": (195, 400),
     "a failed start keeps its session": (14, 100),
     "a settlement that failed is not made": (252, 400),
-    "a snapshot forgets what it counted": (0, 400),
     "an agent says that its record was pruned": (72, 100),
 }
 """A seed that found the fault when last looked for, and within how many one does."""
