@@ -1,4 +1,4 @@
-"""The calls of a session, each from its request to its end, and where the session stands.
+"""The calls of a session, each from its request to its end, and the session's counters.
 
 All of it is plain data, so that a snapshot is the state written down.
 """
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 AskedRule: TypeAlias = tuple[JudgeCall, Any, int, CompiledRule]
-"""The question about a call: a rule's judge, the rule's state, and the slots the call meets."""
+"""What evaluates a call: a rule's function, the rule's state, and the slots that the call matches."""
 
 
 class States(dict[int, Any]):
-    """The state of each rule by number, made when it is first asked for."""
+    """The state of each rule by its number, created on first use."""
 
     __slots__ = ("rules",)
 
@@ -101,7 +101,7 @@ FINISHED_KEPT = 65_536
 
 
 DENIED_KEPT = 1_024
-"""How many refused calls are remembered: an outcome that a provider reports for one is not news."""
+"""How many denied calls are remembered: an outcome that a provider reports for one is ignored."""
 
 
 REQUESTED, HELD, LAPSED = "requested", "held", "lapsed"
@@ -109,27 +109,27 @@ DECIDED, ALLOWED, STARTED = "decided", "allowed", "started"
 
 
 SPENT = (STARTED, ALLOWED)
-"""Let through, and what it spends is spent: it has an outcome to come."""
+"""States of a call that was allowed and counted; its outcome is to come."""
 
 
 RUNNING = (*SPENT, DECIDED)
-"""Let through, and not over; one that is `decided` spends when it starts."""
+"""States of a call that was allowed and has not ended; one that is `decided` is counted when it starts."""
 
 
 UNDECIDED = (REQUESTED, HELD, LAPSED)
-"""Asked for and not let through; `lapsed`: a person refused the approval, or nobody gave it in time."""
+"""States of a call that was requested and not allowed; `lapsed`: its approval was declined, or has expired."""
 
 
 DENIED = b"!"
-"""How the mark of a refused call begins."""
+"""The prefix of a denied call's mark."""
 
 
 LOOSE: Final = object()
-"""Where a call's memo has its loose fingerprint."""
+"""The key of the loose fingerprint in a call's memo."""
 
 
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
-"""The answers for a call that no asynchronous check was asked about."""
+"""For a call without asynchronous checks."""
 
 
 RuleName: TypeAlias = tuple[str, str]
@@ -137,19 +137,19 @@ RuleName: TypeAlias = tuple[str, str]
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
-    """A person's agreement to one call: this tool with this input, against these rules; None: whichever asked."""
+    """A person's approval of one call: this tool with this input, for these rules; None: for any rule."""
 
     tool: str
     digest: str
     rules: tuple[RuleName, ...] | None = None
 
     def covers(self, policy: str, rule: str) -> bool:
-        """Whether the person was shown that this rule asks."""
+        """Whether this rule was shown to the person."""
         return self.rules is None or (policy, rule) in self.rules
 
 
 class CallState(msgspec.Struct, gc=False):
-    """One call in flight, and what the rules may ask about it.
+    """One call that has not ended, and what the rules may know of it.
 
     `bound` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
     the id of the approval it waits for, `shown` are the rules that ask for it; `kept` is the mark of an input that a
@@ -184,17 +184,17 @@ class CallState(msgspec.Struct, gc=False):
 
     @property
     def approved(self) -> bool:
-        """Whether a person agreed to this tool with this input."""
+        """Whether a person approved this tool with this input."""
         return self.grant is not None
 
     @property
     def runs(self) -> bool:
-        """Whether it was let through."""
+        """Whether it was allowed."""
         return self.status in RUNNING
 
     @property
     def observed(self) -> bool:
-        """Whether it is known because it already ran, and not because it was requested."""
+        """Whether it is known by its start only, not by a request."""
         return self.status == STARTED
 
     def goes_by(self, virtual: VirtualName) -> bool:
@@ -221,7 +221,7 @@ class CallState(msgspec.Struct, gc=False):
 
     @property
     def directories(self) -> Directories:
-        """Where the run works."""
+        """The run's directories and shell."""
         return self.memory.directories
 
     def outputs(self, ref: OutputRef) -> SeenValues:
@@ -248,7 +248,7 @@ class CallState(msgspec.Struct, gc=False):
         return pattern in (words.last if latest else words.ever)
 
     def is_again(self, name: str, input: Any) -> bool:
-        """Whether this tool with this input is the same call; what cannot be read is another."""
+        """Whether this tool with this input is the same call; False if the input cannot be read."""
         if self.name != name:
             return False
         try:
@@ -275,7 +275,7 @@ def _loosened(value: Any) -> Any:
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """Where a session stands.
+    """A session's counters and marks.
 
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
@@ -308,19 +308,19 @@ class Session:
     words: UserText = field(default_factory=UserText)
 
     def session_turn(self, turn: int) -> int:
-        """The session's number for a response that a run numbers `turn`; 0 is the response going on now."""
+        """The session's number of a turn that a run numbers `turn`; 0 is the current one."""
         if turn > 0 and self.turn_offset is None:
             self.turn_offset = self._offset(turn)
         return self.turn_ahead(turn)
 
     def turn_ahead(self, turn: int) -> int:
-        """The same, of a response that is only asked about: nothing is remembered of it."""
+        """The same without remembering anything."""
         if turn <= 0:
             return max(self.turn, self.turn_base + 1)
         return turn + (self._offset(turn) if self.turn_offset is None else self.turn_offset)
 
     def _offset(self, turn: int) -> int:
-        """Numbers count on through the session; a client that begins at 1 again is counted on from here."""
+        """What to add to a run's numbers: a client that begins at 1 again continues from here."""
         return self.turn_base if turn <= self.turn_base else 0
 
     def new_run(self, run_id: str, model: str) -> None:
@@ -338,7 +338,7 @@ class Session:
             self.budgets = BudgetState()
 
     def begin_turn(self, turn: int) -> None:
-        """The stream has come to this response; calls that are over are of an earlier one."""
+        """A turn has begun: the calls that have ended are of an earlier one."""
         if turn <= self.begun:
             return
         self.begun = turn
@@ -349,13 +349,13 @@ class Session:
                 self.forget(self.earlier)
 
     def deny(self, id: str) -> None:
-        """The latest call of that id was refused."""
+        """The latest call of that id was denied."""
         self.denied[id] = None
         if len(self.denied) > DENIED_KEPT:
             del self.denied[next(iter(self.denied))]
 
     def forget(self, calls: dict[str, bytes]) -> None:
-        """Let the oldest of many go."""
+        """Drop the oldest."""
         # Many at a time: finding the first key of a dict steps over all that were deleted before it.
         oldest = list(islice(calls, FINISHED_KEPT // 8))
         for id in oldest:
@@ -373,14 +373,14 @@ class ParsedOutput(msgspec.Struct, gc=False):
 
     @property
     def value(self) -> Any:
-        """As paths see it."""
+        """The output as JSON, which paths are applied to."""
         if self._parsed is _UNPARSED:
             self._parsed = parsed_output(self.raw)
         return self._parsed
 
     @property
     def text(self) -> str:
-        """As it came."""
+        """The output as text."""
         return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()
 
 
@@ -446,7 +446,7 @@ class CallTable(dict[str, CallState]):
         )
 
     def apply(self, event: ToolEvent | ToolOutcome) -> None:
-        """Follow a call's life without judging it, as is done once judging has failed."""
+        """Update the table only, without evaluating rules, as is done once the monitor has raised."""
         call = self.get(event.tool_call_id)
         if isinstance(event, ToolCallRequested | ToolCallStarted):
             if call is None or isinstance(event, ToolCallStarted):
@@ -460,7 +460,7 @@ class CallTable(dict[str, CallState]):
             self.finish(call, denied=refused)
 
     def finish(self, call: CallState, *, denied: bool = False) -> None:
-        """A call is over; only its id and its mark stay."""
+        """A call has ended: only its id and its mark are kept."""
         del self[call.id]
         finished = self.session.finished
         try:

@@ -47,19 +47,19 @@ def add_net(on: MonitorState, net: str | NetLine | Net, **attached: Any) -> None
 
 
 def net_joined(on: MonitorState, event: NetJoined) -> None:
-    """A net joined the run, unless it has already: the live session knows before its record does."""
+    """Add the net, unless the session has it: a live session adds it before the event is recorded."""
     if not _active(on, event.name):
         add_net(on, read_net(event.net))
 
 
 def net_left(on: MonitorState, event: NetLeft) -> None:
-    """A net left the run, unless it has already."""
+    """Remove the net, unless it was removed before the event was recorded."""
     if _active(on, event.name):
         remove_net(on, event.name)
 
 
 def restore_nets(on: MonitorState) -> None:
-    """Another run begins: it is judged by the nets of its policies, and no others."""
+    """Another run begins: it is evaluated by the nets of its policies only."""
     added = {net_name(net) for net in on.added_nets}
     for name in added:
         if _active(on, name):
@@ -86,7 +86,7 @@ def _active(on: MonitorState, name: str) -> CompiledRule | None:
 
 
 def remove_net(on: MonitorState, name: str) -> None:
-    """Judge without a net from now on; it keeps its state."""
+    """Remove a net, which keeps its state. Raises KeyError if no active net has the name."""
     if (rule := _active(on, name)) is None:
         raise KeyError(name)
     on.removed_nets = {**on.removed_nets, name: rule}
@@ -94,7 +94,7 @@ def remove_net(on: MonitorState, name: str) -> None:
 
 
 def run_started(on: MonitorState, event: ev.RunStarted) -> None:
-    """A new run of the session, unless it is the one going on."""
+    """Begin a new run of the session, unless it is the current one."""
     session = on.session
     if session.runs and event.run_id == session.run_id:
         return
@@ -119,13 +119,13 @@ def message(on: MonitorState, event: ev.MessageEvent) -> None:
 
 
 def went_wrong(on: MonitorState, event: ev.ErrorOccurred) -> None:
-    """Where the words of users are recorded no more, nobody knows what the latest of them are."""
+    """Once the users' messages are not recorded any more, the latest of them is unknown."""
     if event.code == ev.USER_MESSAGES_FULL:
         on.session.words.last = EMPTY
 
 
 def turn(on: MonitorState, event: ev.TurnEvent) -> None:
-    """The stream has come to a model response, or to its end."""
+    """A turn has begun or ended."""
     if event.turn > 0:
         turn = on.come_to(event.turn)
         over = isinstance(event, ev.TurnCompleted)
@@ -135,7 +135,7 @@ def turn(on: MonitorState, event: ev.TurnEvent) -> None:
 
 
 def usage(on: MonitorState, event: ev.TokenUsageUpdated) -> list[Violation]:
-    """Tokens were used."""
+    """Count tokens, and find money budgets for which their model has no price."""
     meter = on.session.meter
     unpriced = len(meter.unpriced)
     meter.add(event, on.program.prices)
@@ -146,7 +146,7 @@ def usage(on: MonitorState, event: ev.TokenUsageUpdated) -> list[Violation]:
 
 
 def approval_requested(on: MonitorState, event: ev.ToolApprovalRequested) -> None:
-    """A call is held for a person."""
+    """Mark a call as pending approval."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and event.held:
         call.status, call.approval = HELD, event.approval_id
@@ -155,9 +155,9 @@ def approval_requested(on: MonitorState, event: ev.ToolApprovalRequested) -> Non
 
 
 def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
-    """A person agreed to one call of one tool with one input, against the rules that were shown to them.
+    """Keep a person's approval of one tool with one input, for the rules that were shown to them.
 
-    An answer that comes when its call waits no more, or waits for another approval, says nothing.
+    An answer is ignored if its call is not pending any more, or waits for another approval.
     """
     id, digest = event.tool_call_id, event.input_digest
     call = on.calls.get(id)
@@ -173,7 +173,7 @@ def granted(on: MonitorState, event: ev.ToolApprovalGranted) -> None:
 
 
 def lapsed(on: MonitorState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> None:
-    """A person refused, or nobody answered in time."""
+    """The request of a call was declined, or has expired."""
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and _answers(event, call):
         on.mark_unapproved(call)
@@ -182,12 +182,12 @@ def lapsed(on: MonitorState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpir
 
 
 def _answers(event: ev.ApprovalEvent, call: CallState) -> bool:
-    """Whether an answer is to the approval that the call waits for."""
+    """Whether an event is about the approval that the call waits for."""
     return event.approval_id == (call.approval or event.approval_id)
 
 
 def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
-    """Restore a live session's violation when its record is folded; a violation settled by an end is open again."""
+    """Replay a violation; one found by the end of a run is open again in the next."""
     rule = on.program.named(event.policy, event.rule)
     waits = event.action == "request_approval" and _held(on, event)
     if rule is not None and rule.kind == event.kind and not (waits or event.at_end or rule.machine.refuses_none):
@@ -199,7 +199,7 @@ def violated(on: MonitorState, event: ev.PolicyViolated) -> None:
 
 
 def warned(on: MonitorState, event: ev.BudgetWarned) -> None:
-    """Restore a live session's warning when its record is folded."""
+    """Replay a warning, so that it is not given again."""
     for number in on.program.limits.warns:
         entry = on.program.limits.entries[number]
         if (entry.name, entry.limit.max) == (event.limit, event.max):
@@ -207,7 +207,7 @@ def warned(on: MonitorState, event: ev.BudgetWarned) -> None:
 
 
 def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violation]:
-    """The store has answered what there is of a shared budget: a run that gets nothing does not start."""
+    """Note the store's answer about a shared budget; a run that can reserve nothing is cancelled at its start."""
     entry = on.program.budgets.entry(event.budget, event.key)
     if entry is None:
         return []
@@ -223,7 +223,8 @@ def budget_reserved(on: MonitorState, event: ev.BudgetReserved) -> list[Violatio
 
 
 def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:
-    """The call that a person is asked for waits; where the record does not name it, the last one being judged.
+    """Whether the call of a violation is held for approval, which it then is marked as; an event without a call's
+    id is about the last one being decided.
 
     False where no call waits.
     """
@@ -237,12 +238,12 @@ def _held(on: MonitorState, event: ev.PolicyViolated) -> bool:
 
 
 def _being_judged(on: MonitorState, call: CallState) -> bool:
-    """Whether nobody was asked yet, or somebody agreed."""
+    """Whether no approval was requested yet, or it was granted."""
     return not call.approval or call.id in on.session.granted
 
 
 def _show(call: CallState, rule: RuleName) -> None:
-    """Whoever answers for the call was shown that this rule asks."""
+    """Note that this rule is among those shown to the person who answers."""
     if rule not in call.shown:
         call.shown = (*call.shown, rule)
 
@@ -253,11 +254,11 @@ def ended(on: MonitorState, event: ev.Event) -> None:
 
 
 def unconcerned(on: MonitorState, event: ev.Event) -> None:
-    """Ignore an event that concerns no rule."""
+    """Ignore an event that no rule depends on."""
 
 
 Handler: TypeAlias = Callable[[MonitorState, Any], list[Violation] | None]
-"""Gives what it finds; None where such an event can violate nothing."""
+"""Returns the violations found; None for types of events that cannot violate anything."""
 
 
 HANDLERS: dict[type[ev.Event], Handler] = {
@@ -287,11 +288,11 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.RunFailed: ended,
     ev.RunCancelled: ended,
 }
-"""By type."""
+"""The handler of each type of event."""
 
 
 def observe_limited(on: MonitorState, event: ev.Event, handler: Handler) -> list[Violation]:
-    """Take in an event; returns what it violates, limits included."""
+    """Handle an event; returns its violations, those of limits included."""
     limits = on.program.limits
     found: list[Violation] = []
     if on.clocked and event.at is not None:
@@ -327,7 +328,7 @@ def deadline(on: MonitorState) -> int | None:
 
 
 def warnings(on: MonitorState) -> list[LimitWarning]:
-    """The limits that passed their `warn_at` since last asked."""
+    """The limits that have passed their `warn_at` since the last call."""
     if not on.program.limits.warns:
         return []
     return list(on.program.limits.warnings(on.session.limits, on.session.meter))

@@ -58,18 +58,18 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def elapsed_ms(self) -> int:
-        """Since the run's first event."""
+        """Milliseconds since the run's first event."""
         return 0 if self.started_at is None or self.now is None else self.now - self.started_at
 
     def acted(self, now: int, *, over: bool) -> None:
-        """Something happened at `now`; the first thing of a run starts its clock."""
+        """Note an event at `now`; the first of a run starts its clock."""
         self.active_at = now if self.active_at is None else max(now, self.active_at)
         if self.started_at is None and not over:
             self.started_at = now
 
 
 class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit that holds, and how much of it is used.
+    """One limit and how much of it is used.
 
     Attributes:
         limit: The limit's name.
@@ -133,7 +133,7 @@ class LimitChecker:
         }
 
     def new_run(self, state: LimitState) -> None:
-        """A run begins, and its clock with it; what the earlier ones used stays for limits of the session."""
+        """Begin a run and its clock; what earlier runs used stays for limits of the session."""
         state.earlier_calls += state.calls
         state.earlier_turns += state.turns
         if state.started_at is not None and state.active_at is not None:
@@ -144,7 +144,7 @@ class LimitChecker:
         state.warned = frozenset(n for n in state.warned if self.entries[n].limit.scope == "session")
 
     def exceeded_now(self, state: LimitState, meter: TokenMeter, moved: Sequence[int]) -> list[Exceeded]:
-        """The limits among those moved that are exceeded and were not before; each is named once per run."""
+        """The limits among `moved` that are newly exceeded; each is reported once per run."""
         found: list[Exceeded] = []
         for number in moved:
             used = self._used[number](state, meter)
@@ -157,7 +157,7 @@ class LimitChecker:
         return found
 
     def judge(self, state: LimitState, meter: TokenMeter, turn: int) -> list[Exceeded]:
-        """The limits that refuse a call of this response (numbered within the run)."""
+        """The limits that refuse a call of this turn (numbered within the run)."""
         found: list[Exceeded] = []
         if state.exceeded:
             refusing = [number for number in state.exceeded if self.entries[number].action != "warn"]
@@ -174,12 +174,12 @@ class LimitChecker:
         return found
 
     def _refusal(self, number: int, used: float, meter: TokenMeter) -> Finding:
-        """Why a limit refuses later calls: it is used up, or what was used has no price."""
+        """Why a limit refuses later calls: it is used up, or a model's price is unknown."""
         rejected = bool(meter.unpriced) and number in self._rejecting and used <= self._most[number]
         return self._finding(number, used, meter if rejected else None)
 
     def closed(self, state: LimitState, meter: TokenMeter) -> bool:
-        """Whether every call to come would be refused: of this response, until it is over, and of the next."""
+        """Whether every further call would be refused: of this turn until it ends, and of the next."""
         found = self.judge(state, meter, max(state.turns, state.turns_over + 1))
         return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
 
@@ -228,7 +228,7 @@ class LimitChecker:
         return min(due, default=None)
 
     def passed(self, state: LimitState, now: int, waiting: bool) -> None:
-        """The time is `now`; it never goes back. `waiting` holds for the time since the last activity."""
+        """Set the time, which never goes back. `waiting`: the time since the last event was spent on a call."""
         if state.now is None or now > state.now:
             state.now = now
         if not waiting and state.active_at is not None:
@@ -254,7 +254,7 @@ class LimitChecker:
 
 
 def _used_of(entry: LimitEntry) -> _Used:
-    """How to read what is used of a limit, of the run or of the session."""
+    """A function that reads what is used of a limit, by the run or by the session."""
     session = entry.limit.scope == "session"
     if entry.kind.of_usage:
         figure = attrgetter(entry.kind.counts)
@@ -285,7 +285,7 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     shut: dict[str, BudgetReserved] = {}
 
     def take(self, event: BudgetReserved) -> None:
-        """The store has answered."""
+        """Note an answer of the store."""
         share = share_of(event.budget, event.key)
         self.shut.pop(share, None)
         self.open = [other for other in self.open if other != share]
@@ -295,7 +295,7 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.shut[share] = event
 
     def answered(self, claim: BudgetClaim) -> bool:
-        """Whether the store was asked for it."""
+        """Whether the store has answered about it."""
         share = share_of(claim.budget, claim.key)
         return share in self.shut or share in self.open
 
@@ -358,7 +358,7 @@ class BudgetChecker:
                 yield entry, entry.budget.key or key_of(entry.paths, document)
 
     def refusing(self, state: BudgetState) -> Iterator[tuple[BudgetEntry, Finding]]:
-        """The budgets that refuse a call, and why."""
+        """The budgets that refuse a call, each with its finding."""
         for answer in state.shut.values():
             entry = self.entry(answer.budget, answer.key)
             if entry is not None and entry.action != "warn":

@@ -21,11 +21,11 @@ from .usage import TokenMeter
 
 USER_TEXT_BOUND = 1_000_000
 MESSAGES_KEPT = 10_000
-"""Characters of user messages kept, the latest; what was forgotten supports no value any more."""
+"""How many characters of the latest user messages are kept; values in dropped text do not count any more."""
 
 
 EMPTY: frozenset[Any] = frozenset()
-"""One for all: another weighs 216 bytes in each session."""
+"""Shared by all sessions: another takes 216 bytes in each."""
 
 
 class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -43,7 +43,7 @@ class SeenValues(msgspec.Struct, kw_only=True, omit_defaults=True):
         return not (self.texts or self.numbers or self.others)
 
     def add(self, values: Iterable[Any]) -> None:
-        """Remember values, the elements of lists singly; past the bound only that some were dropped."""
+        """Keep values, and each element of lists; beyond the bound, only that some were dropped."""
         for value in flat(list(values)):
             if len(self.texts) + len(self.numbers) + len(self.others) >= BOUND:
                 self.full = True
@@ -89,7 +89,7 @@ class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
     forgotten: int = 0
 
     def add(self, text: str, phrases: dict[str, Regex], keep: bool) -> None:
-        """A user message; its text is kept where some rule looks values up in it."""
+        """Read a user message; its text is kept if some rule looks values up in it."""
         found = frozenset(pattern for pattern, regex in phrases.items() if regex.found_in(text))
         self.last = found or EMPTY
         if found:
@@ -103,7 +103,7 @@ class UserText(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.size -= len(self.texts.pop(0))
 
     def note(self, role: str, text: str) -> None:
-        """A message of anybody, for a rule that reads them; what the user wrote is kept longest."""
+        """Keep a message for rules that read messages; those of the user are kept longest."""
         self.messages.append((role, text[-USER_TEXT_BOUND:]))
         self.messages_size += len(self.messages[-1][1])
         while self.messages_size > USER_TEXT_BOUND or len(self.messages) > MESSAGES_KEPT:

@@ -67,7 +67,7 @@ class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """How a rule looks at calls of a tool: the slots they meet by name alone, and those to ask about."""
+    """The slots of a rule that calls of a tool match: by name alone, or depending on the call."""
 
     rule: CompiledRule
     mask: int
@@ -75,7 +75,7 @@ class Probe(msgspec.Struct, frozen=True):
     maybe: int
 
     def outlook(self, ahead: Ahead) -> tuple[int, int]:
-        """The slots that every call to come meets, and those that some call may, as things stand."""
+        """The slots that every future call matches in this state, and those that some call may match."""
         sure, maybe = self.mask, self.maybe
         for n, slot in enumerate(self.rule.machine.slots):
             if slot.outputs and maybe & 1 << n:
@@ -84,7 +84,7 @@ class Probe(msgspec.Struct, frozen=True):
         return sure, maybe
 
     def mask_of(self, call: Subject) -> int:
-        """The slots that a call meets."""
+        """The slots that a call matches."""
         mask = self.mask
         for bit, ask in self.asks:
             if ask(call):
@@ -93,7 +93,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 def probe_of(rule: CompiledRule, names: CallNames) -> Probe:
-    """How a rule looks at calls that go by these names."""
+    """The probe of a rule for calls that have these names."""
     sure, maybe = 0, 0
     asks = []
     for n, slot in enumerate(rule.machine.slots):
@@ -109,7 +109,7 @@ def probe_of(rule: CompiledRule, names: CallNames) -> Probe:
 
 
 Met: TypeAlias = tuple[CompiledRule, int]
-"""A rule that a call concerns, with the slots the call meets."""
+"""A rule that a call concerns, with the slots that the call matches."""
 
 
 Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
@@ -117,7 +117,7 @@ Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 
 
 class CallPlan:
-    """The rules that a call concerns, in the stack's order, and what each of them has to do.
+    """The rules that a call concerns, in the stack's order, and what each does at which step of the call.
 
     `asks` are the checks that have to wait, asked first; `judges` and `spends` say how (None: nothing), `validators`
     what is asked last; `attempts` want to know that
@@ -155,7 +155,7 @@ class CallPlan:
         self.exercised = frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts)
 
     def with_due(self, due: Iterable[int], by_number: Mapping[int, CompiledRule]) -> CallPlan:
-        """This and the rules that are due whatever the call's name."""
+        """This plan and the rules that are due whatever the call's tool."""
         named = {rule.number for rule, _ in self.rules}
         more = [(by_number[number], 0) for number in due if number not in named and number in by_number]
         return CallPlan(sorted([*self.rules, *more], key=lambda met: met[0].number), self.remembers)
@@ -171,7 +171,7 @@ class _Kind(NamedTuple):
 
 
 TOOLS_REMEMBERED = 4_096
-"""How many tool names the index remembers; a model may invent any number."""
+"""How many tool names the index keeps; a model may invent any number."""
 
 
 class Program:
@@ -224,15 +224,15 @@ class Program:
         return plan
 
     def probes(self, kind: NamingKind) -> tuple[Probe, ...]:
-        """How rules look at the calls of this kind that they may concern."""
+        """The probes of the rules that calls of this kind may concern."""
         return (self._kinds.get(kind) or self._seen(kind)).probes
 
     def remembers(self, kind: NamingKind) -> Remembers:
-        """The outputs of such calls that have to be remembered."""
+        """The outputs of such calls that conditions refer to."""
         return (self._kinds.get(kind) or self._seen(kind)).remembers
 
     def _seen(self, kind: NamingKind) -> _Kind:
-        """A kind on its first sight."""
+        """The plans of a kind that was not seen before."""
         if not isinstance(kind, str | tuple):
             raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
         if len(self._kinds) >= TOOLS_REMEMBERED:
@@ -261,7 +261,7 @@ class Program:
         return self._variants[absent]
 
     def with_net(self, net: str | NetLine | Net, **attached: Any) -> Program:
-        """This policy with one net more, as the last rule; with every member's names; a `map` line is refused."""
+        """This policy with one more net, as the last rule. It may use every member's names, but no `map` lines."""
         made = net_of(net)
         _check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
         if not isinstance(made, Net):

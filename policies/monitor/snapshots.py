@@ -1,4 +1,4 @@
-"""A monitor's state written down, and read back."""
+"""A monitor's state as bytes, and restored from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT = 4
 
 
 class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A call in flight as a snapshot holds it."""
+    """A call that has not ended, in a snapshot."""
 
     id: str
     name: str
@@ -107,7 +107,7 @@ def _mark_of(call: CallState) -> bytes:
 
 
 def _in_order(session: Session) -> Session:
-    """With its sets in one order."""
+    """The same with its sets sorted."""
     sets: dict[str, Any] = {name: sorted(getattr(session, name)) for name in _SETS}
     return replace(session, **sets)
 

@@ -1,4 +1,4 @@
-"""The state of all rules over one session, and how a call moves it: masks, findings, spending, endings."""
+"""The state of all rules over one session, and how it changes by a call: its request, start and end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 PLANS_BOUND = 128
-"""For how many tools a session remembers what their calls do; a model may invent any number."""
+"""For how many tools a session keeps bound plans; a model may invent any number of names."""
 
 
 NONE_REMOVED: Mapping[str, CompiledRule] = {}
@@ -54,7 +54,7 @@ NONE_REMOVED: Mapping[str, CompiledRule] = {}
 
 
 class MonitorState:
-    """Everything that is kept of a session; its methods move it on by one call or one outcome.
+    """The whole state of a session's monitor.
 
     `added_nets` and `removed_nets` are what was changed of the program while the session lived. `latest` is the call
     that was asked for last, as long as nothing has happened since.
@@ -81,7 +81,7 @@ class MonitorState:
         self.rebind()
 
     def adopt(self, program: Program) -> None:
-        """Go on under another set of rules; a rule that is in both keeps its state, so does one that is gone."""
+        """Continue with another program; every rule keeps its state, also one that is not in it."""
         self.program = program
         self.rules = self.states.rules = program.by_number
         for ref in program.references:
@@ -89,7 +89,7 @@ class MonitorState:
         self.rebind()
 
     def rebind(self) -> None:
-        """The rules or their states were replaced: work out again what calls do to them."""
+        """Bind the plans of the calls again, after rules or states were replaced."""
         self.memory = SessionFacts(self.returned, self.session.words, self.session.meter, self.context, self.tools)
         self.calls.session, self.calls.memory, self.latest = self.session, self.memory, None
         self._bound.clear()
@@ -101,7 +101,7 @@ class MonitorState:
                 self.reschedule(number)
 
     def due_next(self) -> set[int]:
-        """The rules that the next call concerns whatever its name."""
+        """The rules that are due at the next call, whatever its tool."""
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
     def relate(self, id: str, name: str, input: Any, turn: int, *, proposed: bool) -> Relation:
@@ -116,7 +116,7 @@ class MonitorState:
         return self.calls.relate(id, name, input, turn)
 
     def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> CallState:
-        """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time.
+        """Admit a call that was requested or has started: it is in the table, and an attempt the `first` time.
 
         Raises one of UNREADABLE for one that cannot be written as JSON and read back.
         """
@@ -154,13 +154,13 @@ class MonitorState:
         return call
 
     def _grant(self, call: CallState) -> None:
-        """Let the call have what a person granted to this tool with this input."""
+        """Give the call the approval that was granted for its id, tool and input, if there is one."""
         grant = self.session.granted.get(call.id)
         if grant is not None and grant.tool == call.name and grant.digest == input_digest(call.input):
             call.grant, call.shown = grant, grant.rules or ()
 
     def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallState:
-        """A call as rules look at it: under all its names, its inputs found by their portable names too."""
+        """A call as rules see it: by all its names, and with its inputs under their portable names too."""
         kind: NamingKind = name
         given = input
         if self.portable:
@@ -168,7 +168,7 @@ class MonitorState:
         return CallState(id, name, input, turn, self.memory, status, NOTHING_TO_DO, kind, given)
 
     def bound_for(self, call: CallState) -> BoundPlan:
-        """A call's effects on the rules that it concerns."""
+        """The bound plan of a call: the rules that it concerns, with their states."""
         plan = self.program.plan(call.kind, call)
         due = self._due_at.get(self.session.count + 1) if self._due_at else None
         if due:
@@ -188,9 +188,9 @@ class MonitorState:
     def judged(
         self, call: CallState, errors: list[str], repeat: bool, answers: Mapping[str, Any] = NO_ANSWERS
     ) -> list[Violation]:
-        """The findings of limits and rules against a call; a rule that raises objects, and is named in `errors`.
+        """The violations of limits and rules by a call; a rule that raises denies, and is named in `errors`.
 
-        A rule that asks for an approval is content with one that its person was shown it for.
+        A rule that requests approval is satisfied by one that was granted with this rule shown.
         `repeat`: also name limits that were reported in this run already. `answers` are those of asynchronous checks.
         """
         if answers:
@@ -214,21 +214,21 @@ class MonitorState:
         return found
 
     def come_to(self, turn: int) -> int:
-        """The stream has come to the response that the client numbers so; returns the session's number."""
+        """Note that the client has reached this turn; returns the session's number of it."""
         number = self.session.session_turn(turn)
         if turn > 0:
             self.reach_turn(number)
         return number
 
     def reach_turn(self, turn: int) -> None:
-        """The stream has come to this response."""
+        """Note that the session has reached this turn."""
         if turn > self.session.turn:
             self.session.turn = turn
             if self.limited:
                 self.count_turns()
 
     def count_turns(self) -> None:
-        """The limits count one response more."""
+        """Update the turns that limits count."""
         session = self.session
         session.limits.turns = max(session.limits.turns, session.turn - session.turn_base)
 
@@ -245,18 +245,18 @@ class MonitorState:
         return violations
 
     def used_up(self, entry: BudgetEntry, finding: Finding, call: CallState | None) -> Violation:
-        """Nothing can be reserved of a budget."""
+        """The violation of a shared budget of which nothing can be reserved."""
         return of_limit(self.program.name, entry, finding, call, self.session)
 
     def exceeded(self, exceeded: Exceeded, call: CallState | None) -> Violation:
-        """A limit is exceeded; from now on that is reported."""
+        """The violation of a limit that is exceeded, which counts as reported from now on."""
         self.session.limits.reported |= {exceeded.number}
         return of_limit(
             self.program.name, self.program.limits.entries[exceeded.number], exceeded.finding, call, self.session
         )
 
     def mark_violated(self, violations: Iterable[Violation]) -> None:
-        """Some rules are violated, for good."""
+        """Mark the rules of these violations as violated."""
         session = self.session
         for violation in violations:
             rule = self.program.named(violation.policy, violation.rule)
@@ -265,22 +265,22 @@ class MonitorState:
                 session.violated |= {rule.id}
 
     def mark_unapproved(self, call: CallState) -> None:
-        """Nobody approved a held call: what asked for it, and was not answered, is violated."""
+        """Mark the rules as violated that requested an approval of this call and got none."""
         asking = (self.program.named(policy, rule) for policy, rule in self._unanswered(call))
         self.session.violated |= {rule.id for rule in asking if rule is not None}
 
     def awaits_person(self, rule: CompiledRule) -> bool:
-        """Whether a call waits for an approval that a rule asks for and that nobody gave."""
+        """Whether a call is pending an approval that this rule requests."""
         held = (call for call in self.calls.values() if call.status == HELD)
         return any((rule.policy, rule.id) in self._unanswered(call) for call in held)
 
     def _unanswered(self, call: CallState) -> list[RuleName]:
-        """The rules that ask a person for a call and were not granted."""
+        """The rules that request an approval of the call which was not granted."""
         grant = self.session.granted.get(call.id)
         return [name for name in call.shown if grant is None or not grant.covers(*name)]
 
     def start(self, call: CallState) -> None:
-        """The call runs: every rule spends."""
+        """The call starts: every rule that it concerns counts it."""
         session, bound = self.session, call.bound
         if session.granted:
             session.granted.pop(call.id, None)
@@ -299,7 +299,7 @@ class MonitorState:
                 self.reschedule(number)
 
     def succeeded(self, call: CallState, output: ParsedOutput) -> None:
-        """Tell the rules that want to know, and remember what the call returned."""
+        """A call succeeded: update the rules that depend on it, and remember its output for conditions."""
         for state, mask, rule in call.bound.outcomes:
             try:
                 rule.machine.completed(state, call, mask, output)
@@ -309,7 +309,7 @@ class MonitorState:
             self.returned[ref].add(values_at(output.value))
 
     def ended(self, call: CallState, how: Literal["failed", "denied"]) -> list[Violation]:
-        """A call is over and did not succeed; returns what that violates. An approval of it is used up."""
+        """A call failed or was denied; returns its violations. An approval of it is used up."""
         self.session.granted.pop(call.id, None)
         found: list[Violation] = []
         for state, mask, rule in call.bound.outcomes:
@@ -324,7 +324,7 @@ class MonitorState:
         return found
 
     def on_requested(self, event: ev.ToolCallRequested) -> None:
-        """A call was requested; judging it is `decide`'s."""
+        """Admit a call that was requested; `decide` evaluates it."""
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
         session, current = self.session, self.calls.get(id)
         if current is None and id not in session.finished and id not in session.earlier:
@@ -339,7 +339,7 @@ class MonitorState:
             self.latest = self.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
 
     def on_started(self, event: ev.ToolCallStarted) -> list[Violation]:
-        """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
+        """A call started. If it was not allowed with this input, it is evaluated as something that happened."""
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
         session, first = self.session, True
         current = self.calls.get(id)
@@ -362,7 +362,7 @@ class MonitorState:
         return violations
 
     def on_completed(self, event: ev.ToolCallCompleted) -> None:
-        """A call succeeded; an outcome for an unknown id changes nothing."""
+        """A call succeeded; the outcome of an unknown id is ignored."""
         call = self.calls.get(event.tool_call_id)
         if call is None or call.status not in SPENT:
             return
@@ -377,7 +377,7 @@ class MonitorState:
         return self.ended(call, "failed") if call is not None and call.status in SPENT else []
 
     def on_denied(self, event: ev.ToolCallDenied) -> list[Violation]:
-        """A call was refused and never ran; one that was allowed here and then refused has failed."""
+        """A call was denied and never ran; one that had been allowed here counts as failed."""
         call = self.calls.get(event.tool_call_id)
         if event.tool_call_id in self.session.clashing:
             self.session.clashing -= {event.tool_call_id}
@@ -394,7 +394,7 @@ class MonitorState:
         return self.ended(call, "denied")
 
     def broke(self, rule: CompiledRule, error: Exception) -> None:
-        """A machine that raised while it moved cannot be trusted: it refuses from now on."""
+        """A machine has raised while it changed its state: its rule denies from now on."""
         self.session.broken[rule.id] = f"{type(error).__name__}: {error_text(error)[:200]}"
         self._bound.clear()
 
@@ -412,5 +412,5 @@ class MonitorState:
         return any(call.status not in (REQUESTED, LAPSED) for call in self.calls.values())
 
     def describe(self, rules: Sequence[Met]) -> dict[str, str]:
-        """The states of rules in words, by id."""
+        """The states of rules as text, by id."""
         return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in rules}

@@ -85,7 +85,7 @@ class _OfTable(NamedTuple):
 
 
 def _dearest(sources: Iterable[PriceSource]) -> PriceSource:
-    """Of several prices for one model, for each report the one that makes it dearest."""
+    """Of several prices for one model, the highest for each report."""
     first, *others = sources
     if not others:
         return first
@@ -161,7 +161,7 @@ class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
     priced_by: list[str] = []
 
     def new_run(self, model: str) -> None:
-        """A run begins: its totals are zero, the thread's figure stays as the baseline."""
+        """Begin a run: its totals are zero, and the session's cumulative figure stays as the baseline."""
         self.model = model
         self.run = Usage()
         self.fresh = True

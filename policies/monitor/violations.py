@@ -1,4 +1,4 @@
-"""Turns a finding into a violation, about a call or not, and says how far its enforcement got."""
+"""Turns the finding of a rule or a limit into a violation, with its enforcement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSES_LATER = frozenset({*LIMITS, "budget", "circuit_breaker"})
 
 
 def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | None, session: Session) -> Violation:
-    """The violations for a rule's finding, about a call or not."""
+    """The violation for a rule's finding, about a call or not."""
     action = finding.action or rule.action
     return Violation(
         policy=rule.policy,
@@ -51,7 +51,9 @@ def of_rule(stack: str, rule: CompiledRule, finding: Finding, call: CallState | 
 def of_limit(
     stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallState | None, session: Session
 ) -> Violation:
-    """A limit is exceeded, or nothing can be reserved of a shared budget; what the finding decides itself stands."""
+    """The violation of a limit, or of a shared budget of which nothing can be reserved. An action of the finding
+    itself wins.
+    """
     action = finding.action or entry.action
     written: Limit | Budget
     if isinstance(entry, LimitEntry):
@@ -76,7 +78,7 @@ def of_limit(
 
 
 def raised(rule: CompiledRule, error: Exception) -> Finding:
-    """A rule that raises refuses, whatever its action."""
+    """The finding for a rule that raised: it denies, whatever its action."""
     return Finding(
         expected="a rule that can be judged",
         actual=f"it raised {type(error).__name__}: {error_text(error)[:200]}",
@@ -95,7 +97,7 @@ def _message(finding: Finding, description: str | None, position: int = 0) -> st
 
 
 def _condition(explained: dict[str, Any], text: str) -> str:
-    """A condition, unless it is said already, with the value it looked at."""
+    """A condition, unless the text has it already, with the value it was compared to."""
     words = [] if explained["condition"] in text else [str(explained["condition"])]
     if "value" in explained:
         value = explained["value"]
@@ -105,7 +107,7 @@ def _condition(explained: dict[str, Any], text: str) -> str:
 
 
 def _details(finding: Finding, description: str | None, call: CallState | None, session: Session) -> dict[str, Any]:
-    """Expected and actual, and the session's progress: its response, and the calls before."""
+    """Expected and actual, and the session's progress: its turn, and the calls before."""
     words = {
         "expected": finding.expected,
         "actual": finding.actual,
@@ -118,7 +120,7 @@ def _details(finding: Finding, description: str | None, call: CallState | None, 
 
 
 def _enforcement(action: Action, call: CallState | None) -> Enforcement:
-    """How far it got, as far as the monitor knows: what was proposed and refused never ran."""
+    """How far the action got: a call that was proposed and denied never ran."""
     if action in ("allow", "warn"):
         return "observed"
     if call is not None and not call.observed:
@@ -127,7 +129,9 @@ def _enforcement(action: Action, call: CallState | None) -> Enforcement:
 
 
 def id_in_use(stack: str, call: ToolCall, current: CallState | None) -> Violation:
-    """The id belongs to another call of the run, `current` if that is not over, or to this very call, which runs."""
+    """The violation of a call whose id is that of another call of the run (`current` if that has not ended), or of
+    this very call, which runs.
+    """
     running = current is not None and current.is_again(call.name, call.input)
     actual = "the call of this id is running" if running else "the id was used before, for another call"
     details = {"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id}
@@ -136,7 +140,7 @@ def id_in_use(stack: str, call: ToolCall, current: CallState | None) -> Violatio
 
 
 def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforcement = "prevented") -> Violation:
-    """The input cannot even be looked at, so it is not let through."""
+    """The violation of a call whose input cannot be read."""
     deep = isinstance(error, RecursionError)
     actual = "a value in a circle, or nested too deep" if deep else f"{type(error).__name__}: {str(error)[:200]}"
     details = {"expected": "an input that can be read", "actual": actual}
