@@ -21,6 +21,7 @@ from proctor.policies.events import (
 )
 from proctor.supervisor.errors import UsageError
 
+from .trace_lines import tool_input
 from .values import plain
 
 
@@ -261,13 +262,6 @@ def _call(call_id: Any, name: Any, given: Any) -> MessageCall:
 
 def _given(call: dict[str, Any]) -> dict[str, Any]:
     """A call's arguments, under whichever name they stand, as an object."""
-    value = next((call[name] for name in ("arguments", "args", "input") if call.get(name) is not None), None)
-    found = value
-    if isinstance(value, str):
-        try:
-            found = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            found = value
-    if isinstance(found, dict):
-        return found
-    return {} if found is None or found == "" else {"input": value}
+    return tool_input(
+        next((call[name] for name in ("arguments", "args", "input") if call.get(name) is not None), None)
+    )
