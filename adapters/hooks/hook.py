@@ -178,7 +178,8 @@ class Hook:
         judge = self._session.judge
         if self._opening is None or judge.latest is None:
             return self._keep_answer(call, _ALLOWED, "the hook was installed to refuse only; install it again")
-        opened, why = self._opening.of(call, judge.latest, judge.admission, self._input.permission_mode)
+        mode, tool = self._input.permission_mode, self._client.tool(call.name)
+        opened, why = self._opening.of(call, judge.latest, judge.admission, mode, tool)
         if opened and self._client.opens == "permission":
             self._keep_opened(call.id, why)
         spared = opened and self._client.opens is not None

@@ -166,13 +166,20 @@ def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
                 yield str(one), found.st_ino, found.st_size, found.st_mtime_ns
 
 
-_FOR_THE_PERSON = ("AskUserQuestion", "EnterPlanMode", "ExitPlanMode")
+_FOR_THE_PERSON = (
+    *("AskUserQuestion", "EnterPlanMode", "ExitPlanMode"),
+    *("request_user_input", "ask_user", "question", "enter_plan_mode", "exit_plan_mode", "plan_enter", "plan_exit"),
+)
 """Tools whose prompt is what they are for."""
 _OUTSIDE = ("dangerouslyDisableSandbox",)
 """Inputs by which a call leaves the client's own sandbox."""
-_ITS_OWN = (".claude", ".mcp.json", "managed-settings", ".git/hooks", ".git/config")
-"""Places from which the client, or a tool of every developer, takes what it runs."""
-_READING = ("Read", "Glob", "Grep")
+_ITS_OWN = (
+    *(".claude", ".mcp.json", "managed-settings", ".codex", ".gemini", ".cursor", ".copilot"),
+    *(".opencode", ".config/opencode", "opencode.json"),
+    *(".github/hooks", ".git/hooks", ".git/config"),
+)
+"""Places from which a client, or a tool of every developer, takes what it runs."""
+_READING = frozenset(("read", "glob", "grep"))
 
 
 class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +212,9 @@ class Opening:
         self._unmatched = unmatched
         self._kept = tuple(kept)
 
-    def of(self, call: ToolCall, decision: Decision, admission: ListAdmission, mode: str) -> tuple[bool, str]:
+    def of(
+        self, call: ToolCall, decision: Decision, admission: ListAdmission, mode: str, tool: Tool | None = None
+    ) -> tuple[bool, str]:
         """Whether a call that may run is opened, and why, or why it is left to the client.
 
         Args:
@@ -213,8 +222,9 @@ class Opening:
             decision: what was decided on it.
             admission: whether allow lists admit it.
             mode: the client's permission mode.
+            tool: what is known of its tool.
         """
-        if (why := self._left(call, decision, mode)) or (admission.unread and (why := admission.why_not)):
+        if (why := self._left(call, decision, mode, tool)) or (admission.unread and (why := admission.why_not)):
             return False, why
         if admission.rules:
             rules = ", ".join(f"policy `{policy}`, rule `{rule}`" for policy, rule in admission.rules)
@@ -223,7 +233,7 @@ class Opening:
             return True, "no rule objects, and what is not matched is allowed"
         return False, admission.why_not
 
-    def _left(self, call: ToolCall, decision: Decision, mode: str) -> str:
+    def _left(self, call: ToolCall, decision: Decision, mode: str, tool: Tool | None) -> str:
         if decision.action != "allow":
             return "a rule warns of it"
         if mode == "plan":
@@ -232,7 +242,10 @@ class Opening:
             return "it is a question to the person"
         if any(call.input.get(name) for name in _OUTSIDE):
             return "it leaves the client's sandbox"
-        if call.name not in _READING:
+        acts = set(tool.every_act) if tool is not None else set()
+        if tool is not None and acts and (unknown := tool.unknown_among(call.input)):
+            return f"it is not known what its `{min(unknown)}` changes"
+        if not acts or acts - _READING:
             texts = [text.casefold() for text in texts_in(call.input)]
             for place in (*_ITS_OWN, *self._kept):
                 if any(place.casefold() in text for text in texts):

@@ -1,4 +1,4 @@
-"""No call of Codex, Gemini CLI, opencode, Cursor or Copilot CLI gets past its hook by what is around the hook."""
+"""No call of an interactive agent gets past its hook: by what is around the hook, its words, or its command."""
 
 from __future__ import annotations
 
@@ -14,11 +14,36 @@ from typing import Any
 import pytest
 from hook_processes import HookProcesses, end_daemons
 
+from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.record import store_id
+from proctor.policies.errors import EventError
+
 AGENTS = ("codex", "gemini", "opencode", "cursor", "copilot")
+ALL = ("claude", *AGENTS)
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
-BEFORE = {"codex": "PreToolUse", "gemini": "BeforeTool", "cursor": "preToolUse", "copilot": "PreToolUse"}
-AFTER = {"codex": "PostToolUse", "gemini": "AfterTool", "cursor": "postToolUse", "copilot": "PostToolUse"}
-BASH = {"codex": "Bash", "gemini": "run_shell_command", "cursor": "Shell", "copilot": "bash"}
+BEFORE = {
+    "claude": "PreToolUse",
+    "codex": "PreToolUse",
+    "gemini": "BeforeTool",
+    "cursor": "preToolUse",
+    "copilot": "PreToolUse",
+}
+AFTER = {
+    "claude": "PostToolUse",
+    "codex": "PostToolUse",
+    "gemini": "AfterTool",
+    "cursor": "postToolUse",
+    "copilot": "PostToolUse",
+}
+BASH = {
+    "claude": "Bash",
+    "opencode": "bash",
+    "codex": "Bash",
+    "gemini": "run_shell_command",
+    "cursor": "Shell",
+    "copilot": "bash",
+}
 CHILD = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:], stdin=0).returncode)"
 
 
@@ -30,7 +55,7 @@ def event(agent: str, number: int, command: str = "ls", session: str = "s", *, r
     call: dict[str, Any] = {"conversation_id" if agent == "cursor" else "session_id": session}
     call |= {"hook_event_name": (AFTER if ran else BEFORE)[agent], "tool_name": BASH[agent]}
     call["tool_input"] = {"command": command}
-    return call | ({"tool_use_id": f"c{number}"} if agent in ("codex", "cursor") else {})
+    return call | ({"tool_use_id": f"c{number}"} if agent in ("claude", "codex", "cursor") else {})
 
 
 class Hooks:
@@ -113,3 +138,137 @@ def test_two_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
     end_daemons(agents[0].hooked.store)
 
     assert sum(passed) == 3
+
+
+def test_a_hundred_hooks_at_once_are_all_answered_by_one_process(tmp_path: Path) -> None:
+    """A tenth of them of each session; of each, three calls run."""
+    hooks = Hooks("codex", tmp_path)
+    sent = [event("codex", number, session=f"s{number % 10}") for number in range(100)]
+    hooks.allows(event("codex", 0, session="first"))
+    with ThreadPoolExecutor(100) as pool:
+        passed = list(pool.map(hooks.allows, sent))
+    judging = hooks.hooked.daemons()
+    end_daemons(hooks.hooked.store)
+
+    assert sum(passed) == 30
+    assert len(judging) == 1
+
+
+PUSHES = """
+git push ~ ls && git push ~ ls; git push & ~ git push & ls ~ A=1 git push ~ env -i A=b git push ~ (git push)
+{ git push; } ~ echo $(git push) ~ echo `git push` ~ sh -c "git push" ~ git -C .. push ~ \\git push ~ g'i't push
+eval git push ~ exec git push ~ nohup git push & ~ ls | xargs git push ~ timeout 5 git push ~ /usr/bin/git push
+if true; then git push; fi ~ f() { git push; }; f ~ cat <(git push) ~ ls > >(git push) ~ alias x="git push"; x
+trap "git push" EXIT ~ source x ~ find . -exec git push ';' ~ python -c "import os; os.system('git push')"
+coproc git push ~ a[$(git push)]=1 ls ~ G=git; $G push ~ git${IFS}push ~ LD_PRELOAD=x ls ~ PATH=.:$PATH ls
+BASH_ENV=x ls ~ ls " ~ ls $(( ~ bash ~ python3 ~ ssh host ~ tmux
+"""
+LINES = [line for row in PUSHES.strip().split("\n") for line in row.split(" ~ ")]
+LINES += ["ls\ngit push", "git pu\\\nsh", "cat <<E | sh\ngit push\nE", "ls \0 git push", "git\u00a0push"]
+LISTS = """
+name: lists
+on_violation: deny
+tool_rules:
+  - deny: [{tool: bash, where: [{path: $.command, runs: git push}]}]
+  - deny: [{tool: [write, edit, delete, move], where: [{path: $.path, regex: secret}]}]
+  - deny: ["*pay*send*"]
+%s
+"""
+OPEN = "  - {action: warn, allow: ['*', {tool: bash, where: [{path: $.command, runs: [ls, echo, cat, git push]}]}]}"
+
+
+class Judged:
+    """Calls of one agent, judged in this process."""
+
+    def __init__(self, agent: str, folder: Path, policy: str) -> None:
+        self.agent = agent
+        self.number = 0
+        (folder / "policy.yaml").write_text(policy)
+        store = folder / "store.db"
+        paths = (str(folder / "policy.yaml"),)
+        self.judge = HookJudge(
+            HookLine(name="one", policies=paths, store=store, store_id=store_id(store), unmatched="ask")
+        )
+
+    def raw(self, data: bytes) -> str:
+        """The verdict on what the agent wrote; `allow` without a reason opens nothing, and so is `left`."""
+        try:
+            answer, _ = self.judge.answered(data, agent=self.agent)
+        except EventError:
+            return "deny"
+        return answer.verdict if answer.verdict != "allow" or answer.reason else "left"
+
+    def call(self, tool: str, tool_input: Any) -> str:
+        """The verdict on one call."""
+        self.number += 1
+        data = event(self.agent, self.number)
+        where = ("tool", "args") if self.agent == "opencode" else ("tool_name", "tool_input")
+        return self.raw(json.dumps({**data, **dict(zip(where, (tool, tool_input), strict=True))}).encode())
+
+
+@pytest.fixture(params=ALL)
+def judged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Judged]:
+    """Calls of each agent, under a policy that only denies."""
+    made = Judged(request.param, tmp_path, LISTS % "")
+    yield made
+    made.judge.close()
+
+
+def test_no_spelling_of_a_command_gets_past(judged: Judged) -> None:
+    """Nor does a program that would run what it is told later."""
+    found = {line: judged.call(BASH[judged.agent], {"command": line}) for line in LINES}
+
+    assert {line for line, verdict in found.items() if verdict != "deny"} == set()
+
+
+WRITES = {
+    **{"claude": "Write", "codex": "apply_patch", "gemini": "write_file", "opencode": "write"},
+    **{"cursor": "Write", "copilot": "create"},
+}
+PAYS = {"gemini": "mcp_pay_send", "opencode": "pay_send", "cursor": "MCP:pay_send", "copilot": "pay-send"}
+
+
+def test_a_known_tool_whose_input_is_not_as_known_does_not_run(judged: Judged) -> None:
+    """As a newer version might name it, or in another shape; what an MCP server offers is found by its name."""
+    bash, write = BASH[judged.agent], WRITES[judged.agent]
+    shapes: list[Any] = [{"cmd": "git push"}, "git push", ["git push"], 7, True]
+    shapes += [{"command": value} for value in (["git", "push"], None, {"x": "git push"})]
+    found = [judged.call(bash, shape) for shape in shapes]
+    files = [judged.call(write, shape) for shape in ({"target": "secret"}, {"content": "x", "filename": "secret"})]
+    named = judged.call(PAYS.get(judged.agent, "mcp__pay__send"), {})
+    spelt = judged.call(bash.upper(), {"command": "git push"})
+
+    assert {*found, *files, named, spelt} == {"deny"}
+
+
+def test_what_is_not_one_json_document_does_not_run(judged: Judged) -> None:
+    """Of a field that is there twice the last counts, as it does for the agents."""
+    data = json.dumps(event(judged.agent, 1)).encode()
+    deep = data.replace(b'"ls"', b'"ls", "x": ' + b"[" * 5000 + b"]" * 5000)
+    spoilt = [data + data, data + b"x", data + b"\0", b"\xef\xbb\xbf" + data, data.decode().encode("utf-16"), deep]
+    spoilt += [data.replace(b'"ls"', with_) for with_ in (b'"\\ud800"', b'"\xff"', b'"ls", "x": NaN', b'"l\ns"')]
+    twice = data.replace(b'"ls"', b'"ls", "command": "git push"')
+
+    assert {judged.raw(one) for one in spoilt} == {"deny"}
+    assert judged.raw(twice) == "deny"
+
+
+def test_what_is_not_understood_is_never_opened(judged: Judged, tmp_path: Path) -> None:
+    """Though an allow list admits it: unknown inputs, agents' own places, the policy, a question to the person."""
+    (tmp_path / "policy.yaml").write_text(LISTS % OPEN)
+    bash = BASH[judged.agent]
+    places = (
+        ".codex/hooks.json",
+        ".cursor/hooks.json",
+        ".gemini/settings.json",
+        ".github/hooks/x.json",
+        "opencode.json",
+    )
+    calls: list[tuple[str, Any]] = [(bash, {"command": "ls", "brand_new": "x"})]
+    calls += [(bash, {"command": f"echo {place}"}) for place in (*places, ".claude", tmp_path / "policy.yaml")]
+    calls += [(tool, {}) for tool in ("AskUserQuestion", "request_user_input", "ask_user", "question")]
+    found = {json.dumps(call, default=str): judged.call(call[0], json.loads(json.dumps(call[1]))) for call in calls}
+    fine = judged.call(bash, {"command": "ls"})
+
+    assert {call for call, verdict in found.items() if verdict == "allow"} == set()
+    assert fine == ("allow" if CLIENTS[judged.agent].opens else "left")

@@ -24,7 +24,7 @@ from proctor.supervisor.errors import UsageError
 
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
 from ...kit.values import atomic_write
-from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, complete, decoded
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -63,7 +63,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
     given: _Input = decoded(data, _Input, CODEX.title)
-    tool_input = given.tool_input if isinstance(given.tool_input, dict) else {}
+    tool_input = as_object(given.tool_input)
     if given.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
     return complete(
@@ -82,7 +82,8 @@ def read(data: bytes) -> HookInput:
             tool_response=given.tool_response,
             last_assistant_message=given.last_assistant_message,
             reason=given.reason,
-        )
+        ),
+        CODEX,
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, complete, decoded
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -69,11 +69,12 @@ def read(data: bytes) -> HookInput:
             cwd=given.cwd,
             prompt=given.prompt,
             tool_name=given.tool_name,
-            tool_input=given.tool_input if isinstance(given.tool_input, dict) else {"input": given.tool_input},
+            tool_input=as_object(given.tool_input),
             tool_response=given.tool_result.text_result_for_llm,
             error=given.error or given.tool_result.text_result_for_llm,
             reason=given.reason,
-        )
+        ),
+        COPILOT,
     )
 
 

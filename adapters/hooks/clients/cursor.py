@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, complete, decoded
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "beforeSubmitPrompt": "prompt",
@@ -74,12 +74,13 @@ def read(data: bytes) -> HookInput:
             cwd=given.workspace_roots[0] if given.workspace_roots else given.cwd,
             prompt=given.prompt,
             tool_name=name,
-            tool_input=tool_input if isinstance(tool_input, dict) else {},
+            tool_input=as_object(tool_input),
             tool_use_id=given.tool_use_id,
             tool_response=given.tool_output,
             error=given.error_message,
             reason=given.reason,
-        )
+        ),
+        CURSOR,
     )
 
 

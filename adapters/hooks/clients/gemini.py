@@ -76,7 +76,8 @@ def read(data: bytes) -> HookInput:
             error=error,
             last_assistant_message=given.prompt_response,
             reason=given.reason,
-        )
+        ),
+        GEMINI,
     )
 
 

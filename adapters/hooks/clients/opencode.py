@@ -122,7 +122,8 @@ def read(data: bytes) -> HookInput:
             tool_input=args,
             tool_use_id=given.call,
             tool_response=given.result,
-        )
+        ),
+        OPENCODE,
     )
 
 

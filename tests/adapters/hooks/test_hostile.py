@@ -91,7 +91,7 @@ def test_a_hook_of_a_name_that_is_not_known_says_nothing(hooked: Any) -> None:
 
 def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Any) -> None:
     """It is allowed, and its record is whole."""
-    ended = hooked.run({**CALL, "tool_input": {"content": "x" * 20_000_000}})
+    ended = hooked.run({**CALL, "tool_name": "Write", "tool_input": {"file_path": "f", "content": "x" * 20_000_000}})
 
     assert (ended.returncode, ended.stdout) == (0, b"")
     assert hooked.store.stat().st_size > 20_000_000
