@@ -54,7 +54,7 @@ async function countWaiting() {
 
 function shown(state) {
   link.className = `link ${state}`;
-  link.textContent = state === "live" ? "live" : "connection lost, trying again";
+  link.textContent = state === "live" ? "live" : "reconnecting…";
 }
 
 /** Everything is asked again when something was stored, but not more often than people can see. */
@@ -116,11 +116,11 @@ function signIn(why) {
     h(
       "form",
       { class: "card approval", on: { submit: given } },
-      h("h1", {}, "A token is needed"),
-      h("p", { class: "soft", id: "token-why" }, why ?? "`proctor serve` prints an address with one; or ask who runs it."),
+      h("h1", {}, "Sign in"),
+      h("p", { class: "soft", id: "token-why" }, why ?? "`proctor serve` prints a link with a token. Otherwise ask your administrator."),
       h("label", {}, "Token", token),
       h("label", { class: "row check" }, stays, "Stay signed in on this device"),
-      h("div", { class: "row end" }, h("button", { class: "main" }, "Go on")),
+      h("div", { class: "row end" }, h("button", { class: "main" }, "Sign in")),
     ),
   );
   token.focus();
@@ -130,7 +130,7 @@ async function start() {
   try {
     me = await get("/api/me");
   } catch (error) {
-    return signIn(error.status === 401 ? "That token is not good here." : error.message);
+    return signIn(error.status === 401 ? "This token isn't valid." : error.message);
   }
   killSwitch = new Switch(me);
   await open();

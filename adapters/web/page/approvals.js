@@ -115,7 +115,7 @@ export class Card {
       approval.asks_itself
         ? h("p", { class: "soft" }, "It is answered where it is asked: in the terminal of the agent.")
         : may
-        ? h("div", { class: "answer" }, h("label", {}, "Words: recorded, and told to the model when you deny", this.words), this.buttons)
+        ? h("div", { class: "answer" }, h("label", {}, "Note (recorded; the model reads it if you deny)", this.words), this.buttons)
         : h("p", { class: "soft" }, "Your token does not allow answers."),
       this.told,
     );

@@ -41,7 +41,7 @@ export class Runs {
     this.rows = new Keyed(this.list, (run) => run.run_id, () => new Row());
     this.count = h("span", { class: "soft", role: "status" });
     this.nothing = h("p", { class: "nothing" });
-    this.more = h("div", { class: "more", hidden: true }, h("button", { type: "button", on: { click: () => this.next() } }, "Earlier runs"));
+    this.more = h("div", { class: "more", hidden: true }, h("button", { type: "button", on: { click: () => this.next() } }, "Show earlier runs"));
     this.element = h(
       "div",
       {},
@@ -86,7 +86,7 @@ export class Runs {
     const parts = [[running, "running"], [waiting, "waiting"]].filter(([count]) => count);
     fill(this.count, found.next ? `the latest ${found.runs.length}` : `${found.runs.length}`, parts.map(([count, name]) => `, ${count} ${name}`));
     const filtered = status || this.search.value.trim();
-    fill(this.nothing, filtered ? "No run is like that." : "No runs yet. One that starts shows here by itself.");
+    fill(this.nothing, filtered ? "No runs match." : "No runs yet. New runs appear here.");
     this.nothing.hidden = found.runs.length > 0;
   }
 

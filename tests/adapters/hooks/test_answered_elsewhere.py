@@ -212,7 +212,7 @@ def test_a_day_under_a_pack(client: Any, site: Any) -> None:
         page = phone.new_page()
         page.goto(link)
         page.get_by_label("Token").fill(web_server.ANA)
-        page.get_by_role("button", name="Go on").tap()
+        page.get_by_role("button", name="Sign in").tap()
         sync_api.expect(page.get_by_role("article")).to_contain_text("touch deployed", timeout=20_000)
         page.get_by_role("button", name="Approve", exact=True).tap()
         sync_api.expect(page.get_by_text("is granted by ana")).to_be_visible(timeout=20_000)

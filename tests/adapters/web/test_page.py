@@ -91,9 +91,9 @@ def person(browser: Any, site: Site) -> Iterator[Person]:
 
 
 @contextmanager
-def waiting(site: Site, script: str = ASKS) -> Iterator[str]:
+def waiting(site: Site, script: str = ASKS, prompt: str = "Clean up") -> Iterator[str]:
     """A run whose call waits; its id."""
-    with going(site, script, POLICY) as process, web_server.waits(process) as event:
+    with going(site, script, POLICY, prompt=prompt) as process, web_server.waits(process) as event:
         yield str(event["run_id"])
 
 
@@ -241,11 +241,11 @@ def test_runs_are_found_by_words_and_by_state(person: Person, site: Site) -> Non
         expect(row).to_be_visible()
         tab.keyboard.press("/")
         tab.keyboard.type("nothing like it")
-        expect(tab.get_by_text("No run is like that.")).to_be_visible()
+        expect(tab.get_by_text("No runs match.")).to_be_visible()
         tab.get_by_label("Search runs").fill(run_id)
         expect(tab.locator(".run")).to_have_count(1)
         tab.get_by_text("Completed", exact=True).click()
-        expect(tab.get_by_text("No run is like that.")).to_be_visible()
+        expect(tab.get_by_text("No runs match.")).to_be_visible()
         tab.get_by_text("Waiting", exact=True).click()
         expect(tab.locator(".run .pill")).to_have_text("waiting")
         tab.get_by_text("Running", exact=True).click()
@@ -355,9 +355,9 @@ def test_without_the_token_there_is_nothing_to_see(browser: Any, site: Site) -> 
     tab.goto(site.url)
     tab.get_by_label("Token", exact=True).fill("wrong-token-1234567890")
     tab.keyboard.press("Enter")
-    expect(tab.get_by_text("That token is not good here.")).to_be_visible()
+    expect(tab.get_by_text("This token isn't valid.")).to_be_visible()
     tab.get_by_label("Token", exact=True).fill(EVE)
-    tab.get_by_role("button", name="Go on").click()
+    tab.get_by_role("button", name="Sign in").click()
     expect(tab.get_by_role("heading", name="Runs")).to_be_visible()
     context.close()
 
@@ -407,7 +407,7 @@ def test_every_view_can_be_read_and_used_by_all(browser: Any, site: Site, scheme
     context = browser.new_context(
         viewport={"width": width, "height": 844}, color_scheme=scheme, reduced_motion="reduce"
     )
-    with waiting(site) as run_id:
+    with waiting(site, prompt="Refactor-" + "oneLongWord" * 30) as run_id:
         tab = context.new_page()
         tab.goto(f"{site.url}/#token={ANA}")
         for path, there in (("#/", ".run"), ("#/approvals", ".approval"), (f"#/run/{run_id}", ".call")):
