@@ -287,15 +287,16 @@ class BudgetingChecks(StoreChecks):
         async with self.open_store() as store:
             epoch = await owner_of(store, "a")
             tokens = BudgetClaim(budget="org/money", key="", counts="total_tokens", window="", max=100)
-            claims = [money(), money(key='$.tenant="t"'), money(window="day"), money(window="3600000"), tokens]
+            windows = ("day", "week", "3600000")
+            claims = [money(), money(key='$.tenant="t"'), *(money(window=each) for each in windows), tokens]
             draws = [Draw(claim=claim, used=n + 1.0, want=0.5) for n, claim in enumerate(claims)]
             answers = await store.reserve("a", draws, epoch=epoch)
             listed = {(b.key, b.counts, b.window): b for b in await store.budgets()}
 
-            assert [answer.used for answer in answers] == [1, 2, 3, 4, 5]
-            assert [listed[c.key, c.counts, c.window].used for c in claims] == [1, 2, 3, 4, 5]
+            assert [answer.used for answer in answers] == [1, 2, 3, 4, 5, 6]
+            assert [listed[c.key, c.counts, c.window].used for c in claims] == [1, 2, 3, 4, 5, 6]
             assert all((b.reserved, b.runs, b.budget) == (0.5, 1, "org/money") for b in listed.values())
-            ends = [listed["", "cost_usd", window].resets_at for window in ("", "day", "3600000")]
+            ends = [listed["", "cost_usd", window].resets_at for window in ("", *windows)]
             assert ends[0] is None
             assert None not in ends[1:]
 
