@@ -26,7 +26,9 @@ def reference(_: str) -> str:
     commands = [_walk(*_named(name, root)) for name in chain(*SECTIONS.values())]
     rows = Counter(tuple(_option(*each)) for each in chain(*(_options(*each) for each in chain(*commands))))
     common = {row for row, times in rows.items() if times >= _COMMON}
-    parts = [f"## Common options\n\n{table(_TITLES, (row for row in rows if row in common))}"]
+    parts = [
+        f"## Common options\n\nCommands list these by name only.\n\n{table(_TITLES, (row for row in rows if row in common))}"
+    ]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:
@@ -63,8 +65,8 @@ def _section(command: click.Command, context: click.Context, common: Collection[
     rows = [tuple(_option(*each)) for each in _options(command, context)]
     if own := [row for row in rows if row not in common]:
         parts.append(table(_TITLES, own).rstrip())
-    if shared := [row[0] for row in rows if row in common]:
-        parts.append(f"[Common options](#common-options): {', '.join(shared)}.")
+    if shared := [row[0].split()[0].strip("`,") for row in rows if row in common]:
+        parts.append(f"Also {codes(shared)}.")
     return "\n\n".join(parts) + "\n"
 
 
