@@ -26,9 +26,8 @@ def reference(_: str) -> str:
     commands = [_walk(*_named(name, root)) for name in chain(*SECTIONS.values())]
     rows = Counter(tuple(_option(*each)) for each in chain(*(_options(*each) for each in chain(*commands))))
     common = {row for row, times in rows.items() if times >= _COMMON}
-    parts = [
-        f"## Common options\n\nCommands list these by name only.\n\n{table(_TITLES, (row for row in rows if row in common))}"
-    ]
+    shared = table(_TITLES, (row for row in rows if row in common))
+    parts = [f"## Common options\n\nCommands list these by name only.\n\n{shared}"]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:
