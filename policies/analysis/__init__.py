@@ -69,7 +69,7 @@ def verify(
         reach: a selector, as in a rule: refuted by a session with such a call, proved if there is none.
         tools: the tools that the agent has; any tool if not given.
         context: the run's context; if not given, every context that a `when` can distinguish.
-        steps: the most steps to search, by default a minute or two's worth.
+        steps: the most steps to search, by default half a minute's worth at most.
         should_stop: called now and then; if it returns true, the answer is unknown.
 
     Raises:
@@ -92,8 +92,8 @@ def verify(
     )
 
 
-MOST_WORK = 30_000_000
-"""How much is looked at in one question to `verify`: a minute or two."""
+MOST_WORK = 12_000_000
+"""How much is looked at in one question to `verify`: half a minute at most."""
 
 ROOMS = (
     "questions",

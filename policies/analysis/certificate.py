@@ -7,9 +7,11 @@ every call, and remembers nothing of what the search was answered.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent
+from ..stack.merge import LimitEntry
+from .alphabet import PlayedRule
+from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, LimitComponent
 from .session_search import ending_alike
 from .split_component import SplitComponent
 
@@ -28,9 +30,56 @@ class ProofCertificate(NamedTuple):
     states: frozenset[State]
 
 
-def check(certificate: ProofCertificate) -> list[str]:
+class SameRuleCertificate(NamedTuple):
+    """A rule of the stack that is, word by word, one of the property, and their actions."""
+
+    mine: PlayedRule
+    rule: PlayedRule
+    strict: bool
+
+
+class AmountCertificate(NamedTuple):
+    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit."""
+
+    mine: tuple[LimitEntry, ...]
+    limit: LimitEntry
+
+
+Certificate: TypeAlias = ProofCertificate | SameRuleCertificate | AmountCertificate
+BOUNDED_BY: dict[str, list[tuple[str, ...]]] = {
+    "max_total_tokens": [("max_input_tokens", "max_output_tokens")],
+    "max_input_tokens": [("max_total_tokens",)],
+    "max_output_tokens": [("max_total_tokens",)],
+    "max_idle_ms": [("max_duration_ms",)],
+}
+"""For an amount other limits that together bound it, in each way."""
+
+
+def check(certificate: Certificate) -> list[str]:
     """The errors in a certificate, one sentence each; empty if it proves what it claims."""
+    if isinstance(certificate, SameRuleCertificate):
+        return [] if _is_same(*certificate) else ["the rules are not the same"]
+    if isinstance(certificate, AmountCertificate):
+        return [] if _bounds(*certificate) else ["the limits do not bound the amount"]
     return list(_Checker(certificate).problems())
+
+
+def _is_same(mine: PlayedRule, rule: PlayedRule, strict: bool) -> bool:
+    stack, property = LEVELS[mine.rule.action], LEVELS[rule.rule.action]
+    as_strict = stack == DENY or stack == property == ASK or (not strict and stack >= property)
+    names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
+    return as_strict and names and mine.clause.record == rule.clause.record
+
+
+def _bounds(mine: tuple[LimitEntry, ...], limit: LimitEntry) -> bool:
+    named = tuple(entry.name for entry in mine)
+    if named not in [(limit.name,), *BOUNDED_BY.get(limit.name, [])]:
+        return False
+    if all(entry.action == "cancel" for entry in mine):  # a run that ends uses no more
+        wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
+        return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
+    alike = [(e.name, e.limit.max, e.limit.scope) for e in mine] == [(limit.name, limit.limit.max, limit.limit.scope)]
+    return alike and (mine[0].action == "deny" or mine[0].action == limit.action == "request_approval")
 
 
 class _Checker:
@@ -61,12 +110,10 @@ class _Checker:
 
     def _fits(self, state: State) -> bool:
         at, flying = state
-        sizes = [_size(part) for part in self.parts]
-        return (
-            len(at) == len(sizes)
-            and all(0 <= n < size for n, size in zip(at, sizes, strict=True))
-            and (len(flying) == IN_FLIGHT and all(-1 <= number < len(self.calls) for number in flying))
-        )
+        if (len(at), len(flying)) != (len(self.parts), IN_FLIGHT):
+            return False
+        known = all(0 <= n < _size(part) for n, part in zip(at, self.parts, strict=True))
+        return known and all(-1 <= number < len(self.calls) for number in flying)
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
         least = NOTHING if self.strict else WARN

@@ -17,8 +17,8 @@ from ..stack.merge import LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet, PlayedRule
-from .certificate import ProofCertificate
-from .components import ASK, DENY, IN_FLIGHT, LEVELS, LimitComponent, overlaps
+from .certificate import BOUNDED_BY, AmountCertificate, Certificate, ProofCertificate, SameRuleCertificate, check
+from .components import IN_FLIGHT, LimitComponent, overlaps
 from .explorer import SearchEndedError
 from .replaying import Replayed, replay, replay_amount
 from .session_search import SessionProduct, ending_alike, explore
@@ -54,8 +54,7 @@ class Implication(NamedTuple):
     verdict: str
     reason: str
     replayed: Replayed | None = None
-    certificate: ProofCertificate | None = None
-    by: tuple[str, ...] = ()
+    certificate: Certificate | None = None
     classes: int = 0
     states: int = 0
     depth: int = 0
@@ -88,8 +87,8 @@ def implied(setting: Setting, rule: PlayedRule | LimitEntry, deepest: int | None
         found = Implication("unknown", f"rule `{rule.clause.id}`: {rule.unsupported}")
     else:
         found = _Refinement(setting, rule, max(1, len(rule.bound_paths)), deepest).run()
-    if found.verdict == "unknown" and (same := _same(setting, rule)):
-        return found._replace(verdict="proved", reason="", by=(same,))
+    if found.verdict == "unknown" and (same := _same(setting, rule)) is not None:
+        return found._replace(verdict="proved", reason="", certificate=same)
     if found.verdict == "unknown" and not isinstance(rule.clause.record, Check):
         return _tried_shortly(setting, rule, found, deepest)
     return found
@@ -103,35 +102,21 @@ def _tried_shortly(setting: Setting, rule: PlayedRule, found: Implication, deepe
     return found if got is None else found._replace(verdict="refuted", reason="", replayed=got)
 
 
-def _same(setting: Setting, rule: PlayedRule) -> str:
-    """The rule of the stack that is this one, at least as strict; "" if there is none."""
-    for id, each in setting.stack.rules.items():
-        mine, wanted = LEVELS[each.rule.action], LEVELS[rule.rule.action]
-        as_strict = mine >= DENY or mine == wanted == ASK or (not setting.strict and mine >= wanted)
-        names = each.clause.scope.same_names(rule.clause.scope) and each.virtual_tools == rule.virtual_tools
-        if as_strict and names and each.clause.record == rule.clause.record:
-            return id
-    return ""
-
-
-_BOUNDING = {
-    "max_total_tokens": (("max_total_tokens",), ("max_input_tokens", "max_output_tokens")),
-    "max_input_tokens": (("max_input_tokens",), ("max_total_tokens",)),
-    "max_output_tokens": (("max_output_tokens",), ("max_total_tokens",)),
-    "max_idle_ms": (("max_idle_ms",), ("max_duration_ms",)),
-}
-"""For an amount the limits that together bound it, in each way."""
+def _same(setting: Setting, rule: PlayedRule) -> SameRuleCertificate | None:
+    """The rule of the stack that is this one, at least as strict; None if there is none."""
+    made = (SameRuleCertificate(each, rule, setting.strict) for each in setting.stack.rules.values())
+    return next((each for each in made if not check(each)), None)
 
 
 def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     """A limit of tokens, cost or time, of which a run may use any amount."""
-    for names in _BOUNDING.get(limit.name, ((limit.name,),)):
-        entries = [_bounding(setting.stack, name, limit) for name in names]
-        bounds = [entry.limit.max for entry in entries if entry is not None]
-        if len(bounds) == len(names) and sum(bounds) <= limit.limit.max:
-            return Implication("proved", "", by=names)
-    if any(_says_alike(entry, limit) for entry in setting.stack.limits):
-        return Implication("proved", "", by=(limit.name,))
+    stack = setting.stack
+    ways: list[Sequence[LimitEntry | None]] = [[entry] for entry in stack.limits if entry.name == limit.name]
+    ways += [[_bounding(stack, name, limit) for name in names] for names in BOUNDED_BY.get(limit.name, ())]
+    for entries in ways:
+        made = AmountCertificate(tuple(entry for entry in entries if entry is not None), limit)
+        if not check(made):
+            return Implication("proved", "", certificate=made)
     got = replay_amount(limit, setting.stack.program, setting.property, setting.context, strict=setting.strict)
     if got.broken:
         return Implication("refuted", "", replayed=got)
@@ -143,12 +128,6 @@ def _bounding(stack: Side, name: str, limit: LimitEntry) -> LimitEntry | None:
     ending = (e for e in stack.limits if e.name == name and e.action == "cancel")
     wide = (e for e in ending if e.limit.scope == "session" or limit.limit.scope == "run")
     return min(wide, key=lambda entry: entry.limit.max, default=None)
-
-
-def _says_alike(entry: LimitEntry, limit: LimitEntry) -> bool:
-    """Whether both find the same amount at the same event, which the one denies, or both ask a person about."""
-    same = (entry.name, entry.limit.max, entry.limit.scope) == (limit.name, limit.limit.max, limit.limit.scope)
-    return same and (LEVELS[entry.action] >= DENY or LEVELS[entry.action] == LEVELS[limit.action] == ASK)
 
 
 def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
@@ -288,7 +267,7 @@ class _Refinement:
         if any(overlaps(each.rule.machine) for each in looked_at):
             return self._answer("unknown", "no session was found, but more calls may hold a net's tokens at once")
         certificate = ProofCertificate(product, found.states)
-        return self._answer("proved", "", certificate=certificate, by=tuple(self.included))
+        return self._answer("proved", "", certificate=certificate)
 
     def _tried(self, product: SessionProduct, found: Explored[Any, Any]) -> Implication | None:
         """Replay a session; None where another search is worth it."""

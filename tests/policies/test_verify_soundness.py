@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, parse_policies, verify
-from proctor.policies.analysis.certificate import check
+from proctor.policies.analysis.certificate import AmountCertificate, check
 from proctor.policies.analysis.texts import texts_apart
+from proctor.policies.stack.merge import effective_limits
 from proctor.policies.values.regexes import Regex
 
 
@@ -415,3 +417,96 @@ def test_what_was_found_in_policies_of_other_engines_is_found_in_ours(name: str)
     """Each is a question with the answer that shows it."""
     stack, question, verdict = ELSEWHERE[name]
     assert verify(stack, **question).verdict == verdict
+
+
+ONE_BY_ONE: dict[str, tuple[Policy, dict[str, Any]]] = {
+    "the same list": (denied(LISTED), {"keeps": denied(LISTED)}),
+    "the same amount": (
+        policy(limits={"max_total_tokens": {"max": 5, "action": "deny"}}),
+        {"keeps": policy(limits={"max_total_tokens": 5})},
+    ),
+    "two amounts": (
+        policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
+        {"keeps": policy(limits={"max_total_tokens": 11})},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_BY_ONE)
+def test_a_proof_without_a_search_has_a_certificate_too(name: str) -> None:
+    """It holds; with another rule or a larger amount in its place it does not."""
+    stack, question = ONE_BY_ONE[name]
+    answer = verify(stack, **question)
+    assert isinstance(answer, Proved), answer.reason
+    [certificate] = answer.certificates
+    assert check(certificate) == []
+    if isinstance(certificate, AmountCertificate):
+        [larger] = effective_limits(policy(limits={"max_total_tokens": 4}))
+        assert check(certificate._replace(limit=larger))
+    else:
+        weaker = msgspec.structs.replace(certificate.mine.rule, action="warn")
+        assert check(certificate._replace(mine=certificate.mine._replace(rule=weaker)))
+
+
+def counted(**more: Any) -> dict[str, Any]:
+    """A rule about how often there is a payment."""
+    return {"type": "count", "tool": "pay", **more}
+
+
+READ_ONLY = {"path": "$.path", "within": "/etc"}
+AMOUNT = {"path": "$.amount", "gt": 5000}
+PUSH = {"tool": "bash", "path": "$.command", "match": r"\bgit\s+push\b", "as": "git-push"}
+NEVER = {"type": "never_after", "trigger": "open", "forbidden": "delete"}
+USER = {"type": "provenance", "tool": "pay", "path": "$.to", "from": ["user_message"]}
+APPROVED = {"type": "precondition", "tool": "pay", "requires": [{"prior": "approve", "same": [{"path": "$.amount"}]}]}
+BY_HAND: list[tuple[str, Policy, dict[str, Any]]] = [
+    ("proved", policy(counted(tool="Any", max=2), aliases={"Any": ["pay", "send"]}),
+     {"no_looser_than": policy(counted(tool=["pay", "send"], max=2))}),
+    ("refuted", policy(counted(max=2), counted(tool="send", max=2)),
+     {"no_looser_than": policy(counted(tool=["pay", "send"], max=2))}),
+    ("refuted", policy(counted(tool="transfer", max=2)), {"no_looser_than": policy(counted(max=2))}),
+    ("proved", policy(counted(tool="P?Y", max=2)), {"no_looser_than": policy(counted(max=2))}),
+    ("refuted", policy(tool_rules=[only({"path": "$.amount", "lt": 5000.5})]),
+     {"reach": {"tool": "pay", "where": [{"path": "$.amount", "gte": "5000"}]}}),
+    ("proved", policy(nets=["require review before pay", "limit pay to 1 per review"]),
+     {"keeps": policy({"type": "before", "first": "review", "then": "pay"})}),
+    ("refuted", policy(nets=["limit pay to 1 per review"]),
+     {"keeps": policy({"type": "before", "first": "review", "then": "pay"})}),
+    ("refuted", policy({"type": "before", "first": "approve", "then": "pay", "key": "$.amount"}),
+     {"keeps": policy(APPROVED)}),
+    ("proved", policy({"type": "before", "first": "approve", "then": "pay", "key": "$.amount"},
+                      tool_rules=[{"deny": [{"tool": "pay", "where": [{"not": [{"path": "$.amount", "gt": 0}]}]}]}]),
+     {"keeps": policy({"type": "before", "first": "approve", "then": "pay"})}),
+    ("refuted", policy(tool_rules=[{"deny": [{"tool": "write", "where": [READ_ONLY]}]}]),
+     {"keeps": policy(tool_rules=[{"deny": [{"tool": ["write", "edit"], "where": [READ_ONLY]}]}])}),
+    ("proved", policy(counted(max=1, within_turns=1)), {"keeps": policy(counted(max=2, within_turns=2))}),
+    ("refuted", policy(counted(max=2, within_turns=3)), {"keeps": policy(counted(max=3, within_turns=6))}),
+    ("refuted", policy({**NEVER, "key": "$.id"}), {"keeps": policy(NEVER)}),
+    ("refuted", policy({"type": "forbids_after", "tool": "open", "tools": ["delete"]}), {"keeps": policy(NEVER)}),
+    ("refuted", policy({"type": "before", "first": "human-approval", "then": {"tool": "pay", "where": [AMOUNT]}}),
+     {"keeps": policy({"type": "before", "first": "human-approval",
+                       "then": {"tool": "pay", "where": [{"path": "$.amount", "gte": 5000}]}})}),
+    ("proved", policy({"type": "before", "first": "human-approval", "then": "pay"}),
+     {"keeps": policy(nets=["require human-approval before pay"])}),
+    ("proved", policy(tool_rules=[{"deny": ["git-push"]}], virtual_tools=[PUSH]),
+     {"reach": {"tool": "bash", "where": [{"path": "$.command", "regex": "^git push$"}]}}),
+    ("refuted", policy(tool_rules=[{"deny": ["git-push"]}], virtual_tools=[PUSH]),
+     {"reach": {"tool": "bash", "where": [{"path": "$.command", "contains": "git push"}]}}),
+    ("refuted", policy({**USER, "from": ["user_message", {"tool": "look", "path": "$.id"}]}),
+     {"keeps": policy(USER)}),
+    ("proved", policy({"type": "max_parallel", "tool": "*", "max": 1},
+                      limits={"max_turns": {"max": 2, "scope": "session"}}),
+     {"keeps": policy(counted(tool="*", max=2))}),
+    ("refuted", policy(limits={"max_cost_usd": 5}),
+     {"keeps": policy(limits={"max_cost_usd": {"max": 5, "scope": "session"}})}),
+    ("refuted", policy(counted(max=2, when=[{"path": "$.user_role", "not_equals": "admin"}])),
+     {"keeps": policy(counted(max=2, when=[{"not": [{"path": "$.user_role", "equals": "admin"}]}]))}),
+]  # fmt: skip
+"""Questions that were answered by hand: renamed tools, nets, approvals, a second tool, windows, keys, contexts."""
+
+
+@pytest.mark.parametrize(("verdict", "stack", "question"), BY_HAND, ids=range(len(BY_HAND)))
+def test_a_question_is_answered_as_by_hand(verdict: str, stack: Policy, question: dict[str, Any]) -> None:
+    """With the verdict that follows from the meaning of the rules."""
+    answer = verify(stack, **question)
+    assert answer.verdict == verdict, answer.reason

@@ -272,6 +272,10 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
     return _exit_code(found, stopped=search.stopped)
 
 
+LONGEST_S = 30
+"""After so long a question is unknown."""
+
+
 class _Search:
     """A search that says on a terminal how long it has taken, and that the first Ctrl-C stops: what is not answered
     by then is unknown.
@@ -279,7 +283,7 @@ class _Search:
 
     def __init__(self) -> None:
         self.stopped = False
-        self._started = time.monotonic()
+        self._started = self._asked = time.monotonic()
         self._shown = 0
         self._before: Any = None
 
@@ -296,6 +300,7 @@ class _Search:
         from proctor.policies import verify
 
         def ask(stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
+            self._asked = time.monotonic()
             return verify(stack, tools=tools, context=context, should_stop=self._look, **question)
 
         return ask
@@ -318,4 +323,4 @@ class _Search:
             self._shown = len(text)
             sys.stderr.write("\r" + text)
             sys.stderr.flush()
-        return self.stopped
+        return self.stopped or time.monotonic() - self._asked > LONGEST_S
