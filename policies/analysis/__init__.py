@@ -92,7 +92,7 @@ def verify(
     )
 
 
-MOST_WORK = 12_000_000
+MOST_WORK = 8_000_000
 """How much is looked at in one question to `verify`: half a minute at most."""
 
 ROOMS = (
