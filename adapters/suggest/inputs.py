@@ -185,6 +185,9 @@ def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | No
     bound = with_room([*most.values()])
     where = [{"path": path, "gte": 0, "lte": bound}]
     about = f"`{path}` up to {bound:,.15g}; the largest was {max(amounts):,.15g}"
+    if disturbed:
+        usual = with_room([amount for session, amount in most.items() if session not in disturbed])
+        about = f"`{path}` up to {bound:,.15g}, which one session alone asks for; without it, {usual:,.15g}"
     return _condition(tool, path, uses, about, where, disturbed, len(uses) < calls, stops=bound + 1)
 
 

@@ -163,7 +163,8 @@ class _Reader:
         """The name, the input and its portable parts, by portable names where the tool does just one act."""
         described = self._table.tools.get(name.casefold())
         kind = self._table.kind(name, input)
-        acts = self._table.names(kind).acts or ((name,) if name in PORTABLE else ())
+        own_act = name.casefold()
+        acts = self._table.names(kind).acts or ((own_act,) if own_act in PORTABLE else ())
         if described is None or len(acts) != 1 or len(described.every_act) > 1:
             return name, input, {}
         (act,) = acts

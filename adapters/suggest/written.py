@@ -31,7 +31,8 @@ def policy_text(suggestion: Suggestion) -> str:
 
 def _lines(suggestion: Suggestion) -> Iterator[str]:
     disturbed = len(suggestion.disturbed)
-    yield f"# Learnt from {suggestion.sessions:,} sessions. Learnt without each in turn, it would have disturbed"
+    sessions = f"{suggestion.sessions:,} session{'s' * (suggestion.sessions != 1)}"
+    yield f"# Learnt from {sessions}. Learnt without each in turn, it would have disturbed"
     yield f"# {disturbed:,} of them. RARE marks what fewer than three sessions show: look at it before you keep it."
     yield "version: 1"
     yield f"name: {flow(suggestion.name)}"

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from proctor.policies import Before, load_policies
+from proctor.policies.language.selectors import ToolWhere
 
+CLAUDE = Path(__file__).parents[1] / "adapters" / "traces" / "data" / "claude"
 Cli = Any
 Call = tuple[str, dict[str, Any], Any]
 
@@ -111,6 +113,17 @@ def test_each_entry_has_its_evidence_and_what_is_rare_is_marked(learnt: Any, pla
     assert "- rm -rf build  # RARE: 1 session, 1 call; left out in turn, 1 disturbed" in text
     assert "- git status  # 12 sessions, 12 calls" in text
     assert "# `find_order` before `refund`: 12 sessions" in text
+
+
+def test_a_client_whose_tools_have_the_portable_names_in_capitals_is_understood(cli: Cli, place: Path) -> None:
+    """`Bash` of Claude Code is a command line: its programs are allowed, not all that it may run."""
+    [log] = CLAUDE.glob("*.jsonl")
+    assert cli("suggest", log, "-o", "policy.yaml").code == 0
+    [policy] = load_policies(place / "policy.yaml")
+    [only] = policy.tool_rules or ()
+    bash = next(each for each in only.tools if isinstance(each, ToolWhere) and each.tool == "bash")
+    assert set(bash.where[0].runs) == {"echo", "ls"}
+    assert "Bash" not in only.tools
 
 
 def test_a_command_line_that_nothing_names_leaves_its_tool_out(cli: Cli, place: Path) -> None:
