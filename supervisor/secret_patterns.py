@@ -138,10 +138,13 @@ _VALUE = r"[\"'\\\x1f]*([^\s\"'$\\\x1f][^\s\"'\\]*)"
 _LOGGING_IN = r"(?:docker|podman|nerdctl|buildah|skopeo|crane|helm|oras|oc|az)"
 PASSWORD_OPTIONS = (
     ("openssl", r"-(?:k|K|hmac)\s+"),
-    ("zip|unzip|zipcloak|sqlcmd|bcp|mosquitto_pub|mosquitto_sub", r"-P\s*"),
+    ("ipmitool|zip|unzip|zipcloak|sqlcmd|bcp|mosquitto_pub|mosquitto_sub", r"-P\s*"),
     ("7z|7za|7zr|7zz|rar|unrar", r"-(?:p|hp)"),
     ("ldap(?:search|add|modify|delete|passwd|whoami|compare)", r"-w\s*"),
     ("mongo(?:sh|dump|restore|export|import)?|cqlsh|rdesktop|rabbitmqadmin|twine|ncftp|useradd|usermod", r"-p\s+"),
+    ("ncftp(?:put|get)|poetry|veracrypt|[Pp]s[Ee]xec(?:\\.exe)?", r"-p\s+"),
+    ("winrs|cmdkey", r"[-/]p(?:ass)?:"),
+    ("netlify", r"--auth[ =]"),
     ("mosquitto_pub|mosquitto_sub", r"--pw[ =]"),
     *(("snmp(?:walk|get|set|bulkwalk|getnext)", rf"-{option}\s+") for option in "AXc"),
     *(("ssh-keygen", rf"-{option}\s+") for option in "NP"),
@@ -179,6 +182,9 @@ PASSWORD_PLACES = (
     ("(?i:net1?(?:\\.exe)?)", r"(?i:use)\s+(?:[A-Za-z*]:?\s+)?[\"']?[\\/][^\s\"']+[\"']?\s+(?:/\S+\s+)*"),
     ("rabbitmqctl", rf"(?:add_user|change_password|authenticate_user)\s+{_WORD}"),
     ("wpa_passphrase", _WORD),
+    ("rclone", r"obscure\s+"),
+    ("mc", rf"alias\s+set\s+{_WORD}{_WORD}{_WORD}"),
+    ("poetry", r"config\s+pypi-token\.\S+\s+"),
     ("gh", r"secret\s+set\b[^\n|;&]*?\s[\"']?(?:--body[\s=]|-b\s*)"),
     ("aws", r"configure\s+set\s+[\w.]*aws_(?:secret_access_key|session_token)\s+"),
     ("p?npm|yarn", r"(?:config\s+)?set\s+[\"'\\]*[^\s=\"'\\]*(?:_auth(?:Token)?|_password|npmAuth\w+)[\s=]+"),
@@ -212,10 +218,13 @@ _AFTER = {
         *(rf"\b{place}{_FIGURED}" for place in _PLACED),
         rf"(?:\s-H\s*|\s--header[\s=])[\"'\\]*(?i:{_HEADERS})\s*:\s*{_VALUE}",
         rf"\b{_LOGGING_IN}\b[^\n|;&]*?\blogin\b[^\n|;&]*?\s-p\s*{_VALUE}",
-        r"\becho\s+(?:-n\s+)?[\"'\\]*(?:[\w.-]+:)?([^|\"'$\\\n]*[^\s|\"'$\\])[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
+        r"\becho\s+(?:-[neE]+\s+)?[\"'\\]*(?:[\w.-]+:)?([^|\"'$\n]*[^\s|\"'$\\])[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
         r"|(?:sudo\s+)?cryptsetup|kinit|(?:sudo\s+)?passwd|gh\s+auth\s+login\b[^\n|]*--with-token)\b",
-        rf"(?:\bsudo\s+-S|\bkinit|\bcryptsetup|--with-token)\b[^\n|;&]*?<<<\s*{_VALUE}",
-        r"(?i:\b(?:identified\s+by|set\s+password\s*=|password)\s+'([^'\n]+)')",
+        rf"(?:\bsudo\s+-S|\bkinit|\bcryptsetup|\bvncpasswd|--with-token)\b[^\n|;&]*?<<<\s*{_VALUE}",
+        r"(?i:\b(?:identified\s+by|set\s+password[^=\n;]*=(?:\s*password\s*\()?)\s*"
+        r"(?:'([^'\n]+)'|\"([^\"\n]+)\"))",
+        r"(?i:\bpassword\s+'([^'\n]+)')",
+        r"(?i:convertto-securestring)\s+(?:-String\s+)?[\"'\\]+([^\"'$\\\n]+)",
         r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"
         r"([^\s\"'$\\][^\s\"'\\]*)",
         r"-pass(?:in|out)?[ \t]+[\"'\\]*pass:([^\s\"'\\]+)",
@@ -224,6 +233,9 @@ _AFTER = {
         r"\becho\s+[\"'\\]*([^|\"'$\\\n]*[^\s|\"'$\\])[\"'\\]*\s*\|[^\n]*--password-stdin",
     ),
     "named-secret": (
+        r"\b(?:requirepass|masterauth)\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\b(?:setx|setenv|set\s+-[a-zA-Z]*x[a-zA-Z]*)\s+(?:[A-Z0-9_]*_)?(?:PASSWORD|PASS|SECRET|TOKEN|API_?KEY)"
+        r"\s+[\"'\\]*([^\s\"'$\\]{4,})",
         rf"(?i:\bx-{_HEADERS})\s*:\s*({_GUESSED})(?:[\s\"'\\,;&]|\z)",
         r"(?:^|[\s\"'])(?:[A-Z0-9_]*_)?(?:PG|DB|MYSQL_?)?(?:PASS|PWD|PASSPHRASE)=[\"']?([^\s\"'$()\\/]{4,})",
         rf"(?i:(?:^|[\s,&?;=/.\"'-])[\w.]*(?:password|passwd|passphrase|pwd|pass))=({_GUESSED})(?:[\s\"'\\,;&]|\z)",
@@ -235,7 +247,8 @@ _AFTER = {
         r"|(?:ACCESS|PRIVATE|ENCRYPTION|SIGNING|MASTER|AUTH)_KEY)=[\"']?([^\s\"'$()\\]{4,})",
         rf"\"[\w.-]*(?i:{_WORDS})\\*\"\s*:\s*\\*\"([^\"\\$][^\"\\]*)",
         r"\"[\w.-]*(?i:passwords?|passwd|passphrase|pwd|secret)\\*\"\s*:\s*(-?[0-9][0-9.]*)",
-        r"\"(?i:[\w.-]*(?:pass_?key|passw(?:or)?d_?hash)|pin)\\*\"[ \t]*:\s*\\*\"?([\w!@#%^*+~./$=-]{4,})",
+        r"\"(?i:[\w.-]*(?:pass_?key|passw(?:or)?d_?hash)|pin|otp|passcode|psk)\\*\""
+        r"[ \t]*:\s*\\*\"?([\w!@#%^*+~./$=-]{4,})",
         rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
         r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
         rf"<[\w:.-]*(?i:{_ASSIGNED})>([^<\s\"'\\]{{4,}})</",
@@ -266,8 +279,8 @@ PROGRAMS = re.compile(
 COMMANDS = "|".join(
     (
         rf"(?:\b|\\n)(?:{'|'.join((_LOGGING_IN, *(name for name, _ in (*PASSWORD_OPTIONS, *PASSWORD_PLACES))))})\b",
-        r"\s-H|\s--header|-pass|--with-token|\b(?:curl|echo|sudo|kinit|cryptsetup|htpasswd|login)\b",
-        r"(?i:identified\s+by|set\s+password|password\s+')",
+        r"\s-H|\s--header|-pass|--with-token|\b(?:curl|echo|sudo|kinit|cryptsetup|vncpasswd|htpasswd|login)\b",
+        r"(?i:identified\s+by|set\s+password|password\s+'|securestring)",
     )
 )
 """What a text has that may have a password of a command."""
@@ -281,6 +294,8 @@ TRIGGERS = "|".join(
         r"(?i:bearer)|://[\w-]{20,}@|-pass|\"(?:pass|pw)\\*\"|(?i:basic_?auth)",
         r"login(?s:.*)-p|\"[\w.-]*(?i:auth|login|creds|psk|otp|pin|passcode|pass|key|userpwd)\\*\"(?:\s|\\+t)*[:,]",
         *(rf"(?:{programs})[^\w](?s:.*)(?:[-/]|_pw)" for programs, _ in PASSWORD_OPTIONS),
+        r"rclone[^\w](?s:.*)obscure|alias(?s:.*)set|pypi-token|requirepass|masterauth|(?i:securestring)"
+        r"|set(?:x|env|\W)(?s:.*)(?:PASS|SECRET|TOKEN|KEY)",
         r"encrypt_string|vault[^\w](?s:.*)login|qpdf|(?i:net1?(?:\.exe)?[^\w](?s:.*)use)|rabbitmqctl|_KEY=|APPKEY="
         r"|_auth|npmAuth|(?i:(?:auth|access|functions|subscription)-?(?:key|token)|-token|pass_?key)",
         r"sudo(?s:.*)-S|chpasswd|cryptsetup|kinit|--with-token|(?i:identified)|(?i:pass|pwd|passphrase)=",

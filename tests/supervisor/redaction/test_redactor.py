@@ -401,6 +401,30 @@ def test_a_password_is_found_in_the_words_of_a_command(redactor: Redactor, line:
             "GET / HTTP/1.1\nX-Api-Key: hunter2\n",
             "cd a && vault login hunter2",
         ),
+        *(
+            "ipmitool -U a -P hunter2 x",
+            "ncftpput -u a -p hunter2 h",
+            "poetry publish -u a -p hunter2",
+            "winrs -p:hunter2",
+        ),
+        *(
+            "veracrypt -p hunter2 d",
+            "psexec \\\\h -u a -p hunter2 cmd",
+            "cmdkey /add:h /pass:hunter2",
+            "netlify x --auth hunter2",
+        ),
+        *("rclone obscure hunter2", "mc alias set x http://h a hunter2", "poetry config pypi-token.pypi hunter2"),
+        *(
+            'GRANT x TO a IDENTIFIED BY "hunter2"',
+            "SET PASSWORD FOR a = 'hunter2'",
+            "SET PASSWORD = PASSWORD('hunter2')",
+        ),
+        *(
+            "ConvertTo-SecureString 'hunter2' -AsPlainText",
+            "echo -e 'hunter2\\nhunter2' | passwd a",
+            "vncpasswd -f <<< hunter2",
+        ),
+        *("setx TOKEN hunter2", "set -gx API_TOKEN hunter2", "requirepass hunter2", '{"otp": "hunter2"}'),
     ],
 )
 def test_a_password_is_found_in_a_line_of_a_shell(redactor: Redactor, line: str) -> None:
@@ -463,6 +487,7 @@ def test_what_stands_beside_a_secret_stays(redactor: Redactor) -> None:
         '{"error":"password=abc12345 rejected by server"}': "rejected by server",
         "sshpass -p abc ssh h 'a b'": "ssh h 'a b'",
         "curl -H 'a: b' -u ana:abc 'https://x y'": "'https://x y'",
+        'ask.password("Enter the password"); sshpass -p abc x': '"Enter the password"',
     }.items():
         assert kept in redactor.redact(text) != text
     same: list[Any] = [["basic", "bearer", "digest"], {"type": "bearer", "bearer": True}, 'PASSWORD="$X Y"']
