@@ -112,8 +112,8 @@ class _Checker:
         at, flying = state
         if (len(at), len(flying)) != (len(self.parts), IN_FLIGHT):
             return False
-        known = all(0 <= n < _size(part) for n, part in zip(at, self.parts, strict=True))
-        return known and all(-1 <= number < len(self.calls) for number in flying)
+        in_range = all(0 <= n < _size(part) for n, part in zip(at, self.parts, strict=True))
+        return in_range and all(-1 <= number < len(self.calls) for number in flying)
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
         least = NOTHING if self.strict else WARN

@@ -68,7 +68,7 @@ def shortest(
         while queue:
             (first, second), _, state, goal = heapq.heappop(queue)
             if goal is not None:
-                return Explored([*_way(parents, state), goal], frozenset(done), first)
+                return Explored([*_path(parents, state), goal], frozenset(done), first)
             if state in done:
                 continue
             done.add(state)
@@ -89,12 +89,12 @@ def shortest(
     return Explored(None, frozenset(done), depth)
 
 
-def _way(parents: dict[State, tuple[State, Step]], state: State) -> list[Step]:
-    way = []
+def _path(parents: dict[State, tuple[State, Step]], state: State) -> list[Step]:
+    path = []
     while state in parents:
         state, step = parents[state]
-        way.append(step)
-    return way[::-1]
+        path.append(step)
+    return path[::-1]
 
 
 class Nothing:

@@ -196,13 +196,13 @@ def explore(product: SessionProduct, work: Work, deepest: int | None = None) -> 
     `deepest`: sessions of more calls than that are of no interest.
     """
     weight = len(product.parts) * len(product.calls) // 4
-    asked = 0
+    last_spent = 0
 
     def steps(state: State) -> Iterator[tuple[SessionStep, Price, State | None]]:
-        nonlocal asked
+        nonlocal last_spent
         now = sum(part.uses for part in product.parts)
-        work.spend(ASKING * (now - asked) + weight)
-        asked = now
+        work.spend(ASKING * (now - last_spent) + weight)
+        last_spent = now
         if product.broken_at_end(state[0]):
             yield SessionStep("finish"), (0, 0), None
             return

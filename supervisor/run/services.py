@@ -59,17 +59,17 @@ class Clock:
 class Alarm:
     """One run's next deadline. Moving it to a later moment is free: the queue is not changed until it comes due."""
 
-    __slots__ = ("_entries", "_queued_ms", "_ring", "_timers", "at_ms")
+    __slots__ = ("_callback", "_entries", "_queued_ms", "_timers", "at_ms")
 
-    def __init__(self, timers: Timers, ring: Callable[[int], None]) -> None:
+    def __init__(self, timers: Timers, callback: Callable[[int], None]) -> None:
         self._timers = timers
-        self._ring = ring
+        self._callback = callback
         self._queued_ms: int | None = None
         self._entries = 0
         self.at_ms: int | None = None
 
     def set(self, at_ms: int | None) -> None:
-        """Call `ring` at this moment (milliseconds since the epoch) and not before; None: not at all."""
+        """Call the function at this moment (milliseconds since the epoch) and not before; None: not at all."""
         self.at_ms = at_ms
         if at_ms is not None and (self._queued_ms is None or at_ms < self._queued_ms):
             self._queued_ms = at_ms
@@ -77,15 +77,15 @@ class Alarm:
             self._timers.push(at_ms, self)
 
     def drop(self) -> None:
-        """It rings no more, and nothing keeps what it belongs to."""
+        """It is never called again, and nothing keeps its owner alive."""
         self.at_ms = self._queued_ms = None
-        self._ring = _nothing
+        self._callback = _nothing
         self._timers.forget(self._entries)
 
     @property
     def dropped(self) -> bool:
         """Whether what the queue has of it is to be left out."""
-        return self._ring is _nothing
+        return self._callback is _nothing
 
     def wake(self, queued_ms: int, now_ms: int) -> None:
         """An entry of this alarm is due in the queue; `set` may have moved the alarm since."""
@@ -100,7 +100,7 @@ class Alarm:
             self.set(at_ms)
             return
         self.at_ms = None
-        self._ring(now_ms)
+        self._callback(now_ms)
 
 
 def _nothing(now_ms: int) -> None:
@@ -122,9 +122,9 @@ class Timers:
         self._dropped = 0
         self._sooner = anyio.Event()
 
-    def alarm(self, ring: Callable[[int], None]) -> Alarm:
-        """A new alarm; `ring` is called with the moment in milliseconds and must not block or raise."""
-        return Alarm(self, ring)
+    def alarm(self, callback: Callable[[int], None]) -> Alarm:
+        """A new alarm; `callback` is called with the moment in milliseconds and must not block or raise."""
+        return Alarm(self, callback)
 
     def push(self, at_ms: int, alarm: Alarm) -> None:
         """Queue an alarm; wake the task if it is the soonest."""

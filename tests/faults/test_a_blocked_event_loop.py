@@ -74,7 +74,7 @@ def blocked(backend: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 async def test_what_it_says_of_many_runs_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """How many there are, and the first of them."""
     monkeypatch.setattr(watchdog, "BLOCKED_S", 0.0)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as lines:
         watching = watchdog.Watchdog(structlog.get_logger(), lambda: [f"run-{n}" for n in range(10_000)])
         watchdog._watched.add(watching)
         try:
@@ -83,8 +83,8 @@ async def test_what_it_says_of_many_runs_is_short(monkeypatch: pytest.MonkeyPatc
         finally:
             watching.stop()
 
-    assert [line["event"] for line in said] == ["loop.blocked"]
-    assert (said[0]["runs"], said[0]["run_ids"][-1], len(said[0]["run_ids"])) == (10_000, "run-19", 20)
+    assert [line["event"] for line in lines] == ["loop.blocked"]
+    assert (lines[0]["runs"], lines[0]["run_ids"][-1], len(lines[0]["run_ids"])) == (10_000, "run-19", 20)
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])

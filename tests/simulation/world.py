@@ -195,7 +195,7 @@ class Agent(FakeAdapter):
                 case Wait():
                     yield Pause(step.seconds)
                 case Says():
-                    yield from _said(step.what)
+                    yield from _session_events(step.what)
                 case Result():
                     yield ToolCallCompleted(tool_call_id=step.id, tool_name="read", tool_output="early")
                 case End():
@@ -241,7 +241,7 @@ class Agent(FakeAdapter):
         return event
 
 
-def _said(what: str) -> Iterator[Event]:
+def _session_events(what: str) -> Iterator[Event]:
     """What an agent may report, and what only a supervisor may."""
     match what:
         case "turn":
@@ -397,11 +397,11 @@ class World:
             return None
         answers = cycle(found[0].answers)
 
-        async def asked(request: ApprovalRequest) -> ApprovalAnswer:
+        async def approver(request: ApprovalRequest) -> ApprovalAnswer:
             await anyio.sleep(found[0].every_s)
             return ApprovalAnswer(granted=next(answers), by=found[0].name, input_digest=request.input_digest)
 
-        return asked
+        return approver
 
     async def _start(self, supervisor: Supervisor, start: Start) -> None:
         with anyio.CancelScope() as self._callers[start.run]:

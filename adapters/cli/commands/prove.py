@@ -283,7 +283,7 @@ class _Search:
 
     def __init__(self) -> None:
         self.stopped = False
-        self._started = self._asked = time.monotonic()
+        self._started = self._question_started = time.monotonic()
         self._shown = 0
         self._before: Any = None
 
@@ -300,7 +300,7 @@ class _Search:
         from proctor.policies import verify
 
         def ask(stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
-            self._asked = time.monotonic()
+            self._question_started = time.monotonic()
             return verify(stack, tools=tools, context=context, should_stop=self._look, **question)
 
         return ask
@@ -323,4 +323,4 @@ class _Search:
             self._shown = len(text)
             sys.stderr.write("\r" + text)
             sys.stderr.flush()
-        return self.stopped or time.monotonic() - self._asked > LONGEST_S
+        return self.stopped or time.monotonic() - self._question_started > LONGEST_S
