@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 NodeShape: TypeAlias = Literal["tool", "rule", "fact", "place", "transition"]
 """A tool's calls, a rule between them, something that is no call; and a net's places and transitions."""
 
-
 NodeState: TypeAlias = Literal["", "open", "shut", "violated"]
 """Where a session stands: `open` may come now, is satisfied or enabled; `shut` may not, or still refuses."""
-
 
 _INDENT = "\u00a0" * 4
 """Blanks that no renderer takes for one."""
@@ -305,13 +303,10 @@ SHAPES = {
     "transition": ('["', '"]'),
 }
 
-
 WIDEST = 120
 """A line of words is folded beyond so many letters."""
 
-
 ARROWS = {"plain": "-->", "forbidden": "--x", "weak": "-.->"}
-
 
 STYLES = {
     "tool": "fill:#eef2f7,stroke:#475569,color:#0f172a",
@@ -325,7 +320,6 @@ STYLES = {
     "note": "fill:#f8fafc,stroke:#cbd5e1,color:#334155,text-align:left",
 }
 
-
 UNSAFE = {
     '"': "#quot;",
     "#": "#35;",
@@ -338,7 +332,6 @@ UNSAFE = {
     "\r": " ",
 }
 """What Mermaid or HTML would read, and how it is written so that they do not."""
-
 
 MANY = 6
 """From how many tokens on a place shows their number."""

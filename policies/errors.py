@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
 
-
 RefusalCause: TypeAlias = Literal["tool", "input", "step", "budget"]
 """The refused part of a call: the tool as such, its input, a missing earlier step, or an exhausted budget."""
-
 
 Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
 
@@ -67,8 +65,6 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 
 A = TypeVar("A")
-
-
 T = TypeVar("T")
 
 

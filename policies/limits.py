@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 PART = r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)"
 """One amount of time; a duration is one or several of them, the larger first."""
 
-
 PERCENT = r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*"
 """A part of an allowance."""
-
 
 _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -120,7 +118,6 @@ def _rows(record: type[Record], of: type[_Kind]) -> Mapping[str, _Kind]:
 
 
 WINDOWS = ("session", "day", "week", "month")
-
 
 SHORTEST_MS = 60_000
 """Of a rolling window."""

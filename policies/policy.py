@@ -102,7 +102,6 @@ class Deny(ToolRule, frozen=True):
 
 ApprovalScope: TypeAlias = Literal["once", "run", "session"]
 
-
 SCOPES: tuple[str, ...] = get_args(ApprovalScope)
 """Narrowest first."""
 

@@ -218,7 +218,6 @@ _NAMES_COUNTS = re.compile(r"(?i)token|cookie|authorization|credential|pin=-?[0-
 _VARIABLE = re.compile("([A-Za-z_-][A-Za-z0-9_-]*)=")
 _WORD = re.compile("[A-Za-z0-9_./-]+")
 _ONE_WORD = bytes.maketrans(b" \t\n\r\f|;&\"'`", b"\x1f" * 11)
-
 T = TypeVar("T")
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _UNREADABLE = (TypeError, ValueError, OverflowError, RecursionError)

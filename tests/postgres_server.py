@@ -40,7 +40,6 @@ _PARTS = (
     f"{_WHEEL}.libs",
 )
 
-
 DEBIANS = min(Path("/usr/lib/postgresql").glob("*/bin/postgres"), default=Path("postgres")).parent
 """The programs of the oldest version that Debian's packages have put on this machine."""
 

@@ -46,7 +46,6 @@ IN_FLIGHT = 1
 MOST_TOKENS = 12
 """How many tokens of one place are followed."""
 
-
 Outcome: TypeAlias = tuple[int, int]
 """The finding against an event, and the component's state after it."""
 

@@ -155,10 +155,7 @@ class HypotheticalCall:
 MAX_STATES = 500
 """How many states of one machine are looked at; of one with more, nothing is said."""
 
-
 Ending: TypeAlias = Literal["completed", "failed"]
-
-
 ENDINGS: tuple[Ending, ...] = ("completed", "failed")
 
 

@@ -35,7 +35,6 @@ EFFECTS = {
 }
 """The consequence of a limit, by its action."""
 
-
 BUDGET_EFFECTS = {
     "warn": "is reported, and runs continue",
     "request_approval": "asks a person about every later call; no run starts",
@@ -44,10 +43,7 @@ BUDGET_EFFECTS = {
 }
 """The consequence of an exhausted shared budget, by its action."""
 
-
 UNGATED_BUDGET = "ends the runs that draw on it, as this adapter cannot hold every call; no run starts"
-
-
 UNGATED = "has later calls refused where they are held, and ends the run where one is not"
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 ALIKE = 0.7
 """How much a name must be like a known one to be taken for it, where there may be others."""
 
-
 _FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
 
 
@@ -167,10 +166,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 _UNSEEN = r"[\x00-\x1f\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]"
-
-
 _TWO_ALPHABETS = r"[A-Za-z][\u0370-\u052f]|[\u0370-\u052f][A-Za-z]"
-
 
 _OTHERS = re.compile(rf"[(){{}}|,\\^$]|^[!/]|^\s|\s$|{_UNSEEN}|{_TWO_ALPHABETS}")
 """Signs of a client's permission, of alternatives, of a regular expression; blanks at an edge; what nobody sees."""

@@ -202,10 +202,8 @@ class Saturation:
 MAX_WORK = 200_000
 """How often one search asks a clause about a call before it gives up."""
 
-
 MAX_WORK_IN_ALL = 600_000
 """The same for all searches of one preflight together."""
-
 
 END = CallClass("")
 """The end of the run, treated as one more call: a clause lets it come when it owes nothing."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
 
-
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
 """Actions by strictness: a larger number refuses more."""
 
@@ -118,20 +117,14 @@ class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):
 fingerprint = msgspec.json.Encoder(order="deterministic").encode
 """The canonical JSON of a value: the same bytes for the same value, whatever the order of its keys."""
 
-
 UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError, msgspec.MsgspecError)
 """Errors raised for a value that cannot be written as JSON: too deep, circular, broken text, or another type."""
-
 
 MOST_PARTS = 200_000
 """How many lists, objects and elements an input may hold, those it shares counted wherever they stand."""
 
-
 _NESTING = (dict, list, tuple)
-
-
 _SCALARS = (str, int, float)
-
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, type(None)))
 """What JSON has that holds nothing else."""
@@ -199,10 +192,7 @@ _SENTENCES: dict[RefusalCause, str] = {
     "budget": "No more calls of tool '{}' are allowed in this run.",
 }
 
-
 ID_NOT_OVER = "This call of tool '{}' has the id of a call that has not ended. Use another id."
-
-
 ID_OF_EARLIER = "This call of tool '{}' has the id of an earlier call. Use another id."
 
 

@@ -27,11 +27,9 @@ PORTABLE: Final[dict[str, tuple[str, ...]]] = {
 }
 """The portable names of tools, and the inputs of each."""
 
-
 _ANY_ACT: Final = (
     "description explanation instruction reason thought timeout timeout_ms timeout_s timeout_seconds title"
 )
-
 
 _HARMLESS: Final[dict[str, str]] = {
     "bash": "background capture_output max_output_length persistent run_in_background",
@@ -50,7 +48,6 @@ _HARMLESS: Final[dict[str, str]] = {
     "max_results n num_results region safesearch search_depth time_range topic",
     "task": "agent model name run_in_background subagent_type",
 }
-
 
 HARMLESS: Final = {act: frozenset(f"{_ANY_ACT} {names}".split()) for act, names in _HARMLESS.items()}
 """The inputs of an act that have no portable name and change nothing of what the portable ones say."""
@@ -262,7 +259,6 @@ class Usage(msgspec.Struct, kw_only=True):
 
 FIGURES: Final[tuple[str, ...]] = Usage.__struct_fields__
 """The figures of a model's usage, in every usage report and every terminal event."""
-
 
 TOKENS: Final = tuple(name for name in FIGURES if name != "cost_usd")
 """The figures in tokens."""

@@ -83,7 +83,6 @@ def _directory_problems(directory: str) -> Iterator[Complaint]:
 _SHELLS_OWN = frozenset("*?;&|<>()`$\n")
 """No command's name: what a line has between commands."""
 
-
 _STANDARD = re.compile(r"\s*/(usr/)?(local/)?s?bin/")
 
 

@@ -98,13 +98,10 @@ class NoCall:
 NamingKind: TypeAlias = str | tuple[str, ...]
 """The source of a call's names: the tool's name, or that and its effect where the effect depends on the input."""
 
-
 _IN_PART = "?"
 """Among what a call does: nobody knows all of it."""
 
-
 _NOT_GIVEN: tuple[Any, ...] = (None, "", [], {})
-
 
 KINDS_REMEMBERED = 4_096
 """How many tool names are remembered; a model may invent any number."""

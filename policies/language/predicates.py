@@ -50,11 +50,7 @@ def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
 
 
 Predicate: TypeAlias = Callable[[Any, Facts], bool]
-
-
 Outlook: TypeAlias = Callable[[Facts], bool]
-
-
 Fold: TypeAlias = Callable[[Iterable[bool]], bool]
 
 
@@ -268,7 +264,6 @@ def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
 
 LONGEST_SHOWN = 60
 
-
 _SAYS = {
     "equals": "is",
     "not_equals": "is not",
@@ -325,7 +320,6 @@ def _operand(operand: Any) -> str:
 
 LONGEST = 200
 """How many characters of a value are shown."""
-
 
 MOST = 5
 """How many values of a path are shown."""

@@ -49,10 +49,8 @@ class ToolWhere(Record, frozen=True):
 Selector: TypeAlias = Name | ToolWhere | Sequence[Name | ToolWhere]
 """Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
 
-
 ListedTools: TypeAlias = Sequence[Name | ToolWhere]
 """Where it lists them."""
-
 
 HUMAN = "human-approval"
 """The name that stands for a person's approval of the judged call where a rule lists earlier calls."""

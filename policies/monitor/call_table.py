@@ -95,42 +95,32 @@ def _refusing(why: str) -> JudgeCall:
 
 NOTHING_TO_DO = BoundPlan(CallPlan(()), {}, {}, {})
 
-
 FINISHED_KEPT = 65_536
 """The most finished calls of a run that are remembered by id; an older id counts as a new call."""
-
 
 DENIED_KEPT = 1_024
 """How many denied calls are remembered: an outcome that a provider reports for one is ignored."""
 
-
 REQUESTED, HELD, LAPSED = "requested", "held", "lapsed"
 DECIDED, ALLOWED, STARTED = "decided", "allowed", "started"
-
 
 SPENT = (STARTED, ALLOWED)
 """States of a call that was allowed and counted; its outcome is to come."""
 
-
 RUNNING = (*SPENT, DECIDED)
 """States of a call that was allowed and has not ended; one that is `decided` is counted when it starts."""
-
 
 UNDECIDED = (REQUESTED, HELD, LAPSED)
 """States of a call that was requested and not allowed; `lapsed`: its approval was declined, or has expired."""
 
-
 DENIED = b"!"
 """The prefix of a denied call's mark."""
-
 
 LOOSE: Final = object()
 """The key of the loose fingerprint in a call's memo."""
 
-
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
 """For a call without asynchronous checks."""
-
 
 RuleName: TypeAlias = tuple[str, str]
 """A rule by its policy and its id."""

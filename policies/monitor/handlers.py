@@ -260,7 +260,6 @@ def unconcerned(on: MonitorState, event: ev.Event) -> None:
 Handler: TypeAlias = Callable[[MonitorState, Any], list[Violation] | None]
 """Returns the violations found; None for types of events that cannot violate anything."""
 
-
 HANDLERS: dict[type[ev.Event], Handler] = {
     **dict.fromkeys((*ev.EVENT_TYPES.values(), ev.Unrecognized), unconcerned),
     ev.RunStarted: run_started,

@@ -23,7 +23,6 @@ USER_TEXT_BOUND = 1_000_000
 MESSAGES_KEPT = 10_000
 """How many characters of the latest user messages are kept; values in dropped text do not count any more."""
 
-
 EMPTY: frozenset[Any] = frozenset()
 """Shared by all sessions: another takes 216 bytes in each."""
 

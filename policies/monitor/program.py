@@ -111,7 +111,6 @@ def probe_of(rule: CompiledRule, names: CallNames) -> Probe:
 Met: TypeAlias = tuple[CompiledRule, int]
 """A rule that a call concerns, with the slots that the call matches."""
 
-
 Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 """The references that a tool's outputs are remembered for, and how to read them."""
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 PLANS_BOUND = 128
 """For how many tools a session keeps bound plans; a model may invent any number of names."""
 
-
 NONE_REMOVED: Mapping[str, CompiledRule] = {}
 """Shared by all sessions whose nets are those of their policy; never changed."""
 

@@ -42,10 +42,7 @@ if TYPE_CHECKING:
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
 
-
 _LARGEST = 2**63 - 1
-
-
 _GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
 
 

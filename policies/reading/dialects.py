@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 
 _CONTRACT_KEYS = ("tool", "preconditions", "forbids_after", *RULE_KEYS)
-
-
 _PRIOR_KEYS = ("requires_prior_tool", "resource", "with_output", "description")
-
-
 _STEP_KEYS = ("requires_step_count", "description")
 
 
@@ -115,8 +111,6 @@ def _bound_path(node: Node, report: ProblemReport) -> Node | None:
 
 
 _TEST_KEYS = ("id", "metric", "rules", "sequences", "description")
-
-
 _FOREIGN = ("contracts", "forbidden", "tool_limits", "sequences")
 
 

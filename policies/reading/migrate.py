@@ -94,8 +94,6 @@ def _comments_in(text: str, start: int, end: int) -> list[_Comment]:
 
 
 _WIDTH = 100
-
-
 _BLOCKS = ("policies", "tool_rules", "rules", "nets", "virtual_tools")
 
 

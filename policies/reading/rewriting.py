@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 _SPECIAL = re.compile(r"[*?\[\]]")
-
-
 _NEIGHBOUR_KEYS = {"tell_llm": "tell_model"}
-
 
 RULE_KEYS = ("action", "reason", "tell_model", "description", "when", "unpreventable")
 """Keys a rewritten clause may have besides its own."""
@@ -168,8 +165,6 @@ def _map_lines(node: Node | None, report: ProblemReport) -> list[Scalar]:
 
 
 _OF_LIMITS, _OF_BUDGETS = spellings(LIMITS), spellings(BUDGETS)
-
-
 _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
 
 

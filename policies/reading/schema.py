@@ -39,7 +39,6 @@ SYNONYMS = {
     "comment": "description",
 }
 
-
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -132,14 +131,8 @@ class OneOf(msgspec.Struct, frozen=True):
 
 
 Shape: TypeAlias = Open | Text | Number | Truth | Choice | Items | MapOf | OfRecord | AnyRule | PythonCode | OneOf
-
-
 _SIMPLE: dict[Any, Shape] = {Any: Open(), bool: Truth(), str: Text(), float: Number()}
-
-
 _SIMPLE[int] = Number(whole=True)
-
-
 _NOTHING = (type(None), msgspec.UnsetType)
 
 
@@ -214,16 +207,9 @@ def wanted(shape: Shape) -> str:
 
 
 _FILLED = {"type": "string", "pattern": r"\S"}
-
-
 _LARGEST = 2**63 - 1
-
-
 _DURATION = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
-
-
 _PERCENT = {"type": "string", "pattern": f"^{PERCENT}$"}
-
 
 _FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
 """A field in a docstring, with the lines that go on with it."""

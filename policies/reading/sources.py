@@ -35,17 +35,9 @@ if TYPE_CHECKING:
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-
-
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-
-
 _DECODER = json.JSONDecoder()
-
-
 _COMMENTS = ("//", "/*")
-
-
 _WORDS = (("true", True), ("false", False), ("null", None))
 
 
@@ -282,26 +274,12 @@ def _mapping(root: Node) -> MapNode:
 
 
 _Place: TypeAlias = tuple[str | int, ...]
-
-
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
-
-
 _GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-
-
 _TOML_TEXT_BLANK = re.compile(r"[ \t]*")
-
-
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-
-
 _STRING = re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'', re.DOTALL)
-
-
 _WORD = re.compile(r"[^\s,\]}#]+(?: [0-9][^\s,\]}#]*)?")
-
-
 _OPENING = re.compile(r"[\[{]")
 
 

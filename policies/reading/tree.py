@@ -19,14 +19,11 @@ if TYPE_CHECKING:
 MAX_DEPTH = 64
 """How deep lists and mappings may nest."""
 
-
 MAX_BORROWED = 100_000
 """How many values the aliases of a text may stand for."""
 
-
 MAX_TEXT = 1_000_000
 """How many characters a text may have."""
-
 
 MAX_VALUES = 30_000
 """How many values - texts, numbers, lists, mappings - a text, a mapping or a policy may have."""

@@ -30,17 +30,9 @@ _WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
 
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
-
-
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-
-
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-
-
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
-
-
 _MAX_DIGITS = 400
 
 
@@ -87,15 +79,11 @@ def whole_characters(text: str) -> str:
 
 
 _TAG = "tag:yaml.org,2002:"
-
-
 _GLOB = "put a name that begins with `*` in quotes"
 _COMMENT = "a comment begins with `#`"
 
-
 _FAST: Any = getattr(yaml, "CSafeLoader", None)
 """libyaml's parser, where PyYAML has it: the same events, twenty times sooner."""
-
 
 _APART = re.compile(
     r"[\t\x85\u2028\u2029\ufeff\ud800-\udfff]|^%|(?:^|[\s\[{,-])\?(?:\s|$)|[|>][-+0-9]*#|:\s*[],}]", re.MULTILINE

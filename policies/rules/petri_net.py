@@ -166,28 +166,20 @@ def silent_cycle(transitions: tuple[Transition, ...]) -> tuple[str, ...]:
 Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], CheckAnswer]
 """False, a text that says why, or a `Refuse` blocks the call; `state.meta` is the validator's to keep."""
 
-
 OnResult: TypeAlias = Callable[[JudgedCall, Transition, ToolReturn, "NetState"], None]
 """Told of each deferred transition's success; it may keep something in `state.meta`."""
-
 
 Mapper: TypeAlias = Callable[[JudgedCall], str | Collection[str] | None]
 """Gives the name or the names by which a call goes too for a net; None for none."""
 
-
 Validators: TypeAlias = Mapping[str, Validator]
-
-
 OnResults: TypeAlias = Mapping[str, OnResult]
-
 
 Mappers: TypeAlias = Mapping[str, Mapper]
 """By the net's name."""
 
-
 Stance: TypeAlias = Literal["free", "abstain", "gated", "blocked"]
 """A net's answer to a call."""
-
 
 Tell: TypeAlias = Callable[[Transition], None]
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 PER_KEY = 32
 """How many earlier calls about the same thing are kept, the latest ones."""
 
-
 COMBINATIONS = 4_096
 """How many combinations of values one call may be bound by; one with more is refused, and nothing is known of the
 latest call after an earlier one with more.

@@ -79,7 +79,6 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
 
 TOOL, ANY = 1, 2
 
-
 CheckFunction: TypeAlias = (
     Callable[[ToolCall], CheckAnswer | Awaitable[CheckAnswer]]
     | Callable[[ToolCall, CheckContext], CheckAnswer | Awaitable[CheckAnswer]]

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 
-
 _TURNS_KEPT = 64
 """How many responses have their calls counted; past them `max_parallel` refuses."""
 

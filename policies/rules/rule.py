@@ -67,10 +67,8 @@ def _item(item: str | ToolWhere) -> str:
 RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "halt"]
 """An action that a rule may ask for; `halt` is another spelling of `cancel`."""
 
-
 Of: TypeAlias = Literal["started", "completed", "attempted"]
 """The calls that a figure counts."""
-
 
 LARGEST = 20
 """The largest figure an outline keeps: a rule that allows more allows all, one that wants more wants so many."""

@@ -26,7 +26,6 @@ _SHELLS_OWN = re.compile(
     r"|[A-Z]*DOTDIR|NULLCMD|READNULLCMD|STTY|MODULE_PATH|path|fpath|module_path|functions|aliases|commands|precmd.*"
 )
 
-
 _OF_PROGRAMS = re.compile(
     r"(GIT|LD|DYLD|LESS|GCONV|GLIBC|MALLOC|PERL5?|RUBY|BUNDLE|NPM|JAVA|JDK|MAVEN|GRADLE|CARGO|RUSTC?|RUSTDOC|MAKE|SUDO)_?.*"
     r"|.*(PAGER|EDITOR|VISUAL|BROWSER|SHELL|COMMAND|CMD|WRAPPER|PRELOAD|STARTUP|ASKPASS|LOADER|HOOK|PLUGIN)S?"
@@ -39,7 +38,6 @@ _OF_PROGRAMS = re.compile(
     r"|DOCKER_.*|SSH_.*|RSYNC_.*|TAR_.*|TMUX.*|SCREENRC|MANPATH|LOCPATH|NLSPATH|RES_OPTIONS|HOSTALIASES|TZDIR"
 )
 
-
 _DATA = re.compile(
     r"IFS|OLDPWD|PWD|USER|LOGNAME|CI|DEBUG|VERBOSE|QUIET|TZ|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR(_FORCE)?|PORT|HOST"
     r"|PYTHON(PATH|UNBUFFERED|DONTWRITEBYTECODE|HASHSEED|IOENCODING|UTF8|FAULTHANDLER|ASYNCIODEBUG|NOUSERSITE|WARNINGS)"
@@ -51,15 +49,12 @@ _DATA = re.compile(
 )
 """Known to be data wherever they are read."""
 
-
 _INERT = re.compile(
     r"[-+0-9.,:]*|true|false|yes|no|on|off|none|debug|info|warning|error|ignore|dumb|C|noninteractive", re.I
 )
 """Values that run nothing, whatever reads them."""
 
-
 _LOCALES = re.compile(r"C|POSIX|(C|[a-z]{2}_[A-Z]{2})\.(UTF-8|utf-?8)")
-
 
 _COUNTING = ("RANDOM", "SECONDS", "OPTIND", "LINENO", "HISTCMD")
 """Variables whose value the shell evaluates as arithmetic when they are set."""
@@ -89,8 +84,6 @@ def steers_programs(name: str, value: str | None) -> bool:
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
 _DECLARED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\+?=(.*))?", re.DOTALL)
 
 
@@ -117,37 +110,23 @@ _USES = {
     **dict.fromkeys(("exit", "return", "break", "continue", "shift", "logout"), _Use(operands="numbers")),
 }
 
-
 _NEVER = split("let . source alias enable bind compgen complete compopt fc history")
-
 
 _OF_ZSH = split("""
     autoload disable echotc echoti emulate float functions integer limit print sched setopt unlimit unsetopt vared
     zcompile zformat zle zmodload zparseopts zregexparse zstyle zsystem zpty ztcp zsocket
 """)
 
-
 _WRITTEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
-
 
 _MAKE_ARRAYS = ("declare", "typeset", "local")
 """Evaluate the text `(...)` as the elements of an array, where the variable is one already."""
 
-
 _TEST_OPERATORS = split("= == != < > -nt -ot -ef")
-
-
 _NUMERIC_OPERATORS = split("-eq -ne -lt -le -gt -ge")
-
-
 _TEXT_FORMAT = re.compile(r"(?:[^%]|%[-0-9.]*[sbqc%])*", re.DOTALL)
-
-
 _SET_LETTERS = re.compile(r"[-+][euxvfC]+")
-
-
 _SET_OPTIONS = split("errexit nounset pipefail xtrace noclobber noglob verbose")
-
 
 _SHOPT_OPTIONS = split(
     "nullglob globstar dotglob failglob nocaseglob nocasematch inherit_errexit lastpipe checkwinsize"

@@ -94,7 +94,6 @@ GIT_OPTIONS = options(
 )
 """Those of git's verbs that run nothing; letters that do are listed by their verb."""
 
-
 _CMAKE_DATA = (
     r"(-D)?(?!CMAKE_)\w+(:\w+)?=(ON|OFF|TRUE|FALSE|YES|NO|[0-9.]*)"
     r"|(-D)?(?!CMAKE_|\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND|EXECUTABLE|TOOL|FLAGS|WRAPPER|EXE|BIN)\b)\w+(:\w+)?"
@@ -106,10 +105,8 @@ _CMAKE_DATA = (
 )
 """Settings of CMake's that no build runs as a command: a switch, a number, a plain word of a project."""
 
-
 _OF_HOST = "[^/-][^/]*:.*"
 """An archive on another machine, to which the program connects."""
-
 
 CARRYING = {
     **dict.fromkeys(

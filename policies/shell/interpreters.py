@@ -50,16 +50,13 @@ _INTERPRETERS = (
     (re.compile(r"php(-?\d[\w.-]*|-cli)?"), Interpreter(alone="-l -n")),
 )
 
-
 _MODULES = split("""
     py_compile compileall json.tool unittest unittest.__main__ venv http.server zipfile tarfile gzip
     ensurepip tabnanny tokenize pydoc calendar base64 site sysconfig platform pip json
 """)
 """Of Python's own modules, those that run nothing which their words or input name."""
 
-
 _CODE_MODULES = split("IPython ptpython bpython xonsh ipykernel jupyter ipdb pudb debugpy kernprof hy")
-
 
 ON_INPUT = re.compile(r"(.*/)?(stdin|[0-9]+)|/+(dev|proc)/.*|.*/(dev|proc|fd)/.*", re.DOTALL)
 """Files that may be what an interpreter is fed."""
@@ -121,17 +118,12 @@ def _module(rest: Sequence[Word]) -> list[Nested]:
 
 
 AWKS = ("awk", "gawk", "mawk", "nawk")
-
-
 _AWK_RUNS = re.compile(r"system|\||getline|@|/inet")
-
 
 _SET = r"\[\^?+\]?+(?:\[[:.=]\w+[:.=]\]|\\.|(?!END)[^]\[\\\n])*\]"
 """A bracket expression without the delimiter END within: seds differ in whether one hides it."""
 
-
 _ADDRESS = r"(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|" + _SET.replace("END", "/") + r"|[^/\\\n[])*/[IM]*|\+[0-9]+)"
-
 
 _SED_COMMAND = re.compile(
     rf"[ \t]*(?:{_ADDRESS}(?:[ \t]*,[ \t]*{_ADDRESS})?)?[ \t]*!?[ \t]*"
@@ -144,10 +136,7 @@ _SED_COMMAND = re.compile(
     re.DOTALL,
 )
 
-
 _SED_ALONE = re.compile(r"-[nErsuz]+|-i(\.\w+)?|--(quiet|silent|regexp-extended|in-place(=\.\w+)?|posix|separate)")
-
-
 _AWK_WRITES = re.compile(r"print.*>", re.DOTALL)
 
 

@@ -21,38 +21,16 @@ if TYPE_CHECKING:
 
 
 META: Final = " \t\n|&;()<>"
-
-
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]|[@*#?$!-]")
-
-
 _IN_BRACES = re.compile(r"#(?=[A-Za-z0-9_@*}])")
-
-
 _NAMED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
-
-
 _SUBSCRIPT = re.compile(r"\[([0-9]+|[@*])\]")
-
-
 _EVALUATING = re.compile(r"\$\{(![A-Za-z0-9_@*]+|#?\w+\[(?![0-9]+\])[\w$]+\]|\w+@[A-Za-z])\}")
-
-
 _DEFAULT = re.compile(r":?[-+=?]|##?|%%?")
-
-
 _BASH_FORM = re.compile(r"//?|\^\^?|,,?")
-
-
 _SLICE = re.compile(r":( ?-?[0-9]+)(:-?[0-9]+)?(?=\})")
-
-
 _PLAIN_IN_BRACES = re.compile(r"[^\\$`\"'{}()<>|&;\n]+")
-
-
 _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,;]+")
-
-
 _NUMERIC_PARAMETERS = ("#", "?", "$", "!")
 
 
@@ -299,20 +277,12 @@ class Scanner(Cursor):
 
 
 _REDIRECTION = re.compile(r"(&>>?|[0-9]{0,2}(?:<<<|<<-?|<>|<&|>>|>\||>&|[<>]))")
-
-
 _DELIMITER = re.compile(r"'[\w.-]+'|\"[\w.-]+\"|[\w.-]+(?=[ \t\n;|&<>])", re.ASCII)
-
-
 _READS = ("<", "<&")
-
-
 _OWN_DESCRIPTORS = re.compile("[0-2]?-?")
-
 
 _SOCKET = re.compile(r"/+dev/+(tcp|udp)/.*", re.DOTALL)
 """Paths that bash opens as a connection."""
-
 
 _FILE = re.compile(r"~/.*|\"?\$(\{HOME\}|HOME)/.*|.*/[\w-]*\.[\w.-]*\"?", re.DOTALL)
 """A path that is not known and certainly none of those: a port has no dot."""

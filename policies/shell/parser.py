@@ -21,23 +21,11 @@ if TYPE_CHECKING:
 
 
 RESERVED = split("if then else elif fi case in esac for select while until do done function { } [[ ]] ! time coproc")
-
-
 _RESERVED_WORD = re.compile(r"(?:[a-z]+|!|\{|\}|\[\[|\]\])(?=[ \t\n;&|()<>]|\Z)")
-
-
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[0-9]+\])?(\+?)=")
-
-
 _ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=\(")
-
-
 _SUBSCRIPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
-
-
 _ELEMENT = re.compile(r"\[[\w$]+\]=")
-
-
 _DECLARING = ("declare", "typeset", "local", "readonly", "export")
 
 
@@ -159,14 +147,8 @@ class SimpleCommands:
 
 
 _UNARY = re.compile(r"-[a-hknoprstuwxzGLNOS]")
-
-
 _BINARY = ("=", "==", "!=", "=~", "-nt", "-ot", "-ef", "<", ">")
-
-
 _NUMERIC = ("-eq", "-ne", "-lt", "-le", "-gt", "-ge")
-
-
 _EVALUATING = ("-v", "-R")
 
 
@@ -252,11 +234,7 @@ class _Conditional:
 
 
 _FUNCTION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*\([ \t]*\)")
-
-
 _FUNCTION_WORD = re.compile(r"function[ \t]+([A-Za-z_][A-Za-z0-9_]*)([ \t]*\([ \t]*\))?(?=[ \t\n])")
-
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -109,7 +109,6 @@ _TABLE: Mapping[str, str] = {
 it; `cluster` where the first word may be letters without a dash.
 """
 
-
 _PARTS = {
     "cp": {"-a": "-d -r --preserve"},
     "git branch": {"-D": "-d -f", "-M": "-m -f", "-C": "-c -f"},
@@ -118,7 +117,6 @@ _PARTS = {
 """Options that mean several others."""
 _MARKS = {"git push": {"+": "-f", ":": "-d"}}
 """What a word that is no option begins with, where that means an option: `git push origin +main`."""
-
 
 _VERBS = {
     "npm": {

@@ -37,16 +37,13 @@ _PLAIN = split("""
     diff-index diff-files hash-object merge-tree prune repack pack-refs read-tree commit-tree mktree
 """)
 
-
 _PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff", harmless=GIT_OPTIONS)
-
 
 _WITH_UNSEEN = split("""
     add blame branch cat-file check-ignore checkout cherry-pick clean commit describe for-each-ref merge merge-base mv
     notes reflog reset restore rev-parse revert rm stash status switch tag update-ref rev-list ls-files ls-tree
 """)
 """Verbs no option of which carries anything."""
-
 
 _CARRYING = {
     "push": Carries(long="--receive-pack --exec", harmless=GIT_OPTIONS),
@@ -58,19 +55,14 @@ _CARRYING = {
     "submodule": Carries(harmless=GIT_OPTIONS),
 }
 
-
 _PLACES = ("start", "good", "bad", "reset", "log", "status", "init", "update", "summary")
-
 
 _GLOBAL = Prefix(
     taking="-C --git-dir --work-tree --namespace",
     alone="--no-pager -P --bare --no-replace-objects --literal-pathspecs --no-optional-locks",
 )
 
-
 _SETTING = re.compile(r"(user\.(name|email)|color\..*|core\.quotepath|init\.defaultbranch|advice\..*)(=.*)?", re.I)
-
-
 _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l")
 
 
@@ -95,8 +87,6 @@ def git(arguments: Sequence[Word]) -> list[Nested]:
 
 
 _STRATEGIES = re.compile("octopus|ort|ours|recursive|resolve|subtree")
-
-
 _NAMES_STRATEGY = r"--strategy(?:=(?P<long>.*))?"
 _MERGING = {
     **dict.fromkeys(
@@ -145,7 +135,6 @@ _SHELLS = """
 """
 """Other shells, and words of theirs that run commands."""
 
-
 _WRAPPERS = """
     setarch linux32 linux64 i386 x86_64 setpriv chrt prlimit sg newgrp su runuser pkexec gosu su-exec chpst
     setuidgid  envdir envuidgid softlimit setlock unshare nsenter chroot firejail bwrap proot fakeroot
@@ -164,12 +153,10 @@ _WRAPPERS = """
 """
 """Run a command among their words."""
 
-
 _REMOTE = """
     ssh sshpass autossh sshfs mosh rsh rexec scp sftp socat vagrant expect ansible fab pdsh clush dsh
 """
 """Run commands elsewhere."""
-
 
 _CODE = """
     ed ex vi vim nvim view vimdiff emacs emacsclient less more most m4 dc tclsh wish lua luajit julia r
@@ -181,10 +168,8 @@ _CODE = """
 """
 """Are given code in a language of their own."""
 
-
 _ASKED = split(_REMOTE + _CODE)
 _OPAQUE = split(_SHELLS + _WRAPPERS + _REMOTE + _CODE)
-
 
 _HANDS_ON = {
     "npm": "run run-script test t tst start exec",
@@ -208,9 +193,7 @@ _OPAQUE_NAMES = re.compile(
     r"s6-[\w-]+|original-awk|ld\.so|ld(-linux|-musl)?[\w.-]*\.so[.\d]*|qemu-[\w-]+|ld[\w-]*\.so\.\d+"
 )
 
-
 _ENGINES = ("docker", "podman", "nerdctl")
-
 
 _VERBS: dict[str, dict[str, Prefix | None]] = {
     **{name: {"exec": Prefix()} for name in ("bundle", "cabal", "composer", "dune", "opam", "stack")},
@@ -250,12 +233,10 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
 }
 """Programs of many verbs: those that run the command behind them, and (None) those that nobody reads."""
 
-
 _CONTAINERS = split("""
     ps images logs inspect pull push build rm rmi stop start kill tag version info network volume system stats port
     login logout search events diff history image top pause unpause restart rename wait
 """)
-
 
 _PLAIN_VERBS = {
     "bundle": split("install update check list show add remove outdated info config lock"),
@@ -303,10 +284,7 @@ _PLAIN_VERBS = {
 }
 """Their verbs that run nothing among their words."""
 
-
 _GIT_PROGRAM = re.compile(r"git-(?!lfs|credential|remote)[a-z-]+")
-
-
 _VERSIONED = re.compile(r"(?:[\w.]+-linux-\w+-)?([a-z+_-]+?)-?[\d.]+|[\w.]+-linux-\w+-([a-z+]+)")
 
 
@@ -418,7 +396,6 @@ def _stranger(arguments: Sequence[Word]) -> list[Nested]:
 _RUN_INPUT = ("deno", "bun")
 """Run a file that is named behind their verb, and so their input."""
 
-
 _BEFORE_VERBS = {
     "docker-compose": Prefix(taking="-f --file -p --project-name --profile --env-file --project-directory"),
     "kubectl": Prefix(taking="-n --namespace --context --cluster"),
@@ -481,10 +458,8 @@ def _make(arguments: Sequence[Word]) -> list[Nested]:
 DYNAMIC = "dynamic"
 """The name of a command that is known only when it runs."""
 
-
 REDIRECT = "redirect"
 """The name of a redirection."""
-
 
 _STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 

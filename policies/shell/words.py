@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 ANYTHING = "(?s:.*)"
 
-
 NUMBER = "[0-9]*"
 """What `$?`, `$#`, `$$` and `$!` become."""
 
@@ -59,7 +58,6 @@ class Word(msgspec.Struct, frozen=True):
 
 HARMLESS_TARGETS = ("-", "/dev/null", "/dev/stdout", "/dev/stderr")
 """Targets that may be written without writing a file."""
-
 
 UNSEEN = Word("...", None, single=False)
 """The words that a program adds to a command by itself."""
@@ -110,14 +108,8 @@ class WordBuilder:
 
 
 Shell: TypeAlias = Literal["bash", "sh"]
-
-
 BLANKS: Final = " \t"
-
-
 MAX_DEPTH: Final = 20
-
-
 _ODD_CONTINUATION = re.compile(r"[$&|;<>(){}!=]\\\n")
 
 

@@ -31,8 +31,6 @@ class Nested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Reader: TypeAlias = Callable[[Sequence[Word]], list[Nested]]
-
-
 UNKNOWN = [Nested(unknown="its words are not understood")]
 
 
@@ -94,13 +92,8 @@ PREFIXES = {
     ),
 }
 
-
 _SHELLS: dict[str, Shell] = {"bash": "bash", "rbash": "bash", "sh": "sh", "dash": "sh", "ash": "sh"}
-
-
 _FINDS = ("-exec", "-execdir", "-ok", "-okdir")
-
-
 _ASSIGNMENT = re.compile(r"([^=]*)=(.*)", re.DOTALL)
 
 

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 Matcher: TypeAlias = Callable[[str], bool]
-
-
 _CLASS = re.compile(r"\[(!|\^)?(\]?[^\]]*)\]")
-
 
 MOST_CHARACTERS, MOST_WILDCARDS = 500, 24
 """How long a tool pattern may be, and how many `*` and character classes it may have."""
@@ -142,16 +139,9 @@ def _share(a: str, b: str) -> bool:
 MAX_STATES = 4_000
 """How many states of the product are looked at before the walk is given up."""
 
-
 Positions: TypeAlias = frozenset[int]
-
-
 _PIECE = re.compile(r"\*+|\?|\[(?:!|\^)?\]?[^\]]*\]|.", re.DOTALL)
-
-
 _FRESH = ("xzqjkvwyu", "7905318246", "-.~+")
-
-
 _TRIES = 400
 
 

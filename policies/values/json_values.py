@@ -18,18 +18,13 @@ if TYPE_CHECKING:
 
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
-
 _MAX_DIGITS = 400
-
 
 DEPTH = 200
 """How deep a value may be nested that is kept."""
 
-
 MOST_KEPT = 1_000_000
 """How many lists, objects and elements a value may hold that is kept."""
-
 
 LARGEST = 10**300
 """The whole numbers that are kept are smaller, so that they can be read as floats too."""
@@ -209,9 +204,7 @@ _KINDS = {
     "str": "text",
 }
 
-
 _NAMED = re.compile(r"`([a-z]+(?: \| [a-z]+)*)`")
-
 
 _PHRASES = (
     (re.compile(r"^JSON is malformed: (.*) \(byte (\d+)\)$"), r"not JSON: \1 at byte \2"),

@@ -20,20 +20,12 @@ if TYPE_CHECKING:
 Where: TypeAlias = tuple[str | int, ...]
 """A place within a record: field names and list positions."""
 
-
 Complaint: TypeAlias = tuple[Where, str]
 """A problem, with its place."""
 
-
 Name: TypeAlias = Annotated[str, Meta(min_length=1)]
-
-
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
-
-
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
-
-
 Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 
 

@@ -28,10 +28,8 @@ VIEW = 16_384
 WORK = 250_000_000
 """The most bytes that one listing of occurrences may look at, about a second; a text of 20,000 takes fewer."""
 
-
 MOST_STEPS = 400_000
 """So many steps the patterns of policies that are read together may have; making them takes less than a second."""
-
 
 _steps_left: ContextVar[list[int] | None] = ContextVar("_steps_left", default=None)
 
@@ -48,7 +46,6 @@ def read_together() -> Iterator[None]:
 
 _BETWEEN = re.compile(r"(?<!\\)(?:\\\\)*\\B")
 """`\\B`, which RE2 finds inside a character of several bytes and Python's `re` does not."""
-
 
 _AT_MOST = re.compile(r"(?<!\\)(?:\\\\)*(\{,\d*\})")
 """`{,2}`, which is a quantity to Python's `re` and a text to RE2."""

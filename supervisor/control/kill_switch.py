@@ -18,7 +18,6 @@ from ..run.recovery import end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
 
 ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
-
 LOOK_AGAIN_S = 0.5
 PAUSE_S = 0.05
 """The least time between two looks at runs that are to end."""

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 
 LEASE_S = recovery.LEASE_S
-
-
 RENEW_S = LEASE_S / 3
-
-
 RETRY_S = 1.0
 
 
@@ -118,10 +114,8 @@ class Ownership:
 
 LONGEST_WAIT_S = 60.0
 
-
 PAUSE_S = 0.02
 """The least time between two looks at a busy store."""
-
 
 COMMAND_RETRY_S = 1.0
 

@@ -125,7 +125,6 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
 FIELD: Final = "parent"
 """The field of a sub-run's spec: the run that started it (`run_id`), and the budgets it passed on (`policies`)."""
 
-
 _WHOSE: Final = ("user_role", "tenant", "user", "labels")
 
 

@@ -219,18 +219,10 @@ def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Cap
 ENDED_S = LEASE_S + 10.0
 """How long a start waits for the end of a lost run of its session: one that another owner hangs on is taken over."""
 
-
 LOOK_AGAIN_S = 0.5
-
-
 _TRIES = 10
-
-
 _MOST = 100
-
-
 _NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
-
 
 _REFUSED = (*_NOT_FREE, "run_exists", "fenced", "bad_record")
 """A store that says so has not stored the run of this start."""

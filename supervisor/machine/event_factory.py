@@ -155,10 +155,8 @@ def _about(request: ApprovalRequest) -> dict[str, Any]:
 RECORDED = tuple(name for name in Violation.__struct_fields__ if name in PolicyViolated.__struct_fields__)
 """The fields of a violation that are recorded."""
 
-
 SUPERVISION = "supervision"
 """The name of the policy in violations that need none: the call that was decided is the call that runs."""
-
 
 EnforcementReach = Literal["record", "signal", "cancel", "escalate"]
 

@@ -205,7 +205,6 @@ _HANDLERS: dict[type[Event], Callable[[ProviderEvents, Any], None]] = {
     RunCancelled: ProviderEvents._failed,
 }
 
-
 _OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft, RecordPruned)
 _FULL = (USER_MESSAGES_FULL, MESSAGES_FULL, RECORD_FULL)
 
@@ -251,14 +250,11 @@ def _unrecognized(event: Unrecognized) -> Event:
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
 
-
 _STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
 """Fields that the supervisor sets, whatever an adapter put there."""
 
-
 _INPUTS = frozenset(("input", "tool_input"))
 """Fields that must pass `check_input`."""
-
 
 _encode = msgspec.json.Encoder().encode
 

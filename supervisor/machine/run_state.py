@@ -132,13 +132,10 @@ class Outbox:
 
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
 
-
 MESSAGES = frozenset((MessageSent, MessageReceived, MessageStreamed))
 """Events that count against the bounds for messages."""
 
-
 _EPOCH = datetime.fromtimestamp(0, UTC)
-
 
 SIGNALS_KEPT = 1024
 """How many approval requests for calls that were not held can be answered while the run goes on."""
@@ -356,25 +353,19 @@ class RunState:
 
 _encode = msgspec.json.Encoder().encode
 
-
 MOST_BYTES = 4 * 1024 * 1024
 """About how large one event may be; of what an agent reports beyond it, `omitted_chars` counts what was cut."""
-
 
 _CUT = ("content", "delta", "tool_output", "error", "message", "provider_error", "output", "metadata", "raw")
 """Fields that may be cut: no rule depends on them, and no call runs with them."""
 
-
 _NODES = 2_000
 """A value of more parts than these is measured by encoding it."""
 
-
 _SMALL = 64
-
 
 _SURELY_WITHIN = MOST_BYTES // 2
 """Whatever is encoded in so many bytes weighs less than an event may: at most `_SMALL` for each of `_NODES` more."""
-
 
 _BASE = frozenset(Event.__struct_fields__)
 
@@ -470,8 +461,6 @@ def _encoded_size(value: Any) -> int:
 
 
 MESSAGES_FULL = "messages_full"
-
-
 RECORD_FULL = "record_full"
 
 

@@ -82,10 +82,8 @@ class BudgetInfo(msgspec.Struct, frozen=True, kw_only=True):
 PARTS = 60
 """Into how many parts a rolling window is cut: what was used leaves it part by part, a part late."""
 
-
 PARTS_KEPT = 400
 """Of one budget and key; the oldest are dropped."""
-
 
 DIGITS = 10
 """To how many digits amounts are compared: a sum of floats is a little off."""

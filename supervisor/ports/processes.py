@@ -22,7 +22,6 @@ from .stored_types import Owner
 _STATE, _STARTED = 0, 19
 """Fields of `/proc/PID/stat` after the name: the state, and the start in ticks since boot."""
 
-
 _here: set[str] = set()
 """The owners of this process that have not left; none of them is a forked child's."""
 if hasattr(os, "register_at_fork"):
@@ -31,7 +30,6 @@ if hasattr(os, "register_at_fork"):
 
 _SIGN = "proctor-supervisor"
 """The name of a file in memory that a process has open while it owns runs: what it starts is known by that."""
-
 
 _signs: list[int] = []
 

@@ -262,8 +262,6 @@ class Store(EventLog, RunRegistry, ApprovalStore, CommandQueue, BudgetLedger, Ma
 
 
 T = TypeVar("T")
-
-
 _PAGE = 500
 
 

@@ -21,21 +21,16 @@ if TYPE_CHECKING:
 RunStatus: TypeAlias = Literal["created", "running", "lost", "completed", "failed", "cancelled"]
 """`lost` is running while its owner is gone."""
 
-
 GOING_ON: frozenset[RunStatus] = frozenset(("created", "running"))
 """The statuses of a run that is not over; a started run is `created` until its first event is stored."""
-
 
 NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
 """The statuses that a run which is not over is shown with."""
 
-
 ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
-
 
 CLIENT = "client_"
 """How the id of an owner begins that is a person's own client."""
-
 
 ENDING = "end_"
 """How the id of an owner begins that ends what others have left."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _SETTLE_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """How long to wait after each failure before the store is asked to settle again."""
 
-
 CHECK_TIMEOUT_S = 60.0
 """How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
 

@@ -48,22 +48,18 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
 
 ROOM = 1024
 
-
 ROOM_BYTES = 32 * 1024 * 1024
 """The most events that wait, and the most bytes; a provider that reports faster is read no further until some are
 stored.
 """
-
 
 ANSWER_S = 45.0
 """How long a store may take to answer before it counts as failed: longer than any store waits for its own file or
 server, so that by then the append is either stored or never will be.
 """
 
-
 SETTLE_S = 1.0
 """The first pause before an append is retried after the run; it doubles each time, up to thirty times itself."""
-
 
 NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict", "gone", "truncated", "forked")
 """Kinds of errors that a retry cannot help."""
@@ -283,7 +279,6 @@ class Journal:
 HURRY_S = 5.0
 """How long the cancel of a run waits for the store; an append that was not answered may still be stored."""
 
-
 SILENCE_MS = 10_000
 """How long a store may leave an append unanswered while an agent acts that cannot be held."""
 
@@ -375,8 +370,6 @@ class RunRecorder:
 
 
 MOST = 10_000
-
-
 MOST_BYTES = 64 * 1024 * 1024
 
 

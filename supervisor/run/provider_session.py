@@ -109,7 +109,6 @@ def work_for(run: Parent | None) -> None:
 TURN = 128
 """How many events are read from a provider that never waits before other tasks run."""
 
-
 EXIT_S = 30.0
 """How long a client may take to exit after its stream has ended."""
 

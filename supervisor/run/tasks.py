@@ -144,7 +144,6 @@ class OneShotEvent:
 RELEASE_S = 5.0
 """How long foreign code may take to end after a cancel."""
 
-
 _tasks: set[Any] = set()
 """The running tasks: asyncio itself keeps only weak references."""
 

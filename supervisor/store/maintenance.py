@@ -141,14 +141,10 @@ async def _latest(store: EventLog, session_id: str) -> Event | None:
 
 
 FORMAT = "proctor record 1"
-
-
 _BATCH = 500
-
 
 _MOST_READERS = 64
 """Of sessions that are there already, whose events are read beside those that come."""
-
 
 _encode = msgspec.json.Encoder().encode
 
@@ -174,8 +170,6 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 _head = msgspec.json.Decoder(_Head).decode
-
-
 _line = msgspec.json.Decoder(_Line).decode
 
 

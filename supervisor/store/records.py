@@ -53,18 +53,14 @@ if TYPE_CHECKING:
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
 
-
 MAX_DEPTH = 300
 """Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
-
 
 MAX_BYTES = 256 * 1024 * 1024
 """The largest record: every store can keep it, and read it again."""
 
-
 _SHALLOW = 2 * MAX_DEPTH
 """A size in bytes below which nothing can be nested deeper."""
-
 
 ENDINGS: dict[type[Event], Status] = {
     RunCompleted: "completed",
@@ -72,14 +68,12 @@ ENDINGS: dict[type[Event], Status] = {
     RunCancelled: "cancelled",
 }
 
-
 NEWS = frozenset(
     kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, (SessionEvent, ApprovalEvent))
 )
 """Events that can change a store's line of a session, a run or an approval, though the event before had the same ids
 and provider.
 """
-
 
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 

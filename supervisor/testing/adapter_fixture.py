@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 
 Answering: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
-
-
 Watching: TypeAlias = Callable[[Event], bool]
 
 

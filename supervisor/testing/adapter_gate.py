@@ -410,13 +410,8 @@ CAREFUL: Final = Policy(
 )
 """No network, nothing outside, so many tokens: by the text in the calls, as their inputs are the agent's own."""
 
-
 IDLE: Final = Policy(name="idle", tool_rules=(Deny(("*",), action="deny"),))
-
-
 ONE_CALL: Final = Policy(name="one-call", limits=Limits(max_tool_calls=Limit(max=1, action="deny")))
-
-
 FRUGAL: Final = Policy(name="frugal", limits=Limits(max_total_tokens=1))
 
 

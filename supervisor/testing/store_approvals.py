@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-
-
 YES = ApprovalAnswer(granted=True, by="ana", reason="fine", input_digest="d")
 
 

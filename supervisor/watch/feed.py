@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 ROOM = 1024
-
-
 ROOM_BYTES = 8 * 1024 * 1024
 
 
@@ -80,10 +78,8 @@ class Buffer:
 LONGEST_WAIT_S = 1.0
 """A program that only follows ends this late at most where its Ctrl-C comes just before it begins to wait."""
 
-
 PAUSE_S = 0.002
 """The least time between two looks at a busy store."""
-
 
 KEPT = 4096
 """The most events of this process that are kept for the next look, so that they need not be decoded."""

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 START = "start"
 """The cursor before everything that is stored."""
 
-
 _PAGE = 256
-
 
 Placed: TypeAlias = tuple[int, Event]
 """An event, with its place on the track."""

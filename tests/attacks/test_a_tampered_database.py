@@ -57,7 +57,6 @@ CHANGES = (
     "DELETE FROM budget_parts; DELETE FROM budget_shares; DELETE FROM budgets",
 )
 
-
 TEAM = RunContext(labels={"team": "a"})
 
 

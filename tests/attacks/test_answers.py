@@ -30,7 +30,6 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = pytest.mark.anyio
-
 ASKING = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
 ANSWERS = """
 import sys, anyio

@@ -22,7 +22,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
 
 

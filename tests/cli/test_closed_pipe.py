@@ -45,10 +45,8 @@ COMMANDS = {
     "--version": (),
 }
 
-
 TESTS = "policies: [org.yaml]\ntests:\n  - {name: a, calls: [{tool: read}]}\n  - {name: b, calls: [{tool: delete}]}\n"
 WAITING = "name: agent\ntools: [deploy]\nsteps:\n  - {call: deploy}\n"
-
 
 PARENT = """
 import gc, json, os, sys

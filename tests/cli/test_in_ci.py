@@ -21,7 +21,6 @@ STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
 """How GitHub runs a step whose shell is bash."""
 SESSION = {"id": "s", "events": [{"type": "tool_call", "id": "1", "name": "delete", "input": {}}]}
-
 Done = subprocess.CompletedProcess[str]
 
 

@@ -12,7 +12,6 @@ import pytest
 from postgres_server import VARIABLE, needs_postgres, new_database, server_url
 
 Cli = Any
-
 pytestmark = needs_postgres
 
 

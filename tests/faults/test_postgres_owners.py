@@ -21,7 +21,6 @@ from proctor.supervisor import create_run
 from proctor.supervisor.control.ownership import reap
 
 pytestmark = needs_own_server
-
 TROUBLES = int(os.environ.get("PROCTOR_KILLS", "3"))
 
 

@@ -22,7 +22,6 @@ from .ledger import Share
 BATCHES: Final = 60
 CUTS: Final = 120
 _READ: Final = "SELECT session_id, seq, data FROM events JOIN sessions ON key = session_key ORDER BY session_id, seq"
-
 Records = dict[tuple[str, int], bytes]
 
 

@@ -41,8 +41,6 @@ _FUNCTION: Final = (
 )
 """A stub within a shell that forks for each line: ten times cheaper than a program."""
 _LIMITS: Final = "ulimit -t 2 -f 2000 -c 0 -v 4000000 2>/dev/null"
-
-
 _NAMESPACE: Final = ("/usr/bin/unshare", "-rpf", "--mount-proc", "--kill-child")
 
 

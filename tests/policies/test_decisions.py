@@ -13,7 +13,6 @@ TOOL = "Tool 'x' is not available in this context."
 INPUT = "Tool 'x' may not be used with this input."
 STEP = "Tool 'x' may not be used yet."
 BUDGET = "No more calls of tool 'x' are allowed in this run."
-
 WHERE = {"tool": "x", "where": [{"path": "$.o", "equals": 1}]}
 CAUSES: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "deny": ({"tool_rules": [{"deny": ["x"]}]}, [], TOOL),

@@ -40,10 +40,7 @@ def test_the_tables_in_full() -> None:
 
 
 LAST_ROW = '    max_turns: Annotated[LimitValue, LimitKind(unit="turns", projected="turn")] = None\n'
-
-
 ONE_MORE = '    max_reasoning_tokens: Annotated[LimitValue, LimitKind(unit="tokens of reasoning")] = None\n'
-
 
 WITH_ONE_MORE = """
 import importlib.machinery

@@ -12,7 +12,6 @@ from proctor.policies import load_policies, merge_policies, parse_policies, pref
 from proctor.policies.analysis import Findings
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
 MISTAKES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())
 
 

@@ -33,7 +33,6 @@ OTHER = "d"
 MENTIONED = {"type": "max_calls", "id": "mentioned", "tool": list(TOOLS), "max": 99, "action": "warn"}
 DEPTH = 7
 BASE = {"version": 1, "name": "p", "on_violation": "deny"}
-
 tool = st.sampled_from(TOOLS)
 some = st.one_of(tool, st.lists(tool, min_size=1, max_size=2, unique=True), st.just("*"))
 rule = st.one_of(

@@ -29,7 +29,6 @@ LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Examples of each property in a long run; 0 for the usual number."""
 
 checked = settings(max_examples=LONG or 50, suppress_health_check=list(HealthCheck))
-
 any_rule = st.one_of(*FAMILIES.values())
 any_policy = policies(
     st.lists(any_rule, max_size=3), tools=st.lists(tool_rules, max_size=2), all_nets=st.lists(nets(), max_size=1)

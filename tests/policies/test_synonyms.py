@@ -42,7 +42,6 @@ PAIRS = {
 }
 """What is written, and what means the same."""
 
-
 ALIKE = {
     "a require line takes a token for each use": (
         {"nets": ["require a before b"]},

@@ -19,7 +19,6 @@ VIRTUAL = [
 ]
 ALIASES = {"Both": ["a", "d.*"]}
 NAMES = [*TOOLS, "A", "d.*", "[ab]", "?", "*", "Both", "vp"]
-
 ids = st.sampled_from([1, 2, "1", 1.0, None, ""])
 values = st.one_of(ids, st.lists(ids, max_size=2))
 inputs = st.fixed_dictionaries({}, optional={"o": values, "t": st.sampled_from(["p", "q", "pq", "x"])})
@@ -40,7 +39,6 @@ items = st.sampled_from([names, names, names, _wheres]).flatmap(lambda each: eac
 lists = st.lists(items, min_size=1, max_size=2)
 selectors = st.one_of(items, items, lists)
 small = st.integers(1, 3)
-
 
 whens = st.lists(
     st.sampled_from(

@@ -16,7 +16,6 @@ OPERATIONS: Final = (
 )
 """The operations of a store that supervisors use, and that faults are put into."""
 
-
 PEOPLE: Final = -1
 """In place of an owner: everybody who is not one."""
 

@@ -37,7 +37,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, To
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 BASH = Ask(id="c1", name="bash", input={"command": "rm -rf /tmp/x"})
 
 

@@ -28,7 +28,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 WRONG: Any = 5
 WORD: Any = "x"
 THING: Any = object()

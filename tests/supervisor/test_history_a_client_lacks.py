@@ -40,7 +40,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 CAN_RESUME = Capabilities(gate="all", resume=True, usage="per_turn")
 FIRST = (
     SessionStarted(provider_session_id="own-1"),

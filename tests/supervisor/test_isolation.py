@@ -25,7 +25,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 Raises = Callable[[], Awaitable[None]]
 
 

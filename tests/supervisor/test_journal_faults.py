@@ -25,7 +25,6 @@ from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 DEEP: Any = []
 for _ in range(2000):
     DEEP = [DEEP]

@@ -31,7 +31,6 @@ from proctor.supervisor.testing import FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 ACME = RunContext(tenant="acme", labels={"env": "prod", "shard": 7})
 OTHER = RunContext(tenant="other", labels={"env": "test"})

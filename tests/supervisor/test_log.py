@@ -25,7 +25,6 @@ from proctor.supervisor import (
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter
 
 pytestmark = pytest.mark.anyio
-
 ORG = Policy(name="org", tool_rules=(Deny(("rm",), action="deny"), Deny(("pay",), action="cancel")))
 
 

@@ -13,7 +13,6 @@ from proctor.supervisor.run.recovery import passing_owner
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 anyone = pytest.mark.anyio
-
 NOW = datetime(2026, 5, 6, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
 

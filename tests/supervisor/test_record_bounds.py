@@ -47,7 +47,6 @@ from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import Ask, Step
 
 pytestmark = pytest.mark.anyio
-
 MESSAGES = MessageEvent | MessageStreamed
 FULL = ("messages_full", "user_messages_full")
 

@@ -29,7 +29,6 @@ from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, Fa
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 BASH = Ask(id="c1", name="bash", input={"command": "ls"})
 ENDINGS: dict[str, tuple[Step, ...]] = {
     "ok": (RunCompleted(output="finished"),),

@@ -35,7 +35,6 @@ from proctor.supervisor.ports.store import Store
 from proctor.supervisor.testing import FakeAdapter
 
 pytestmark = pytest.mark.anyio
-
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAYS_90 = timedelta(days=90)
 

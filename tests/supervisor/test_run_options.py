@@ -22,8 +22,6 @@ from proctor.supervisor import (
 from proctor.supervisor.testing import FakeAdapter
 
 pytestmark = pytest.mark.anyio
-
-
 Starter = Callable[..., Awaitable[Any]]
 
 

@@ -29,7 +29,6 @@ from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 
 pytestmark = pytest.mark.anyio
-
 HUGE = "x" * (3 * MOST_BYTES)
 MB = "y" * 1_000_000
 

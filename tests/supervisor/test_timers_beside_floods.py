@@ -19,7 +19,6 @@ from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import FakeAdapter, Pause
 
 pytestmark = pytest.mark.trio
-
 MOST = 50 * TURN
 
 

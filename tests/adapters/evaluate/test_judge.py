@@ -15,7 +15,6 @@ from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
 MakeSession = Callable[..., TraceSession]
 Compile = Callable[..., CompiledPolicy]
-
 NO_BASH = {"type": "blocklist", "id": "no-bash", "tools": ["bash"], "action": "deny"}
 ASK = {"type": "tool_call_requested", "tool_call_id": "a1", "tool_name": "bash"}
 START = {**ASK, "type": "tool_call_started"}

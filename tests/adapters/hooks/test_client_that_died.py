@@ -11,7 +11,6 @@ from proctor.policies.events import TERMINAL, RunFailed
 from proctor.supervisor.control.ownership import reap_run
 
 pytestmark = pytest.mark.anyio
-
 POLICY = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 
 

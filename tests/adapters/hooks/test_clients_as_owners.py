@@ -22,7 +22,6 @@ from proctor.supervisor.ports.stored_types import CLIENT
 from proctor.supervisor.run.recovery import passing_owner
 
 pytestmark = pytest.mark.anyio
-
 POLICY = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 
 

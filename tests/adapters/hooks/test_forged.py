@@ -62,7 +62,6 @@ os.dup2(door.fileno(), 0)
 os.execvp('/bin/sh', ['/bin/sh', '-c', 'timeout 3 ' + sys.argv[1]])
 """
 
-
 KILLED = ("so, from a pipe", "as a client of its own", "as a client that is a daemon")
 
 

@@ -11,7 +11,6 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor import KillOutcome, KillSwitch
 
 pytestmark = pytest.mark.anyio
-
 POLICY = "{name: p, limits: {max_tool_calls: 9}}"
 
 

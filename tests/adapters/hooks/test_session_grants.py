@@ -13,7 +13,6 @@ from proctor.supervisor import ApprovalAnswer, ApprovalRequest, run_once
 from proctor.supervisor.testing.fakes import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio
-
 POLICY = "{name: p, approval: {%s}, tool_rules: [{deny: [Bash], action: request_approval}]}"
 
 

@@ -15,7 +15,6 @@ from proctor.adapters.cli import main
 from proctor.policies import EventError
 
 pytestmark = pytest.mark.anyio
-
 DENY_PAST_1000 = "{name: p, limits: {max_total_tokens: {max: 1000, action: deny}}}"
 
 

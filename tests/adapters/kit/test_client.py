@@ -17,7 +17,6 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
-
 FAILING = r"""
 import sys
 print(sys.stdin.read())

@@ -94,7 +94,6 @@ tool_rules:
   - deny: [{tool: write, where: [{path: $.path, regex: ^/etc}]}]
 """
 
-
 CALLS: list[tuple[str, dict[str, str]]] = [
     ("bash", {"command": "ls"}),
     ("execute_command", {"command": "ls"}),

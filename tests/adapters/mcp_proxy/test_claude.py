@@ -12,8 +12,6 @@ import pytest
 
 QUICK = Path(__file__).with_name("quick_server.py")
 CODE = "from proctor.adapters.cli import main; main()"
-
-
 pytestmark = pytest.mark.claude
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.anyio
-
 ALL = {"read", "write", "add", "fail", "crash", "babble", "hang"}
 
 

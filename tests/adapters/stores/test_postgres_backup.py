@@ -18,7 +18,6 @@ from proctor.supervisor import Supervisor
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = needs_own_server
-
 PAGE = ROOT / "docs" / "operate" / "backup.md"
 ASKS = parse_policies("{name: p, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
 

@@ -20,7 +20,6 @@ from proctor.supervisor.ports.stored_types import Block, Lift
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = needs_own_server
-
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 PAGE = ROOT / "docs" / "operate" / "postgresql.md"
 HISTORY = (

@@ -20,7 +20,6 @@ from proctor.supervisor.errors import StoreError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = needs_postgres
-
 PROGRAM = Path(__file__).with_name("starting_process.py")
 PROCESSES = 4
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from proctor.adapters.stores.postgres.connection import Connection
 
 pytestmark = needs_postgres
-
 IN_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
 SESSION = "SELECT key FROM sessions WHERE session_id = 's' FOR NO KEY UPDATE"
 TABLE = "LOCK TABLE events"

@@ -16,7 +16,6 @@ from proctor.policies.events import MessageReceived
 from proctor.supervisor.errors import StoreError
 
 pytestmark = needs_debians_server
-
 HBA = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n"
 
 

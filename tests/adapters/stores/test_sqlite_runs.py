@@ -20,7 +20,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step
 
 pytestmark = pytest.mark.anyio
-
 OPEN = Policy(name="open")
 PROCESS = """
 import sys, anyio

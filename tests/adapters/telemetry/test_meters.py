@@ -21,7 +21,6 @@ from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.fakes import Step
 
 pytestmark = pytest.mark.anyio
-
 ORG = Policy(name="org", tool_rules=(Deny(("rm",)),), on_violation="deny")
 PAYING = Policy(name="paying", tool_rules=(Deny(("pay",), action="request_approval"),))
 STEPS: list[Step] = [

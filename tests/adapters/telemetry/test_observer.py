@@ -32,7 +32,6 @@ from proctor.supervisor.testing import Ask, Crash, FakeAdapter
 from proctor.supervisor.testing.fakes import Step
 
 pytestmark = pytest.mark.anyio
-
 SECRET = "sk-live-51hunter2"
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=10_000))
 NO_RM = Policy(name="org", tool_rules=(Deny(("rm",)),), on_violation="deny")

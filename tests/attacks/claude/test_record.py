@@ -14,7 +14,6 @@ from proctor.policies.events import ToolCallRequested, ToolCallStarted
 from proctor.supervisor import run_once
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
-
 OUTSIDE = "{tool: [write, edit], where: [{not: [{path: $.path, within: .}]}]}"
 
 

@@ -47,7 +47,6 @@ from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from .secrets import HEARTS, SECRETS
 
 pytestmark = pytest.mark.anyio
-
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000), tool_rules=(Allow(("*",)),))
 ASKING = parse_policies(
     "name: asking\napproval: {timeout_s: 60}\n"

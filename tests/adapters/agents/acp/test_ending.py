@@ -15,7 +15,6 @@ from proctor.supervisor.testing.adapter_fixture import Drive
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 STARTS = ["initialize", "session/new"]
 
 

@@ -13,7 +13,6 @@ from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.ports.adapter import GateAnswer
 
 pytestmark = pytest.mark.anyio
-
 ALWAYS_ONLY = [{"optionId": "always", "kind": "allow_always"}, {"optionId": "no", "kind": "reject_once"}]
 NOTHING = [{"optionId": "always", "kind": "allow_always"}, {"optionId": "never", "kind": "reject_always"}]
 

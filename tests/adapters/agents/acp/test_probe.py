@@ -15,7 +15,6 @@ from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 COMMAND = {"call": "c1", "title": "touch", "run": f"touch {BY_COMMAND}"}
 EDIT = {"call": "c2", "kind": "edit", "run": f"touch {BY_EDIT}"}
 READ = {"call": "c3", "kind": "read", "asks": False}

@@ -16,7 +16,6 @@ from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalReques
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
 NO_COMMANDS = Policy(name="p", tool_rules=(Deny(("execute",)),))
 FEW = Policy(name="p", limits=Limits(max_tool_calls=1))
 

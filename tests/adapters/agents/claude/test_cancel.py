@@ -21,7 +21,6 @@ from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
-
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 SLEEPER = "tail -f /dev/null --sleep-interval={}"
 

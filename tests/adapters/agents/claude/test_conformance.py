@@ -19,7 +19,6 @@ from proctor.supervisor.testing.suites import AdapterConformance
 
 SLEEP = "tail -f /dev/null --sleep-interval=73003"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
-
 Replies = list[Callable[[], Any]]
 
 

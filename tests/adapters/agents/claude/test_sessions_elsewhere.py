@@ -17,7 +17,6 @@ from proctor.supervisor import RunResult, UnknownSessionError, run_once
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
-
 LIMITS = parse_policies("{name: p, limits: {max_input_tokens: 1500, max_turns: {max: 4, scope: session}}}")
 
 

@@ -18,7 +18,6 @@ from proctor.policies.events import TERMINAL, ErrorOccurred, Event, RunStarted, 
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 CHANGES = {"tool": "bash", "where": [{"path": "$.command", "runs": ["echo"]}]}
-
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 

@@ -19,7 +19,6 @@ from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]
-
 SLEEPER = "echo up > {signal}; sleep 80000 & sleep 80000"
 
 

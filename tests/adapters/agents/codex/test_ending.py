@@ -15,7 +15,6 @@ from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCompleted
 from proctor.supervisor.errors import ProviderError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]
-
 SLEEPERS = "sleep 80001 & (setsid sleep 80002 &) ; echo up > {signal}; sleep 80003"
 
 

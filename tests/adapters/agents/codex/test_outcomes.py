@@ -36,7 +36,6 @@ UNKNOWN = ToolCallFailed(
     tool_call_id="c1", tool_name="shell", error={"message": "ended with the run, its outcome unknown"}
 )
 
-
 TURN, END = TurnCompleted(turn=1), RunCompleted(output="")
 
 

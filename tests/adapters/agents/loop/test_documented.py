@@ -14,8 +14,6 @@ from proctor.adapters import FunctionAdapter, OpenAIAgentsAdapter
 from proctor.supervisor import run_once
 
 PAGES = Path(__file__).parents[4] / "docs" / "agents"
-
-
 OWN, FUNCTION = programs(PAGES / "loop.md")
 (PYDANTIC_AI,) = programs(PAGES / "pydantic-ai.md")
 (OPENAI,) = programs(PAGES / "openai-agents.md")
