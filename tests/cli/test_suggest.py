@@ -122,7 +122,9 @@ def test_a_client_whose_tools_have_the_portable_names_in_capitals_is_understood(
     [policy] = load_policies(place / "policy.yaml")
     [only] = policy.tool_rules or ()
     bash = next(each for each in only.tools if isinstance(each, ToolWhere) and each.tool == "bash")
-    assert set(bash.where[0].runs) == {"echo", "ls"}
+    runs = bash.where[0].runs
+    assert isinstance(runs, tuple)
+    assert set(runs) == {"echo", "ls"}
     assert "Bash" not in only.tools
 
 
