@@ -7,8 +7,7 @@ from ..errors import wrong_type
 from ..events.run_context import Capabilities, RunContext, Tool
 from ..policy import Policy
 from ..values.work_budget import MAX_STEPS, Work
-from .answers import Proved, Refuted, Unknown
-from .findings import Findings, PreflightFinding
+from .findings import Findings, PreflightFinding, Proved, Refuted, Unknown
 
 __all__ = ["Findings", "PreflightFinding", "Proved", "Refuted", "Unknown", "preflight", "verify"]
 
@@ -99,7 +98,6 @@ ROOMS = (
     "questions",
     "refinement",
     "certificate",
-    "short_sessions",
     "replaying",
     "session_search",
     "alphabet",
@@ -107,7 +105,6 @@ ROOMS = (
     "components",
     "values",
     "texts",
-    "answers",
     "all_checks",
     "limit_checks",
     "name_checks",

@@ -20,8 +20,8 @@ from ..rules.python_check import CheckMachine
 from ..stack.clauses import clauses_of
 from ..stack.merge import LimitEntry, merge_policies
 from .alphabet import PlayedRule
-from .answers import Proved, Refuted, Unknown
 from .components import LEVELS, WARN
+from .findings import Proved, Refuted, Unknown
 from .refinement import Implication, Setting, Side, implied
 from .values import are_covered, atoms_of, candidates, documents
 

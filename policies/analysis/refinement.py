@@ -20,9 +20,8 @@ from .alphabet import Alphabet, PlayedRule
 from .certificate import BOUNDED_BY, AmountCertificate, Certificate, ProofCertificate, SameRuleCertificate, check
 from .components import IN_FLIGHT, LimitComponent, overlaps
 from .explorer import SearchEndedError
-from .replaying import Replayed, replay, replay_amount
+from .replaying import Replayed, ShortSessions, replay, replay_amount
 from .session_search import SessionProduct, ending_alike, explore
-from .short_sessions import ShortSessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

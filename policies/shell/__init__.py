@@ -1,13 +1,12 @@
 """Command lines as pure data: what a line would run, found without running it.
 
-What is not positively understood is dynamic: of the grammar (`grammar`, `scanner`), of the shell's builtins and
+What is not positively understood is dynamic: of the grammar (`parser`, `lexer`), of the shell's builtins and
 variables, and of the programs that run others.
 """
 
 ROOMS = (
     "parser",
     "lexer",
-    "made_files",
     "programs",
     "program_options",
     "interpreters",

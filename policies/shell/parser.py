@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,11 @@ import msgspec
 from ..errors import UnjudgeableLineError
 from .builtins import steers, steers_programs
 from .lexer import Redirections, Scanner
-from .made_files import made_and_run
-from .programs import DYNAMIC, LinePart, Sink
+from .programs import DYNAMIC, REDIRECT, LinePart, Sink
 from .words import Word, WordBuilder, check_characters, check_depth, literal, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from .words import Shell
 
@@ -562,3 +562,22 @@ def _read(line: str, shell: Shell, parts: list[LinePart], depth: int) -> None:
     check_characters(line)
     sink = Sink(parts, shell, lambda nested, its: _read(nested, its, parts, depth + 1))
     Grammar(line, shell, sink, depth).read()
+
+
+_NAMING = ("cp", "ln", "mv", "install", "link", "rsync")
+"""Programs that put a program under another name."""
+
+
+def made_and_run(parts: Sequence[LinePart]) -> Iterator[LinePart]:
+    """Find the commands that a line runs from a file it may write, or name, itself: nobody can see their content."""
+    made = {
+        os.path.basename(word.rstrip("/")) if n not in part.unknown else None
+        for part in parts
+        if part.direction == "write" or part.name in _NAMING
+        for n, word in enumerate(part.argv)
+        if part.name == REDIRECT or n
+    }
+    for part in parts if made else ():
+        if "/" in part.name and part.name != REDIRECT and not made.isdisjoint((None, os.path.basename(part.name))):
+            reason = f"what `{part.name}` runs is known only when it runs: the line makes the file"
+            yield msgspec.structs.replace(part, name=DYNAMIC, exact=False, reason=reason)
