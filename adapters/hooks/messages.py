@@ -110,6 +110,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         http_entry: the same of an event, a URL and an `Authorization`; None where the client sends no hooks itself.
         beside: what else the file gets, from the environment of whoever installs.
         text: the whole file, of the events and the command line, where it is no JSON with `hooks`.
+        overriding: a folder's files whose settings go before a person's, the strongest first.
+        off: whether settings switch hooks off, the keys on the way to the value; empty where none does.
+        on: the value that leaves them on.
     """
 
     project: str
@@ -120,6 +123,9 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     http_entry: Callable[[str, str, str], dict[str, Any]] | None = None
     beside: Callable[[Mapping[str, str]], dict[str, Any]] = lambda environment: {}
     text: Callable[[str], str] | None = None
+    overriding: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
+    on: bool = False
 
 
 class HookClient(msgspec.Struct, frozen=True, kw_only=True):

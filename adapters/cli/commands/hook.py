@@ -251,7 +251,7 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
         answers = [_probed(line) for line in lines] + [_sent(*to) for to in endpoints_in(path, client)]
         active = all(good for good, _ in answers)
         notes = [note for _, note in answers]
-        heard, why = _heard(client, path)
+        heard, why = _heard(client, path, managed=scope == "managed")
         yield {
             "agent": agent,
             "scope": scope,
@@ -292,7 +292,7 @@ def _sent(url: str, authorization: str) -> tuple[bool, str]:
         return False, f"nobody judges hooks that are sent to {url}: {error}"
 
 
-def _heard(client: HookClient, path: Path) -> tuple[bool, list[str]]:
+def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list[str]]:
     """Whether the agent starts hooks of this file, as far as its settings say; and why not."""
     import json
 
@@ -306,11 +306,19 @@ def _heard(client: HookClient, path: Path) -> tuple[bool, list[str]]:
             return False, ["Codex does not load them here: it does not trust this folder"]
         bad = sorted({one["eventName"] for one in found if one["trustStatus"] != "trusted" or not one["enabled"]})
         return not bad, [f"Codex does not trust its hooks of {', '.join(bad)}: see `/hooks` there"] if bad else []
-    if client.settings.text is not None:
-        return True, []
-    found = json.loads(path.read_text())
-    off = {"claude": found.get("disableAllHooks"), "gemini": found.get("hooksConfig", {}).get("enabled") is False}
-    return (False, ["hooks are switched off in this file"]) if off.get(client.name) else (True, [])
+    own = client.settings
+    folder = () if managed else (Path.cwd() / each for each in own.overriding)
+    for file in (*folder, path) if own.off else ():  # the first that says anything holds
+        try:
+            found = json.loads(file.read_text())
+            for key in own.off:
+                found = found[key]
+        except (KeyError, FileNotFoundError):
+            continue
+        except (OSError, ValueError, TypeError) as error:
+            return False, [f"whether `{file}` switches hooks off cannot be read: {error}"]
+        return (True, []) if found is own.on else (False, [f"hooks are switched off in `{file}`"])
+    return True, []
 
 
 def _trusted(agent: str, path: Path) -> list[str]:

@@ -157,6 +157,8 @@ CLAUDE: Final = HookClient(
         entry=entry,
         http_entry=http_entry,
         beside=guards,
+        overriding=(".claude/settings.local.json", ".claude/settings.json"),
+        off=("disableAllHooks",),
     ),
     asks=True,
     opens="call",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -96,7 +97,9 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
 
 
 def _entry(event: str, line: str) -> dict[str, Any]:
-    hook = {"type": "command", "name": "proctor", "command": line, "timeout": _TIMEOUT_MS}
+    # A repository may switch off hooks by their names, managed ones too: none can know this one.
+    name = f"proctor-{hashlib.sha256(line.encode()).hexdigest()[:12]}"
+    hook = {"type": "command", "name": name, "command": line, "timeout": _TIMEOUT_MS}
     return {"hooks": [hook], "sequential": True}
 
 
@@ -114,6 +117,9 @@ GEMINI: Final = HookClient(
         managed="/etc/gemini-cli/settings.json",
         entry=_entry,
         beside=lambda environment: {"hooksConfig": {"enabled": True}},
+        overriding=(".gemini/settings.json",),
+        off=("hooksConfig", "enabled"),
+        on=True,
     ),
     asks=True,
     fails_open=(

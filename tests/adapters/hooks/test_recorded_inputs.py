@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients import CLIENTS, codex
 from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 from proctor.adapters.hooks.record import store_id
@@ -238,3 +239,52 @@ def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
     with pytest.raises(UsageError):
         codex.distrust(settings)
     assert config.read_text() == strange
+
+
+OFF: dict[str, tuple[str, dict[str, Any]]] = {
+    "claude": (".claude/settings.json", {"disableAllHooks": True}),
+    "gemini": (".gemini/settings.json", {"hooksConfig": {"enabled": False}}),
+    "copilot": (".github/copilot/settings.json", {"disableAllHooks": True}),
+}
+
+
+@pytest.mark.parametrize("agent", OFF)
+def test_status_names_the_file_of_a_folder_that_switches_a_persons_hooks_off(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings that are no settings leave it open, and count as off; other settings change nothing."""
+    name, off = OFF[agent]
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.setattr("proctor.adapters.cli.commands.hook._probed", lambda line: (True, "judged"))
+
+    def hook(command: str, *options: str) -> str:
+        with pytest.raises(SystemExit):
+            main(["hook", command, "--agent", agent, *options])
+        return capsys.readouterr().out
+
+    hook("install", "--user", "--policy", str(tmp_path / "policy.yaml"), "--store", str(tmp_path / "s.db"))
+    file = tmp_path / "work" / name
+    file.parent.mkdir(parents=True)
+    seen = []
+    for text in (json.dumps({"other": 1}), json.dumps(off), "[]", "{"):
+        file.write_text(text)
+        seen.append(hook("status"))
+
+    assert [": active" in one for one in seen] == [True, False, False, False]
+    assert f"hooks are switched off in `{file}`" in seen[1]
+    assert all(str(file) in one for one in seen[2:])
+
+
+def test_a_repository_cannot_name_the_hooks_of_gemini(tmp_path: Path) -> None:
+    """`hooksConfig.disabled` of a folder switches hooks off by name, managed ones too."""
+    lines = [
+        hooks([tmp_path / "p.yaml"], tmp_path / "s.db", id, RunContext(), client=CLIENTS["gemini"]) for id in "ab"
+    ]
+    names = [{one["name"] for [entry] in each.values() for one in entry["hooks"]} for each in lines]
+
+    assert not names[0] & names[1]
+    assert "proctor" not in names[0] | names[1]
