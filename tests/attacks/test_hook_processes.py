@@ -188,7 +188,7 @@ def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcess
     hooked.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
     prompt = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
     hooked.run({**prompt, "prompt_id": "p1"})
-    cancelled = allowed(hooked, call("t1", prompt_id="p1", tool_name="Write"))
+    cancelled = allowed(hooked, call("t1", prompt_id="p1", tool_name="Write", tool_input={"file_path": "x"}))
     hooked.run({**prompt, "prompt_id": "p2"})
     late = [allowed(hooked, call("t2", prompt_id="p1", agent_id="sub")), allowed(hooked, call("t3", prompt_id="p2"))]
     end_daemons(hooked.store)
