@@ -157,7 +157,7 @@ async def test_outside_of_runs_a_process_without_a_terminal_needs_a_token(waitin
 
     assert ended.returncode == 2
     assert "no terminal" in ended.stderr.decode()
-    assert f"set PROCTOR_TOKEN to one of the tokens in `{waiting}-tokens`" in ended.stderr.decode()
+    assert f"set PROCTOR_TOKEN to a token of `{waiting}-tokens`" in ended.stderr.decode()
     assert await state_of(waiting) == "requested"
 
 

@@ -50,7 +50,7 @@ def test_prune_says_what_it_would_remove_and_what_it_removed(cli: Cli, path: Pat
     [rest] = cli("prune", "--older-than", "90d", "--json").lines
 
     assert tried.out == "would remove 2 sessions: 2 runs, 5 events\n"
-    assert kept.out.startswith("removed 1 session: 1 run, 2 events\nkept 1 with violations\nthe store took ")
+    assert kept.out.startswith("removed 1 session: 1 run, 2 events\nkept 1 with violations\nthe store was ")
     assert (rest["sessions"], rest["events"], rest["dry_run"]) == (1, 3, False)
     assert [line["run_id"] for line in cli("runs", "--json").lines] == ["run_new"]
     assert [line["type"] for line in cli("tail", "--json").lines] == [

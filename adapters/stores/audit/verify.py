@@ -362,7 +362,7 @@ def check_signature(heads: Heads, key_file: Path) -> None:
     try:
         key.verify(bytes.fromhex(heads.signature), heads.signed_bytes())
     except (InvalidSignature, ValueError):
-        raise UsageError(f"the checkpoint is not signed with the key of `{key_file}`; do not trust them") from None
+        raise UsageError(f"the checkpoint is not signed with the key of `{key_file}`; do not trust it") from None
 
 
 def _check_installed() -> None:

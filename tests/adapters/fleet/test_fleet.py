@@ -195,7 +195,7 @@ async def test_the_command_line_places_lists_and_drains_workers(
     assert status.stdout.endswith(": 0 of 7 runs, 0 over\n")
     assert (up.returncode, status.returncode, early.returncode, late.returncode, none.returncode) == (0, 0, 3, 0, 0)
     assert "drained" in late.stdout
-    assert "no worker is named for `line`" in none.stderr
+    assert "no workers of the fleet `line`" in none.stderr
 
 
 async def proctor(*words: str) -> subprocess.CompletedProcess[str]:

@@ -267,7 +267,7 @@ async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
     [
         ("ops.example/hook", SECRET, (), "is not an address"),
         ("https://ana:pw@ops.example", SECRET, (), "is not an address"),
-        ("http://ops.example/hook", SECRET, (), "in clear"),
+        ("http://ops.example/hook", SECRET, (), "not encrypted"),
         ("https://ops.example/hook", None, (), "needs a secret"),
         ("https://ops.example/hook", "short", (), "at least 16"),
         ("https://ops.example/hook", "whsec_not base64 at all", (), "not base64"),
