@@ -7,8 +7,6 @@ import sys
 import traceback
 from typing import Any
 
-import structlog
-
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.foreign_code import isolated, named_error
 
@@ -19,25 +17,28 @@ logging.getLogger("proctor").addHandler(logging.NullHandler())
 
 def logger(redactor: Redactor | None = None, **bound: Any) -> Any:
     """A logger with these fields bound, without secrets; silent until the program asks for logs."""
-    return _Redacted(_logger(bound), redactor or Redactor())
+    return _Redacted(bound, redactor or Redactor())
 
 
 class _Redacted:
     """Passes entries on to another logger without their secrets; a logger that raises hurts no run."""
 
-    def __init__(self, log: Any, redactor: Redactor) -> None:
-        self._log = log
+    def __init__(self, bound: dict[str, Any], redactor: Redactor) -> None:
+        self._bound = bound
+        self._log: Any = None
         self._redactor = redactor
 
     def __getattr__(self, level: str) -> Any:
         if self._silent(level):
             return _untold
-        redact = self._redactor.redact
+        if self._log is None:
+            self._log = _logger(self._bound)
+        log, redact = self._log, self._redactor.redact
 
         def tell(event: str, **fields: Any) -> None:
             shown = redact(fields, str(fields.get("session_id", "")))
             try:
-                isolated(getattr(self._log, level), redact(event), **shown)
+                isolated(getattr(log, level), redact(event), **shown)
             except Exception:  # of the program's own processors
                 logging.getLogger("proctor").exception("%s could not be logged", event)
 
@@ -45,7 +46,7 @@ class _Redacted:
 
     def _silent(self, level: str) -> bool:
         """Whether the logger `proctor` would tell nobody; what a program has configured decides by itself."""
-        if structlog.is_configured() or level.upper() not in _LEVELS:
+        if _is_configured() or level.upper() not in _LEVELS:
             return False
         return not logging.getLogger("proctor").isEnabledFor(_LEVELS[level.upper()])
 
@@ -60,15 +61,25 @@ def _untold(event: str, **fields: Any) -> None:
 def audible(log: Any) -> Any:
     """This logger, or one on standard error where the program has set up no log: for what must be seen."""
     handlers = (*logging.getLogger("proctor").handlers, *logging.getLogger().handlers)
-    if structlog.is_configured() or any(not isinstance(one, logging.NullHandler) for one in handlers):
+    if _is_configured() or any(not isinstance(one, logging.NullHandler) for one in handlers):
         return log
+    import structlog
+
     return structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
     )
 
 
+def _is_configured() -> bool:
+    """Whether the program has configured structlog, which takes long to import: only then is it there unasked."""
+    is_configured = getattr(sys.modules.get("structlog"), "is_configured", None)
+    return is_configured is not None and bool(is_configured())
+
+
 def _logger(bound: dict[str, Any]) -> Any:
+    import structlog
+
     if structlog.is_configured():
         return structlog.get_logger("proctor", **bound)
     return structlog.wrap_logger(

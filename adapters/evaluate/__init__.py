@@ -1,8 +1,15 @@
 """Recorded sessions judged under a policy, and what is reported of it."""
 
-from .diff import CallChange, DiffTally, SessionChange, compare_sessions, diff_table
-from .judge import DecisionRecord, SessionReport, Tally, ViolationRecord, judge_session, judge_sessions
-from .reports import JUnitReport, SarifReport, failure_reports, summary_table
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proctor.supervisor import lazily
+
+if TYPE_CHECKING:
+    from .diff import CallChange, DiffTally, SessionChange, compare_sessions, diff_table
+    from .judge import DecisionRecord, SessionReport, Tally, ViolationRecord, judge_session, judge_sessions
+    from .reports import JUnitReport, SarifReport, failure_reports, summary_table
 
 __all__ = [
     "CallChange",
@@ -21,7 +28,14 @@ __all__ = [
     "judge_sessions",
     "summary_table",
 ]
-
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "diff": "CallChange DiffTally SessionChange compare_sessions diff_table",
+        "judge": "DecisionRecord SessionReport Tally ViolationRecord judge_session judge_sessions",
+        "reports": "JUnitReport SarifReport failure_reports summary_table",
+    },
+)
 ROOMS = (
     "rule_proofs",
     "diff",
