@@ -205,6 +205,8 @@ def read_selector(selector: Any) -> Deny:
         made = [msgspec.convert(each, ToolWhere) if isinstance(each, dict) else each for each in items]
         if not made or not all(isinstance(each, str | ToolWhere) for each in made):
             raise ValueError(wrong_type("a selector: a tool's name, or `{tool, where}`, or a list of them", selector))
+        if called := next((each for each in items if isinstance(each, str) and "(" in each), None):
+            raise ValueError(f"`{called}` is a call; a selector is a tool's name, or `{{tool, where}}`")
         return Deny(made)
     except (msgspec.ValidationError, PolicyError) as error:
         raise ValueError(f"not a selector: {error}") from None

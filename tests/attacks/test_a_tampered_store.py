@@ -137,6 +137,7 @@ CHANGES: dict[str, tuple[list[str], str]] = {
         "moved",
     ),
     "a session's name": (["UPDATE sessions SET session_id = 'z' WHERE session_id = 'b'"], "moved"),
+    "a session's name that is no text": (["UPDATE sessions SET session_id = x'00' WHERE session_id = 'b'"], "moved"),
     "a record inserted": (
         [
             f"""INSERT INTO events (session_key, seq, run_id, event_id, type, at, data, digest)

@@ -27,16 +27,16 @@ from .list_checks import ListedApproval
 from .verify import StoredRecord
 
 RECORDS = (
-    "SELECT position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data, digest"
+    "SELECT position, coalesce(CAST(session_id AS TEXT), ''), seq, run_id, event_id, type, at, data, digest"
     " FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
 )
 APPROVALS = (
-    "SELECT approval_id, coalesce(session_id, ''), approvals.seq, run_id, state, held, ran, answer,"
+    "SELECT approval_id, coalesce(CAST(session_id AS TEXT), ''), approvals.seq, run_id, state, held, ran, answer,"
     " answered_at, recorded FROM approvals LEFT JOIN sessions ON key = session_key"
     " ORDER BY approvals.number"
 )
 ORDERS = "SELECT number, data FROM instructions ORDER BY number"
-SESSIONS = "SELECT session_id, provider, provider_session_id FROM sessions"
+SESSIONS = "SELECT CAST(session_id AS TEXT), provider, provider_session_id FROM sessions"
 IN_FLIGHT = "SELECT run_id, calls_in_flight FROM runs"
 BLOCKS = "SELECT number, scope, value FROM blocks"
 _ID = re.compile("[0-9a-f]{16}")
@@ -70,7 +70,8 @@ def runs_of(rows: Iterable[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], R
     """The runs of these rows."""
     for row in rows:
         try:
-            yield read(row)
+            run = read(row)
+            yield run if isinstance(run.session_id, str) else str(row[0])
         except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
             yield str(row[0])
 
@@ -85,7 +86,7 @@ def changed(tables: Tables) -> Iterator[str]:
     lines = tables.rows("SELECT store_id FROM store")
     if len(lines) != 1 or not _ID.fullmatch(str(lines[0][0])):
         yield "the store has not the one id that every store is made with"
-    columns = f"run_id, coalesce(session_id, ''), epoch, attempts, status, seal, {RUN}"
+    columns = f"run_id, coalesce(CAST(session_id AS TEXT), ''), epoch, attempts, status, seal, {RUN}"
     for run_id, session_id, epoch, attempts, status, digest, *row in tables.rows(
         f"SELECT {columns} FROM runs LEFT JOIN sessions ON key = session_key"
     ):
