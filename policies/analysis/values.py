@@ -14,6 +14,7 @@ from ..language.conditions import all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
 from ..values.json_values import is_number, number_of, text_of
 from ..values.paths import path_steps
+from ..values.work_budget import OutOfWork
 from .texts import texts_apart
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ LOOKING = frozenset({"regex", "match", "contains"})
 OPAQUE = frozenset({"regex", "contains", "within", "runs", "match", "set_equals", "at_least", *LENGTHS})
 """Operators whose values are tried by examples; the others cut values into intervals and points."""
 
+MOST_LONG = 10_000
+"""The longest text or list that is made as an example; what needs a longer one is not known."""
 EQUALITIES = frozenset({"equals", "not_equals", "in", "not_in"})
 """Operators that tell a few values from all others."""
 _LISTING = MEMBERSHIPS | {"type"}
@@ -187,7 +190,7 @@ def _around(name: str, operand: Any) -> list[Any]:
             return [operand - 1, operand, operand + 1, operand * 2 + 1000, -abs(operand) * 2 - 1000]
         return [operand, f"{operand}~", ""]
     if name in LENGTHS:
-        return ["x" * n for n in (operand - 1, operand, operand + 1) if n >= 0]
+        return ["x" * n for n in (operand - 1, operand, operand + 1) if 0 <= n <= MOST_LONG]
     if name in ("regex", "match"):
         return samples(operand)
     if name == "contains":
@@ -279,8 +282,11 @@ def is_simple(path: str) -> bool:
 
 
 def placed(document: Any, path: str, value: Any) -> Any:
-    """A document with a value at a path, as far as it can be put there."""
-    return _placed(document, path_steps(path), value)
+    """A document with a value at a path, as far as it can be put there. Raises OutOfWork if it gets too long."""
+    steps = path_steps(path)
+    if math.prod(_long_enough(*step) for step in steps) > MOST_LONG:
+        raise OutOfWork
+    return _placed(document, steps, value)
 
 
 def _placed(document: Any, steps: Sequence[tuple[str, Any]], value: Any) -> Any:
@@ -302,8 +308,11 @@ def _placed(document: Any, steps: Sequence[tuple[str, Any]], value: Any) -> Any:
     if not rest and isinstance(value, list) and kind == "wild":
         return value
     first = document[0] if isinstance(document, list) and document else None
-    size = argument + 1 if kind == "index" and argument > 0 else 1
-    return [_placed(first, rest, value)] * size
+    return [_placed(first, rest, value)] * _long_enough(kind, argument)
+
+
+def _long_enough(kind: str, argument: Any) -> int:
+    return max(argument + 1, -argument) if kind == "index" else 1
 
 
 def documents(choices: Mapping[str, Sequence[Any]], most: int) -> tuple[list[Any], bool]:

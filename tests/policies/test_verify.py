@@ -249,3 +249,31 @@ def test_a_rule_that_only_warns_but_asks_a_person_counts_in_a_comparison() -> No
 
     assert isinstance(verify(policy(), no_looser_than=asks), Refuted)
     assert isinstance(verify(asks, no_looser_than=asks), Proved)
+
+
+LONG = (
+    {"path": "$.x", "length": 500_000_000},
+    *({"path": f"$.x{at}", "equals": 1} for at in ("[99999999]", "[999]" * 4)),
+)
+
+
+@pytest.mark.parametrize("condition", LONG)
+def test_no_example_is_made_that_would_fill_the_memory(condition: dict[str, Any]) -> None:
+    """What needs a longer input than is ever made is not known."""
+    allowed = policy(tool_rules=[{"allow": [{"tool": "a", "where": [condition]}]}])
+
+    assert isinstance(verify(allowed, reach="a"), Unknown)
+
+
+def test_a_call_as_text_is_no_selector() -> None:
+    """It would be taken for the name of a tool that nobody has, and every answer would be about that."""
+    with pytest.raises(ValueError, match=r"`send\(\)` is a call"):
+        verify(policy(), reach="send()")
+
+
+@pytest.mark.parametrize("path", ["$.x[-1]", "$.x[-3]", "$.x[2]", "$.x[-2].y[-2]"])
+def test_a_place_in_a_list_counted_from_either_end_can_be_reached(path: str) -> None:
+    """With a list that is long enough."""
+    allowed = policy(tool_rules=[{"allow": [{"tool": "a", "where": [{"path": path, "equals": 1}]}]}])
+
+    assert isinstance(verify(allowed, reach="a"), Refuted)
