@@ -37,27 +37,37 @@ def place() -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def standing_still(connection: Connection, lock: str, *, within_a_message: bool) -> Iterator[None]:
+def standing_still(connection: Connection, lock: str, where: str) -> Iterator[None]:
     """What a stopped process is to the server: something was sent, and no more comes."""
     import psycopg
 
-    with suppress(psycopg.OperationalError), connection.pipeline() if within_a_message else nullcontext():
+    pipeline = connection.pipeline() if where == "within a message" else nullcontext()
+    with suppress(psycopg.OperationalError), pipeline:
         connection.execute("BEGIN")
         connection.execute(lock)
+        if where == "before a statement":  # the server then no longer counts the time of the idle transaction
+            connection.pgconn.send_flush_request()
+            connection.pgconn.flush()
         yield
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("lock", "within_a_message"), [(IN_TURN, True), (TABLE, True), (SESSION, False)])
-async def test_whoever_stands_still_loses_its_locks(
-    place: tuple[str, str], lock: str, within_a_message: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("lock", "where"),
+    [
+        (IN_TURN, "within a message"),
+        (IN_TURN, "before a statement"),
+        (TABLE, "within a message"),
+        (SESSION, "between messages"),
+    ],
+)
+async def test_whoever_stands_still_loses_its_locks(place: tuple[str, str], lock: str, where: str) -> None:
     """The next that needs them has its write done, and nothing of the other is there."""
     url, schema = place
     async with PostgresStore(url, schema=schema) as store:
         await store.append([MessageReceived(session_id="s")])
         stopped: Any = await anyio.to_thread.run_sync(partial(store._address.connect, "proctor stopped"))
-        with standing_still(stopped, lock, within_a_message=within_a_message):
+        with standing_still(stopped, lock, where):
             with anyio.fail_after(PATIENCE_S):
                 await store.append([MessageReceived(session_id="s")])
             stopped.close()
