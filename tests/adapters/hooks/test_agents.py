@@ -244,13 +244,14 @@ def test_what_is_allowed_runs_and_a_push_is_denied_with_its_reason(agent: Any) -
     assert "Not there." in results
     assert not never.exists()
     assert "deny-1" not in results
-    ends = ("tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed", "run_completed")
-    assert agent.recorded(*ends) == [
+    calls = ("tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed")
+    assert agent.recorded(*calls) == [
         *("tool_call_requested", "tool_call_completed"),
         *("tool_call_requested", "tool_call_denied"),
         *("tool_call_requested", "tool_call_denied"),
-        "run_completed",
     ]
+    if agent.name != "opencode":  # it may be gone before its plugin hears that the session is idle
+        assert agent.recorded(*calls, "run_completed")[-1] == "run_completed"
 
 
 def test_a_limit_of_the_session_holds_over_calls_at_once(agent: Any) -> None:
