@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from itertools import cycle
@@ -284,7 +284,8 @@ class World:
         of_people = [fault for fault in plan.faults if fault.owner == plans.PEOPLE]
         self._peoples: Any = Boundary(self._store, of_people, 0.0, self._chance)
         self._handles: dict[str, RunHandle] = {}
-        self._callers: dict[str, anyio.CancelScope] = {}
+        self._callers: defaultdict[str, anyio.CancelScope] = defaultdict(anyio.CancelScope)
+        """Of each run's caller; one may be cancelled before it has begun."""
         self._ordered: set[str] = set()
         self._policies = parse_policies(_policy(plan))
 
@@ -404,7 +405,7 @@ class World:
         return approver
 
     async def _start(self, supervisor: Supervisor, start: Start) -> None:
-        with anyio.CancelScope() as self._callers[start.run]:
+        with self._callers[start.run]:
             await self._started(supervisor, start)
 
     async def _started(self, supervisor: Supervisor, start: Start) -> None:
