@@ -34,6 +34,16 @@ def test_every_command_the_demo_recommends_works(cli: Cli) -> None:
     assert "call-2): deny" in cli(*commands[1][1:]).out
 
 
+def test_the_demo_does_not_depend_on_the_store_of_the_home(cli: Cli, place: Path) -> None:
+    """It has one of its own, and leaves what is there as it is."""
+    theirs = place / "state" / "proctor" / "runs.db"
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_bytes(b"a store of another version")
+
+    assert cli("demo").code == 0
+    assert theirs.read_bytes() == b"a store of another version"
+
+
 def test_the_demo_as_json_is_its_events_and_its_result(cli: Cli) -> None:
     """One event a line, the result last."""
     lines = cli("demo", "--json").lines

@@ -227,7 +227,7 @@ def test_a_store_is_its_owners_alone(cli: Cli, place: Path, monkeypatch: pytest.
     """Prompts and outputs are in it; so is the folder that is made for it."""
     monkeypatch.delenv("PROCTOR_STORE", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
-    cli("demo")
+    cli("store", "--make")
     file = place / "state" / "proctor" / "runs.db"
 
     assert file.stat().st_mode & 0o777 == 0o600
@@ -275,7 +275,7 @@ def test_a_place_that_can_hold_no_store_is_exit_code_2(cli: Cli, place: Path, pa
 def test_a_state_directory_that_cannot_be_made_is_exit_code_3(cli: Cli, place: Path) -> None:
     """It says which option helps."""
     place.joinpath("state").write_text("a file where a directory should be")
-    answer = cli("demo")
+    answer = cli("store", "--make")
 
     assert answer.code == 3
     assert "name a file with `--store`" in answer.err

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..exits import FAILED, FINE
-from ..options import json_option, run_async, store_option
+from ..options import VARIABLE, json_option, run_async, store_option
 from ..output import console
 
 if TYPE_CHECKING:
@@ -35,10 +37,12 @@ def demo(store: str | None, as_json: bool) -> int:
 
     A small scripted agent runs under two policies: one call is allowed, one is denied, one waits for an approval
     that expires, and a token limit cancels the run while a command is still running. The run is stored, and the
-    next commands to try are printed.
+    next commands to try are printed. Without `--store`, the demo has a store of its own in a temporary folder.
     """
     from proctor.policies import load_policies
 
+    if not store and not os.environ.get(VARIABLE):
+        store = str(Path(tempfile.mkdtemp(prefix="proctor-demo-")) / "runs.db")
     policies = [policy for name in POLICIES for policy in load_policies(HERE / name)]
     if not as_json:
         _show_policies()
