@@ -12,6 +12,7 @@ from proctor.policies import PolicyError, RunContext
 from proctor.policies.analysis.replaying import usage_event
 from proctor.policies.diagram import Edge, GraphNode, Section
 from proctor.policies.events import (
+    BudgetReserved,
     MessageSent,
     RunCancelled,
     RunCompleted,
@@ -103,6 +104,9 @@ class _Events:
             self._log.add(MessageSent, content=event["user_message"])
         if "turn" in event:
             self._log.enter_turn(event["turn"])
+        if "budget" in event:
+            id, _, key = event["budget"].partition(" of ")
+            self._log.add(BudgetReserved, budget=id, key=key, granted=False, asked_for="call")
         for n in range(event.get("runs", 0)):
             if n:
                 self._start()

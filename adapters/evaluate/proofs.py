@@ -227,6 +227,8 @@ def _event_words(event: Mapping[str, Any]) -> str:
         return f"the user writes {_json(event['user_message'])}"
     if "turn" in event:
         return f"turn {event['turn']} begins"
+    if "budget" in event:
+        return f"other runs have used up the budget `{event['budget']}`"
     runs = f"{event['runs']:,} runs use" if event["runs"] > 1 else "a run uses"
     return f"{runs} {event['used']:,g} of `{event['limit']}`"
 

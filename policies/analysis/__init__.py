@@ -98,6 +98,7 @@ ROOMS = (
     "questions",
     "refinement",
     "certificate",
+    "claims",
     "replaying",
     "session_search",
     "alphabet",

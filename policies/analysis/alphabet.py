@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from ..language.conditions import all_in, has_references
 from ..language.facts import CallNames
+from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName, VirtualTool
 from ..monitor.program import probe_of
@@ -43,6 +44,7 @@ from .values import (
     documents,
     is_simple,
     placed,
+    rows,
     samples,
 )
 
@@ -267,6 +269,7 @@ class Alphabet:
         inputs, everything = documents(self._reduced(name, choices, bound), MOST_INPUTS)
         if not everything:
             inputs += [d for path, values in choices.items() for d in documents({path: values}, MOST_INPUTS)[0]]
+        inputs += rows(choices, inputs)
         loops = any(isinstance(each.clause.record, Loop) for each in self._played)
         found: dict[Any, InputClass] = {}
         for input in sorted(inputs, key=lambda each: (len(each), len(str(each)))):
@@ -392,7 +395,24 @@ class Alphabet:
             return False
         if any((name, path) in self._listless for path in tested):
             return False
-        return all(map(are_covered, tested.values()))
+        return all(are_covered(atoms, of_texts=self._is_of_texts(path)) for path, atoms in tested.items())
+
+    def _is_of_texts(self, path: str) -> bool:
+        """Whether conditions at a path look inside texts only, beside types and the lengths of any value; or inside
+        any value, and ask for a type or a length of texts only.
+        """
+        if path.endswith("[*]"):
+            return False
+        leaves = (leaf for each in self._played for where in each.wheres for leaf in all_in(where.where))
+        looking: set[str] = set()
+        types: set[str] = set()
+        for operators in (dict(leaf.operators()) for leaf in leaves if leaf.path == path):
+            asked = operators.get("type", ())
+            asked = {asked} if isinstance(asked, str) else set(asked)
+            if not asked or not asked <= {"string", "null", "boolean"}:
+                types |= asked
+                looking |= operators.keys() - {"type", "exists"}
+        return not looking or (not types and (looking <= LENGTHS or not looking & LENGTHS))
 
     def _add_phantoms(self, name: str, keys: list[Any], found: list[InputClass]) -> None:
         """Add calls that meet the sets of conditions of which no example was found."""

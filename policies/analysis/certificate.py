@@ -7,71 +7,66 @@ every call, and remembers nothing of what the search was answered.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from ..stack.merge import LimitEntry
-from .alphabet import PlayedRule
-from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN, LimitComponent
+from msgspec.structs import replace
+
+from .claims import (
+    BOUNDED_BY,
+    AmountCertificate,
+    BudgetCertificate,
+    NothingCertificate,
+    ProofCertificate,
+    SameRuleCertificate,
+)
+from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN
 from .session_search import ending_alike
-from .split_component import SplitComponent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from .components import InputClass, Outcome
-    from .session_search import SessionProduct, State
+    from ..stack.merge import BudgetEntry, LimitEntry
+    from .alphabet import PlayedRule
+    from .claims import Certificate, Side
+    from .components import InputClass, Outcome, Standard
+    from .session_search import State
     from .split_component import Component
-
-
-class ProofCertificate(NamedTuple):
-    """The rules, the calls and the states of one proof: that a stack's rules imply one rule of a property."""
-
-    product: SessionProduct
-    states: frozenset[State]
-
-
-class SameRuleCertificate(NamedTuple):
-    """A rule of the stack that is, word by word, one of the property, and their actions."""
-
-    mine: PlayedRule
-    rule: PlayedRule
-    strict: bool
-
-
-class AmountCertificate(NamedTuple):
-    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit."""
-
-    mine: tuple[LimitEntry, ...]
-    limit: LimitEntry
-
-
-Certificate: TypeAlias = ProofCertificate | SameRuleCertificate | AmountCertificate
-BOUNDED_BY: dict[str, list[tuple[str, ...]]] = {
-    "max_total_tokens": [("max_input_tokens", "max_output_tokens")],
-    "max_input_tokens": [("max_total_tokens",)],
-    "max_output_tokens": [("max_total_tokens",)],
-    "max_idle_ms": [("max_duration_ms",)],
-}
-"""For an amount other limits that together bound it, in each way."""
 
 
 def check(certificate: Certificate) -> list[str]:
     """The errors in a certificate, one sentence each; empty if it proves what it claims."""
-    if isinstance(certificate, SameRuleCertificate):
-        return [] if _is_same(*certificate) else ["the rules are not the same"]
-    if isinstance(certificate, AmountCertificate):
-        return [] if _bounds(*certificate) else ["the limits do not bound the amount"]
-    return list(_Checker(certificate).problems())
+    if isinstance(certificate, ProofCertificate):
+        return list(_Checker(certificate).problems())
+    holds, otherwise = _CLAIMS[type(certificate)]
+    return [] if holds(*certificate) else [otherwise]
 
 
-def _is_same(mine: PlayedRule, rule: PlayedRule, strict: bool) -> bool:
-    stack, property = LEVELS[mine.rule.action], LEVELS[rule.rule.action]
-    as_strict = stack == DENY or stack == property == ASK or (not strict and stack >= property)
+def _as_strict(mine: str, other: str, standard: Standard) -> bool:
+    """Whether one action is as strict as another, wherever both are given."""
+    stack, property = LEVELS[mine], LEVELS[other]
+    agreed = not standard.widened and (stack == property == ASK or (not standard.strict and stack >= property))
+    return stack == DENY or agreed
+
+
+def _is_same(mine: PlayedRule, rule: PlayedRule, standard: Standard) -> bool:
+    as_strict = not standard.widened and _as_strict(mine.rule.action, rule.rule.action, standard)
     names = mine.clause.scope.same_names(rule.clause.scope) and mine.virtual_tools == rule.virtual_tools
     return as_strict and names and mine.clause.record == rule.clause.record
 
 
-def _bounds(mine: tuple[LimitEntry, ...], limit: LimitEntry) -> bool:
+def _holds_no_more(mine: BudgetEntry, budget: BudgetEntry, standard: Standard) -> bool:
+    name = mine.budget.limit
+    alike = replace(mine.budget, action=budget.budget.action, **{name: getattr(budget.budget, name)})
+    same = mine.id == budget.id and alike == budget.budget and mine.budget.max <= budget.budget.max
+    return same and _as_strict(mine.action, budget.action, standard)
+
+
+def _asks_nothing(property: Side, standard: Standard) -> bool:
+    figures: tuple[Any, ...] = (*property.limits, *property.program.budgets.entries)
+    return not property.rules and all(not standard.strict and LEVELS[e.action] <= WARN for e in figures)
+
+
+def _bounds(mine: tuple[LimitEntry, ...], limit: LimitEntry, standard: Standard) -> bool:
     named = tuple(entry.name for entry in mine)
     if named not in [(limit.name,), *BOUNDED_BY.get(limit.name, [])]:
         return False
@@ -79,7 +74,16 @@ def _bounds(mine: tuple[LimitEntry, ...], limit: LimitEntry) -> bool:
         wide = all(entry.limit.scope == "session" or limit.limit.scope == "run" for entry in mine)
         return wide and sum(entry.limit.max for entry in mine) <= limit.limit.max
     alike = [(e.name, e.limit.max, e.limit.scope) for e in mine] == [(limit.name, limit.limit.max, limit.limit.scope)]
-    return alike and (mine[0].action == "deny" or mine[0].action == limit.action == "request_approval")
+    agreed = mine[0].action == limit.action == "request_approval" and not standard.widened
+    return alike and (mine[0].action == "deny" or agreed)
+
+
+_CLAIMS: dict[type, tuple[Callable[..., bool], str]] = {
+    SameRuleCertificate: (_is_same, "the rules are not the same"),
+    AmountCertificate: (_bounds, "the limits do not bound the amount"),
+    BudgetCertificate: (_holds_no_more, "the budgets are not the same"),
+    NothingCertificate: (_asks_nothing, "the property has rules"),
+}
 
 
 class _Checker:
@@ -89,7 +93,7 @@ class _Checker:
         self.stack = [_forgetful(part) for part in product.stack]
         self.property = _forgetful(product.rule)
         self.parts = [*self.stack, self.property]
-        self.strict, self.any_refused = product.strict, product.any_refused
+        self.standard, self.any_refused = product.standard, product.any_refused
         self.alike = ending_alike(self.parts, self.calls)
 
     def problems(self) -> Iterator[str]:
@@ -112,11 +116,11 @@ class _Checker:
         at, flying = state
         if (len(at), len(flying)) != (len(self.parts), IN_FLIGHT):
             return False
-        in_range = all(0 <= n < _size(part) for n, part in zip(at, self.parts, strict=True))
+        in_range = all(0 <= n < part.size for n, part in zip(at, self.parts, strict=True))
         return in_range and all(-1 <= number < len(self.calls) for number in flying)
 
     def _ends_wrong(self, at: tuple[int, ...]) -> bool:
-        least = NOTHING if self.strict else WARN
+        least = NOTHING if self.standard.strict else WARN
         kept = all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
         return kept and self.property.owes(at[-1]) > least
 
@@ -139,7 +143,7 @@ class _Checker:
         if any(part.turns for part in self.parts):
             found = [part.turned(n) for part, n in zip(self.parts, at, strict=True)]
             yield from ((after, "another turn") for after in self._begun(found, flying))
-        if any(isinstance(part, LimitComponent) and part.runs for part in self.parts):
+        if any(part.runs for part in self.parts):
             found = [part.resumed(n) for part, n in zip(self.parts, at, strict=True)]
             yield from ((after, "another run") for after in self._begun(found, (-1,) * IN_FLIGHT))
         for text in self.texts:
@@ -162,7 +166,8 @@ class _Checker:
                 yield (where, none), f"{what}, refused,"
         if level >= DENY:
             return
-        if self._is_wrong(self.property.level(at[-1], call), level):
+        found = self.property.level(at[-1], call)
+        if self._is_wrong(found, level) or (self.standard.widened and found == level == ASK):
             yield None, what
             return
         ran = self._run(at, call, IN_FLIGHT)
@@ -197,7 +202,7 @@ class _Checker:
             yield None if wrong else (tuple(n for _, n in outcomes), flying)
 
     def _is_wrong(self, found: int, level: int) -> bool:
-        if not self.strict:
+        if not self.standard.strict:
             return found > max(level, WARN)
         return found != NOTHING and not (found == ASK and level >= ASK)
 
@@ -206,16 +211,8 @@ def _with(flying: tuple[int, ...], slot: int, number: int) -> tuple[int, ...]:
     return (*flying[:slot], number, *flying[slot + 1 :])
 
 
-def _size(part: Any) -> int:
-    """How many states a component has; a limit's are amounts."""
-    if isinstance(part, LimitComponent):
-        return int(part.entry.limit.max) + 2
-    return len(part.states if isinstance(part, SplitComponent) else part.moments)
-
-
 def _forgetful(part: Component) -> Component:
     """The component with its states, without the answers that the search was given."""
     made = copy.copy(part)
-    if not isinstance(made, LimitComponent):
-        made.forget()
+    made.forget()
     return made

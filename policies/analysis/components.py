@@ -50,6 +50,28 @@ Outcome: TypeAlias = tuple[int, int]
 """The finding against an event, and the component's state after it."""
 
 
+class Standard(NamedTuple):
+    """The findings of a property that a stack must not leave to it.
+
+    `strict`: what the property only warns of breaks it too, as does all that it finds and no person agreed to;
+    otherwise what it finds must be stricter than the stack's answer. `widened` says how one approval reaches further
+    under the stack: then what both ask about breaks it as well.
+    """
+
+    strict: bool
+    widened: str = ""
+
+    def breaks(self, found: int, level: int, *, asked: bool = False) -> bool:
+        """Whether a finding breaks the property where the stack's answer is `level`; `asked`: it is about a call."""
+        if self.strict:
+            return found in (WARN, DENY) or (found == ASK and level < ASK)
+        return found > max(level, WARN) or (asked and bool(self.widened) and found == ASK == level)
+
+    def breaks_at_end(self, owed: int) -> bool:
+        """Whether it breaks the property that so much is owed at the end."""
+        return owed > (NOTHING if self.strict else WARN)
+
+
 class InputClass(msgspec.Struct, eq=False):
     """Calls that the rules looked at do not tell apart: a name, an example of the input, and outputs to tell apart.
 
@@ -107,7 +129,8 @@ def saturated(machine: Machine, at: RuleMoment) -> Hashable:
         return min(int(state.turns.get(at.turn, 0)), machine.max + 1)
     if isinstance(machine, NeverAfterMachine):
         standing = int(state.standing)
-        return min(standing, IN_FLIGHT + 1) if machine.lifted_by_failure else standing > 0
+        # So many that one stays when the calls in flight have failed, and the one that ends at once.
+        return min(standing, IN_FLIGHT + 2) if machine.lifted_by_failure else standing > 0
     if isinstance(machine, CircuitBreakerMachine):
         if state.open:
             return "open"
@@ -174,8 +197,11 @@ class RuleComponent:
     """A rule whose machine is followed as it is. `keeps` says which keys of it are followed; None: all.
 
     `beyond` are the states that are not gone on from, as a net holds too many tokens there; `uses` is how often its
-    machine was asked. `goes_on`: a run may go on where it denies what has happened already.
+    machine was asked. `goes_on`: a run may go on where it denies what has happened already. `runs`: where it stands
+    depends on the run.
     """
+
+    runs = False
 
     def __init__(
         self,
@@ -251,6 +277,11 @@ class RuleComponent:
 
     def _request(self, state: Any, call: CallState, mask: int) -> None:
         self.machine.requested(state, call, mask)
+
+    @property
+    def size(self) -> int:
+        """How many states are numbered."""
+        return len(self.moments)
 
     def forget(self) -> None:
         """Ask the machine again for everything; states that are numbered keep their numbers."""
@@ -387,6 +418,10 @@ class RuleComponent:
         """The session goes on in another run."""
         return self.turned(at)
 
+    def may_be_shut(self, at: int) -> bool:
+        """Whether a breaker has tripped, so that nothing changes any more."""
+        return bool(getattr(self.moments[at].state, "open", False))
+
     def owes(self, at: int) -> int:
         """The strictness found when the session ends."""
         return self._level_of(self.machine.settle(self.moments[at].state))
@@ -430,31 +465,82 @@ UNBOUND = "[]"
 """The subject of an earlier call where no condition binds it."""
 
 
-class LimitComponent:
-    """`max_tool_calls` or `max_turns`; its states are what is used, no further than one too many."""
+class Figure:
+    """A limit or a budget: every call is the same to it, and it makes no difference what becomes of one.
+
+    As it is, it stands for a budget that other runs may have used up at any call.
+    """
 
     beyond: frozenset[int] = frozenset()
-    uses = 0
-    start = 0
-    listens = False
+    uses = start = 0
+    size = 1
+    turns = runs = listens = goes_on = False
+
+    def __init__(self, action: str) -> None:
+        self._action = LEVELS[action]
+
+    def mask(self, call: InputClass) -> int:
+        """No slot."""
+        return 0
+
+    watches_end = watches_denial = attempts_due = ends_as = mask
+
+    def level(self, at: int, call: InputClass) -> int:
+        """Nothing may be left."""
+        return self._action
+
+    def requested(self, at: int, call: InputClass) -> int:
+        """Only what starts counts."""
+        return at
+
+    def started(self, at: int, call: InputClass, slot: int) -> int:
+        """A call runs."""
+        return at
+
+    def denied(self, at: int, call: InputClass) -> Outcome:
+        """A call was refused."""
+        return NOTHING, at
+
+    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
+        """A call is over."""
+        return NOTHING, at
+
+    def turned(self, at: int) -> Outcome:
+        """The next turn began."""
+        return NOTHING, at
+
+    def resumed(self, at: int) -> Outcome:
+        """The session goes on in another run."""
+        return self.turned(at)
+
+    def wrote(self, at: int, text: str) -> int:
+        """A user wrote a message."""
+        return at
+
+    def owes(self, at: int) -> int:
+        """Nothing."""
+        return NOTHING
+
+    def may_be_shut(self, at: int) -> bool:
+        """A limit is not a breaker."""
+        return False
+
+    def forget(self) -> None:
+        """It remembers no answers."""
+
+
+class LimitComponent(Figure):
+    """`max_tool_calls` or `max_turns`; its states are what is used, no further than one too many."""
 
     def __init__(self, entry: LimitEntry) -> None:
-        self.entry = entry
+        super().__init__(entry.action)
         self._most = int(entry.limit.max)
         self._calls = entry.name == "max_tool_calls"
         self.turns = not self._calls
         self.runs = entry.limit.scope == "run"
         self.goes_on = entry.action == "deny"
         self.start = 0 if self._calls else 1
-        self._action = LEVELS[entry.action]
-
-    def mask(self, call: InputClass) -> int:
-        """Every call is the same to it."""
-        return 0
-
-    def requested(self, at: int, call: InputClass) -> int:
-        """Only what starts counts."""
-        return at
+        self.size = self._most + 2
 
     def level(self, at: int, call: InputClass) -> int:
         """Whether the call, or the turn it is in, is one too many."""
@@ -465,30 +551,6 @@ class LimitComponent:
         """A call runs."""
         return min(at + 1, self._most + 1) if self._calls else at
 
-    def denied(self, at: int, call: InputClass) -> Outcome:
-        """A call was refused."""
-        return NOTHING, at
-
-    def ended(self, at: int, call: InputClass, slot: int, output: int | None) -> Outcome:
-        """A call is over."""
-        return NOTHING, at
-
-    def watches_end(self, call: InputClass) -> bool:
-        """No."""
-        return False
-
-    def ends_as(self, call: InputClass) -> Hashable:
-        """Nothing."""
-        return 0
-
-    def watches_denial(self, call: InputClass) -> bool:
-        """No."""
-        return False
-
-    def attempts_due(self, call: InputClass) -> bool:
-        """No."""
-        return False
-
     def turned(self, at: int) -> Outcome:
         """The next turn began."""
         if self._calls:
@@ -496,15 +558,7 @@ class LimitComponent:
         after = min(at + 1, self._most + 1)
         return (self._action if after > max(at, self._most) else NOTHING), after  # it is reported once
 
-    def wrote(self, at: int, text: str) -> int:
-        """A user wrote a message."""
-        return at
-
     def resumed(self, at: int) -> Outcome:
         """The session goes on in another run, which reports anew what is exceeded."""
         after = self.start if self.runs else self.turned(at)[1]
         return self._action if after > self._most else NOTHING, after
-
-    def owes(self, at: int) -> int:
-        """Nothing."""
-        return NOTHING

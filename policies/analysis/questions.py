@@ -18,11 +18,13 @@ from ..monitor.program import Program, program_of
 from ..policy import SCOPES, Approval, Deny, Policy, members_of, virtual_tools_of
 from ..rules.python_check import CheckMachine
 from ..stack.clauses import clauses_of
-from ..stack.merge import LimitEntry, merge_policies
+from ..stack.merge import merge_policies
 from .alphabet import PlayedRule
-from .components import LEVELS, WARN
+from .certificate import check
+from .claims import NothingCertificate, Side
+from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
-from .refinement import Implication, Setting, Side, implied
+from .refinement import Implication, Obligation, Setting, implied
 from .values import are_covered, atoms_of, candidates, documents
 
 if TYPE_CHECKING:
@@ -56,22 +58,18 @@ def answer(
         )
     asking = Asking(merged(stack), _tools(tools), context, work)
     if keeps is not None:
-        return asking.implies(merged(keeps), strict=True)
+        return asking.implies(merged(keeps), Standard(True))
     if reach is not None:
         return asking.reach(reach)
     if no_looser_than is not None:
-        return asking.implies(merged(no_looser_than), strict=False)
+        return asking.no_looser(merged(no_looser_than))
     assert same_as is not None
     other = merged(same_as)
-    there = asking.implies(
-        other, strict=False, words=f"`{asking.stack.name}` lets through what `{other.name}` does not"
-    )
+    there = asking.no_looser(other, f"`{asking.stack.name}` lets through what `{other.name}` does not")
     if isinstance(there, Refuted):
         return there
     back = Asking(other, asking.tools, context, work)
-    here = back.implies(
-        asking.stack, strict=False, words=f"`{other.name}` lets through what `{asking.stack.name}` does not"
-    )
+    here = back.no_looser(asking.stack, f"`{other.name}` lets through what `{asking.stack.name}` does not")
     if not isinstance(here, Proved):
         return here
     if isinstance(there, Unknown):
@@ -154,15 +152,21 @@ class Asking(NamedTuple):
         )
         return list(found.values()) or [RunContext()], gap
 
-    def implies(self, property: Policy, *, strict: bool, words: str = "") -> Proved | Refuted | Unknown:
-        """Whether every session that the stack lets through keeps a policy; `strict` as in `SessionProduct`."""
+    def no_looser(self, other: Policy, words: str = "") -> Proved | Refuted | Unknown:
+        """Whether every session that the stack lets through is let through by another policy."""
+        return self.implies(other, Standard(False, _wider_approvals(self.stack, other)), words)
+
+    def implies(self, property: Policy, standard: Standard, words: str = "") -> Proved | Refuted | Unknown:
+        """Whether every session that the stack lets through keeps a policy."""
         found: list[Implication] = []
         refuted: tuple[Implication, str, RunContext] | None = None
         contexts, gap = self.contexts(self.stack, property)
         for context in contexts:
             mine, other = side(self.stack, self.tools, context), side(property, self.tools, context)
-            setting = Setting(mine, other.program, context, self.tools, self.work, strict)
-            for id, each in _rules_of(setting, other):
+            setting = Setting(mine, other.program, context, self.tools, self.work, standard)
+            if not check(nothing := NothingCertificate(other, standard)):
+                found.append(Implication("proved", "", certificate=nothing))
+            for id, each in _parts_of(setting, other):
                 deepest = None if refuted is None else refuted[0].length - 1
                 if deepest is not None and deepest < 0:
                     break
@@ -170,14 +174,11 @@ class Asking(NamedTuple):
                 found.append(got)
                 if got.verdict == "refuted":
                     refuted = (got, id, context)
-            found += _budgets(setting)
         if gap:
             found.append(Implication("unknown", gap))
-        if not strict and (wider := _wider_approvals(self.stack, property)):
-            found.append(Implication("unknown", wider))
         if any(clause.record.when for policy in (self.stack, property) for clause in clauses_of(policy)):
             found.append(Implication("proved", "", bounded=(ONE_CONTEXT,)))
-        return _answered(found, refuted, self.stack.name, property.name, words, strict)
+        return _answered(found, refuted, self.stack.name, property.name, words, standard)
 
     def reach(self, selector: Any) -> Proved | Refuted | Unknown:
         """Whether a call that a selector means can ever be let through."""
@@ -190,7 +191,7 @@ class Asking(NamedTuple):
         property = Policy(
             name="reach", tool_rules=[deny], aliases=aliases, virtual_tools=virtual, on_violation="cancel"
         )
-        got = self.implies(property, strict=True)
+        got = self.implies(property, Standard(True))
         if isinstance(got, Refuted):
             return msgspec.structs.replace(got, reason=f"{deny.words().removeprefix('no ')} can be called")
         if isinstance(got, Proved):
@@ -253,23 +254,15 @@ def _wider_approvals(stack: Policy, property: Policy) -> str:
     return ""
 
 
-def _budgets(setting: Setting) -> Iterator[Implication]:
-    """The parts that cannot be known: a budget that other runs use up, unless the stack has it too."""
-    mine = setting.stack.program.budgets.entries
-    for entry in setting.property.budgets.entries:
-        same = any(
-            e.budget == entry.budget and e.id == entry.id and LEVELS[e.action] >= LEVELS[entry.action] for e in mine
-        )
-        if not same and (setting.strict or LEVELS[entry.action] > WARN):
-            yield Implication("unknown", f"budget `{entry.id}`: what is left of it depends on other runs")
-
-
-def _rules_of(setting: Setting, property: Side) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
-    """The clauses that have to be implied: the rules that matter to the question, and the limits."""
+def _parts_of(setting: Setting, property: Side) -> Iterator[tuple[str, Obligation]]:
+    """The parts of a property that have to be implied: its rules, and the limits and budgets that matter."""
     yield from property.rules.items()  # whatever its action: a finding may have its own, as an approval has
     for entry in property.limits:
-        if setting.strict or LEVELS[entry.action] > WARN:
+        if setting.standard.strict or LEVELS[entry.action] > WARN:
             yield entry.name, entry
+    for budget in property.program.budgets.entries:
+        if setting.standard.strict or LEVELS[budget.action] > WARN:
+            yield budget.id, budget
 
 
 def _answered(
@@ -278,7 +271,7 @@ def _answered(
     stack: str,
     property: str,
     words: str,
-    strict: bool,
+    standard: Standard,
 ) -> Proved | Refuted | Unknown:
     """The answer to what was found of every rule."""
     explored = _together(
@@ -290,9 +283,11 @@ def _answered(
         at_end = ", at the end" if got.replayed.at_end else ""
         actual = got.replayed.found.message if got.replayed.found else ""
         id = got.replayed.found.rule if got.replayed.found else id
-        says = (
-            words or f"a session that `{stack}` lets through {'breaks' if strict else 'is refused by'} `{property}`"
-        )
+        asked = got.replayed.session and got.replayed.session[-1]["decision"] == "request_approval"
+        if standard.widened and asked and not at_end:
+            words = standard.widened
+        broken = "breaks" if standard.strict else "is refused by"
+        says = words or f"a session that `{stack}` lets through {broken} `{property}`"
         if any(each.verdict == "unknown" for each in found):
             explored["bounded"].append(NOT_SHORTEST)
         return Refuted(

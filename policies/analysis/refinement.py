@@ -8,20 +8,29 @@ through. If not, a rule that refused it joins the search. A proof with some rule
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from ..rules.python_check import Check
-from ..stack.merge import LimitEntry
+from ..stack.merge import BudgetEntry, LimitEntry
 from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet, PlayedRule
-from .certificate import BOUNDED_BY, AmountCertificate, Certificate, ProofCertificate, SameRuleCertificate, check
-from .components import IN_FLIGHT, LimitComponent, overlaps
+from .certificate import check
+from .claims import (
+    BOUNDED_BY,
+    AmountCertificate,
+    BudgetCertificate,
+    Certificate,
+    ProofCertificate,
+    SameRuleCertificate,
+    Side,
+)
+from .components import IN_FLIGHT, Figure, LimitComponent, RuleComponent, Standard, overlaps
 from .explorer import SearchEndedError
 from .replaying import Replayed, ShortSessions, replay, replay_amount
-from .session_search import SessionProduct, ending_alike, explore
+from .session_search import SessionProduct, SessionStep, ending_alike, explore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,14 +46,6 @@ FOLLOWED = 2
 MOST_FOLLOWED = 4
 """How many where there are no others: then a session may be found, and nothing is proved."""
 COUNTED_LIMITS = ("max_tool_calls", "max_turns")
-
-
-class Side(NamedTuple):
-    """A policy as the search sees it: its rules by id, its limits that count calls and turns, and its program."""
-
-    program: Program
-    rules: dict[str, PlayedRule]
-    limits: tuple[LimitEntry, ...]
 
 
 class Implication(NamedTuple):
@@ -73,11 +74,20 @@ class Setting(NamedTuple):
     context: RunContext
     given: Sequence[str | Tool] | None
     work: Work
-    strict: bool
+    standard: Standard
 
 
-def implied(setting: Setting, rule: PlayedRule | LimitEntry, deepest: int | None = None) -> Implication:
-    """Whether every session that the stack lets through keeps one rule."""
+Obligation: TypeAlias = PlayedRule | LimitEntry | BudgetEntry
+"""A part of a property."""
+
+
+def implied(setting: Setting, rule: Obligation, deepest: int | None = None) -> Implication:
+    """Whether every session that the stack lets through keeps one part of a property."""
+    if isinstance(rule, BudgetEntry):
+        for entry in setting.stack.program.budgets.entries:
+            if not check(made := BudgetCertificate(entry, rule, setting.standard)):
+                return Implication("proved", "", certificate=made)
+        return _Refinement(setting, rule, 1, deepest).run()
     if isinstance(rule, LimitEntry):
         if rule.name not in COUNTED_LIMITS:
             return _implied_amount(setting, rule)
@@ -97,13 +107,13 @@ def _tried_shortly(setting: Setting, rule: PlayedRule, found: Implication, deepe
     """What is found of a rule by trying short sessions, where nothing else is known."""
     played = [each for each in (*setting.stack.rules.values(), rule) if not isinstance(each.clause.record, Check)]
     short = ShortSessions(played, setting.given, setting.context, setting.work)
-    got = short.broken(setting.stack.program, setting.property, strict=setting.strict, deepest=deepest)
+    got = short.broken(setting.stack.program, setting.property, setting.standard, deepest=deepest)
     return found if got is None else found._replace(verdict="refuted", reason="", replayed=got)
 
 
 def _same(setting: Setting, rule: PlayedRule) -> SameRuleCertificate | None:
     """The rule of the stack that is this one, at least as strict; None if there is none."""
-    made = (SameRuleCertificate(each, rule, setting.strict) for each in setting.stack.rules.values())
+    made = (SameRuleCertificate(each, rule, setting.standard) for each in setting.stack.rules.values())
     return next((each for each in made if not check(each)), None)
 
 
@@ -113,10 +123,10 @@ def _implied_amount(setting: Setting, limit: LimitEntry) -> Implication:
     ways: list[Sequence[LimitEntry | None]] = [[entry] for entry in stack.limits if entry.name == limit.name]
     ways += [[_bounding(stack, name, limit) for name in names] for names in BOUNDED_BY.get(limit.name, ())]
     for entries in ways:
-        made = AmountCertificate(tuple(entry for entry in entries if entry is not None), limit)
+        made = AmountCertificate(tuple(entry for entry in entries if entry is not None), limit, setting.standard)
         if not check(made):
             return Implication("proved", "", certificate=made)
-    got = replay_amount(limit, setting.stack.program, setting.property, setting.context, strict=setting.strict)
+    got = replay_amount(limit, setting.stack.program, setting.property, setting.context, setting.standard)
     if got.broken:
         return Implication("refuted", "", replayed=got)
     return Implication("unknown", f"`{limit.name}` against other limits of tokens, cost or time")
@@ -129,10 +139,11 @@ def _bounding(stack: Side, name: str, limit: LimitEntry) -> LimitEntry | None:
     return min(wide, key=lambda entry: entry.limit.max, default=None)
 
 
-def _alike(stack: Side, rule: PlayedRule | LimitEntry) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
+def _alike(stack: Side, rule: Obligation) -> Iterator[tuple[str, PlayedRule | LimitEntry]]:
     """The rule or limit that the search begins with: one that says the same, or else is about the same tools."""
     if isinstance(rule, LimitEntry):
         yield from ((id, e) for id, e in _limits_by_id(stack) if e.name == rule.name)
+    if not isinstance(rule, PlayedRule):
         return
     wanted, names = _sentence(rule), _names(rule)
     usable = [(id, each) for id, each in stack.rules.items() if not each.unsupported]
@@ -166,8 +177,16 @@ def _refusals_matter(product: SessionProduct) -> bool:
     )
 
 
+def _is_over(product: SessionProduct, at: Sequence[int]) -> bool:
+    """Whether it makes no difference how many calls fail that run on where the stack refuses all others."""
+    *stack, (rule, now) = zip(product.parts, at, strict=True)
+    refusing = any(part.goes_on and part.may_be_shut(n) for part, n in stack)
+    shut = isinstance(rule, RuleComponent) and rule.may_be_shut(now)
+    return not refusing or shut or not any(rule.watches_end(call) for call in product.calls)
+
+
 class _Refinement:
-    def __init__(self, setting: Setting, rule: PlayedRule | LimitEntry, followed: int, deepest: int | None) -> None:
+    def __init__(self, setting: Setting, rule: Obligation, followed: int, deepest: int | None) -> None:
         self.setting, self.rule, self.followed, self.deepest = setting, rule, followed, deepest
         self.included: dict[str, PlayedRule | LimitEntry] = dict(_alike(setting.stack, rule))
         self.others, self.unasked = True, ""
@@ -218,9 +237,9 @@ class _Refinement:
         played: list[PlayedRule] = []
         parts: list[Any] = []
 
-        def component(rule: PlayedRule | LimitEntry, *, asked_of: bool) -> Component:
-            if isinstance(rule, LimitEntry):
-                return LimitComponent(rule)
+        def component(rule: Obligation, *, asked_of: bool) -> Component:
+            if not isinstance(rule, PlayedRule):
+                return LimitComponent(rule) if isinstance(rule, LimitEntry) else Figure(rule.action)
             made = rule.component(len(parts), table, context, asked_of=asked_of)
             played.append(rule)
             parts.append(made)
@@ -233,7 +252,7 @@ class _Refinement:
         )
         self.classes = max(self.classes, len(alphabet.calls))
         alike = ending_alike([*stack, property], alphabet.calls)
-        made = SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.strict, alike=alike)
+        made = SessionProduct(stack, property, alphabet.calls, alphabet.texts, setting.standard, alike=alike)
         return made, alphabet
 
     def _closed(self, product: SessionProduct, alphabet: Alphabet, found: Explored[Any, Any]) -> Implication | None:
@@ -260,8 +279,7 @@ class _Refinement:
         if any(part.beyond for part in product.parts):
             return self._answer("unknown", "no session was found, but a net may hold more tokens than were followed")
         looked_at = [each for each in (*self.included.values(), self.rule) if isinstance(each, PlayedRule)]
-        failing = any(part.goes_on and not isinstance(part, LimitComponent) for part in product.stack)
-        if failing and any(product.rule.watches_end(call) for call in product.calls):
+        if not all(_is_over(product, at) for at, _ in found.states):
             return self._answer("unknown", "no session was found, but more calls may fail at once than were followed")
         if any(overlaps(each.rule.machine) for each in looked_at):
             return self._answer("unknown", "no session was found, but more calls may hold a net's tokens at once")
@@ -274,7 +292,11 @@ class _Refinement:
         assert steps is not None
         if product.phantoms and (imagined := {step.call.name for step in steps if step.call and step.call.phantom}):
             return self._without_phantoms(product._replace(phantoms=False), imagined)
-        got = replay(steps, setting.stack.program, setting.property, setting.context, strict=setting.strict)
+        if isinstance(self.rule, BudgetEntry):
+            key = self.rule.budget.key
+            steps = [*steps[:-1], SessionStep("budget", text=f"{self.rule.id} of {key}" if key else self.rule.id)]
+            steps = [*steps, *(found.steps or [])[-1:]]
+        got = replay(steps, setting.stack.program, setting.property, setting.context, setting.standard)
         if got.broken:
             return self._answer("refuted", "", replayed=got)
         return self._refine(got)

@@ -27,7 +27,7 @@ from ..values.globs import matcher
 from ..values.regexes import Regex
 from ..values.work_budget import OutOfWork
 from .call_classes import NameUniverse
-from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, WARN, InputClass, overlaps
+from .components import ANY_OTHER, ASK, DENY, LEVELS, NOTHING, InputClass, overlaps
 from .session_search import ASKING, FAILED, REFUSED, RUNNING, SessionStep
 from .values import MISSING, atoms_of, candidates, documents, samples
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..stack.merge import LimitEntry
     from ..values.work_budget import Work
     from .alphabet import PlayedRule
+    from .components import Standard
     from .values import Atom
 
 MOST_TRIES = 64
@@ -61,12 +62,12 @@ class Replayed(NamedTuple):
 
 
 def replay(
-    steps: Sequence[SessionStep], stack: Program, property: Program, context: RunContext, *, strict: bool
+    steps: Sequence[SessionStep], stack: Program, property: Program, context: RunContext, standard: Standard
 ) -> Replayed:
     """Replay a session, in as many ways as it takes to get through; the last one if none does."""
     best = None
     for values in _choices(steps):
-        got = _Replay(stack, property, context, strict=strict).run(steps, values)
+        got = _Replay(stack, property, context, standard).run(steps, values)
         if got.broken:
             return got
         if best is None or len(got.session) > len(best.session):
@@ -103,10 +104,10 @@ def _filled(value: Any, other: str) -> Any:
 
 
 class _Replay:
-    def __init__(self, stack: Program, property: Program, context: RunContext, *, strict: bool) -> None:
+    def __init__(self, stack: Program, property: Program, context: RunContext, standard: Standard) -> None:
         self.stack = Monitor(MonitorState(stack.at(context), context))
         self.property = Monitor(MonitorState(property.at(context), context))
-        self.strict = strict
+        self.standard = standard
         self.session: list[dict[str, Any]] = []
         self.refusing: dict[str, None] = {}
         self.before: list[dict[str, Any]] = []
@@ -122,8 +123,9 @@ class _Replay:
         for n, step in enumerate(steps):
             other = next(left) if _is_open(step) else ""
             found = self._step(n, step, other, several)
-            if isinstance(found, Violation) and step.kind == "turn":
-                self.session.append(nothing_called({"turn": self.turn}) | {"turn": self.turn, "run": self.run_number})
+            if isinstance(found, Violation) and step.kind in ("turn", "budget"):
+                what = {"turn": self.turn} if step.kind == "turn" else {"budget": step.text}
+                self.session.append(nothing_called(what) | {"turn": self.turn, "run": self.run_number})
             if found is False:
                 return Replayed(False, self.session, tuple(self.refusing))
             if found is not None and found is not True:
@@ -155,6 +157,13 @@ class _Replay:
             return None
         if step.kind == "run":
             return self._resumed(ev.RunCompleted)
+        if step.kind == "budget":
+            self.before.append({"budget": step.text})
+            id, _, key = step.text.partition(" of ")
+            entry = self.property.state.program.budgets.entry(id, key)
+            most = entry.budget.max if entry is not None else 0
+            used_up = ev.BudgetReserved(budget=id, key=key, granted=False, asked_for="call", used=most, max=most)
+            return self._weighed([], self.property.observe(used_up))
         self.turn += 1
         return self._weighed(*self._both(ev.TurnStarted(turn=self.turn)))
 
@@ -172,13 +181,11 @@ class _Replay:
         if level >= DENY:
             self.refusing |= {v.rule: None for v in stack}
             return False if _ends_run(stack) else None
-        return next((v for v in property if self._breaks(v, level)), None)
+        return self._broken(property, level)
 
-    def _breaks(self, violation: Violation, level: int) -> bool:
-        found = LEVELS[violation.action]
-        if self.strict:
-            return found in (WARN, DENY) or (found == ASK and level < ASK)
-        return found > max(level, WARN)
+    def _broken(self, property: Iterable[Violation], level: int, *, asked: bool = False) -> Violation | None:
+        """The first violation that breaks the property, where the stack's answer is `level`."""
+        return next((v for v in property if self.standard.breaks(LEVELS[v.action], level, asked=asked)), None)
 
     def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
         assert step.call is not None
@@ -213,7 +220,9 @@ class _Replay:
             granted = ev.ToolApprovalGranted(
                 approval_id=f"a{n + 1}", tool_call_id=call.id, tool_name=call.name, input_digest=decision.input_digest
             )
-            self._both(granted)
+            self.stack.observe(granted)
+            if not self.standard.widened:
+                self.property.observe(granted)
             again = self.stack.propose(call)
             if LEVELS[again.action] >= ASK:
                 self.refusing |= {v.rule: None for v in again.violations}
@@ -225,7 +234,7 @@ class _Replay:
     def _judged(
         self, call: ToolCall, judged: Any, level: int, step: SessionStep, other: str, shown: dict[str, Any]
     ) -> Violation | bool | None:
-        broken: Violation | bool | None = next((v for v in judged.violations if self._breaks(v, level)), None)
+        broken: Violation | bool | None = self._broken(judged.violations, level, asked=True)
         if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
             self.property.observe(
                 ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)
@@ -259,7 +268,7 @@ class _Replay:
         if level >= DENY:
             self.refusing |= {v.rule: None for v in stack}
             return self._resumed(ev.RunCancelled) if _ends_run(stack) else None
-        return next((v for v in property if self._breaks(v, level)), None)
+        return self._broken(property, level)
 
     def use(self, limit: LimitEntry, used: Sequence[tuple[str, float]]) -> Replayed:
         """Use so much in one run after another, until the property finds it or the stack ends it."""
@@ -284,8 +293,8 @@ class _Replay:
         if owed:
             self.refusing |= {v.rule: None for v in owed}
             return False
-        least = NOTHING if self.strict else WARN
-        return next((v for v in self.property.finish().violations if LEVELS[v.action] > least), None) or False
+        owed_there = (v for v in self.property.finish().violations if self.standard.breaks_at_end(LEVELS[v.action]))
+        return next(owed_there, None) or False
 
 
 def _ends_run(violations: Iterable[Violation]) -> bool:
@@ -294,7 +303,7 @@ def _ends_run(violations: Iterable[Violation]) -> bool:
 
 
 def replay_amount(
-    limit: LimitEntry, stack: Program, property: Program, context: RunContext, *, strict: bool
+    limit: LimitEntry, stack: Program, property: Program, context: RunContext, standard: Standard
 ) -> Replayed:
     """A session that uses more than a limit allows, in as few runs as the stack lets it."""
     caps: dict[str, float] = {}
@@ -304,7 +313,7 @@ def replay_amount(
     passed = [e.limit.max for e in stack.limits.entries if e.action == "deny" and e.limit.max < limit.limit.max]
     got = Replayed(False, [])
     for used in [*_ways_to_use(limit, caps), *([_first_past(limit, max(passed))] if passed else [])]:
-        got = _Replay(stack, property, context, strict=strict).use(limit, used)
+        got = _Replay(stack, property, context, standard).use(limit, used)
         if got.broken:
             break
     return got
@@ -370,7 +379,9 @@ class ShortSessions:
     ) -> None:
         self._played, self._given, self._context, self._work = played, given, context, work
 
-    def broken(self, stack: Program, property: Program, *, strict: bool, deepest: int | None) -> Replayed | None:
+    def broken(
+        self, stack: Program, property: Program, standard: Standard, *, deepest: int | None
+    ) -> Replayed | None:
         """A session that the stack lets through and the property does not keep; None if none was found."""
         most = MOST_CALLS if deepest is None else min(deepest, MOST_CALLS)
         settles = any(_settles(rule.machine) for rule in property.rules)
@@ -383,10 +394,10 @@ class ShortSessions:
                 for steps, letter in itertools.product(layer, letters):
                     tried = [*steps, letter]
                     self._work.spend(ASKING * len(tried))
-                    got = replay(tried, stack, property, self._context, strict=strict)
+                    got = replay(tried, stack, property, self._context, standard)
                     left -= 1
                     if not got.broken and settles and _is_through(got, tried):
-                        ended = replay([*tried, SessionStep("finish")], stack, property, self._context, strict=strict)
+                        ended = replay([*tried, SessionStep("finish")], stack, property, self._context, standard)
                         got = ended if ended.broken else got
                     if got.broken:
                         return got

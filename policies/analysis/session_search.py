@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from .components import ASK, DENY, IN_FLIGHT, NOTHING, WARN, LimitComponent
+from .components import ASK, DENY, IN_FLIGHT, NOTHING
 from .explorer import shortest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ..values.work_budget import Work
-    from .components import InputClass, Outcome
+    from .components import InputClass, Outcome, Standard
     from .explorer import Explored, Price
     from .split_component import Component
 
@@ -46,17 +46,16 @@ State: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 class SessionProduct(NamedTuple):
     """The rules of a stack that are looked at, one rule of a property, and what may happen.
 
-    `strict`: what the property only warns of breaks it too, as does all that it finds and no person agreed to;
-    otherwise what it finds must be stricter than the stack's answer. `phantoms`: also calls without an example.
-    `alike` has for each call the first that ends as it does, which stands for it while it is in flight.
-    `any_refused`: each call may also be refused by a part of the stack that is not looked at, which may end the run.
+    `phantoms`: also calls without an example. `alike` has for each call the first that ends as it does, which stands
+    for it while it is in flight. `any_refused`: each call may also be refused by a part of the stack that is not
+    looked at, which may end the run.
     """
 
     stack: Sequence[Component]
     rule: Component
     calls: Sequence[InputClass]
     texts: Sequence[str]
-    strict: bool
+    standard: Standard
     phantoms: bool = True
     alike: Sequence[int] = ()
     any_refused: bool = False
@@ -71,18 +70,10 @@ class SessionProduct(NamedTuple):
         """Where a session begins."""
         return tuple(part.start for part in self.parts), (-1,) * IN_FLIGHT
 
-    def breaks(self, found: int, level: int) -> bool:
-        """Whether what the property finds against a call breaks it, where the stack's answer is `level`."""
-        if self.strict:
-            return found in (WARN, DENY) or (found == ASK and level < ASK)
-        return found > max(level, WARN)
-
     def broken_at_end(self, at: Sequence[int]) -> bool:
         """Whether the property is broken, and the stack is not, were the session to end."""
-        found = self.rule.owes(at[-1])
-        if found <= (NOTHING if self.strict else WARN):
-            return False
-        return all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
+        broken = self.standard.breaks_at_end(self.rule.owes(at[-1]))
+        return broken and all(part.owes(n) < ASK for part, n in zip(self.stack, at, strict=False))
 
     def steps(self, state: State) -> Iterator[tuple[SessionStep, State | None]]:
         """The possible next events and the state each leads to; None where it breaks the property."""
@@ -109,7 +100,7 @@ class SessionProduct(NamedTuple):
                 yield SessionStep("call", call, level, REFUSED), (after, (-1,) * IN_FLIGHT)
         if level >= DENY:
             return
-        if self.breaks(self.rule.level(at[-1], call), level):
+        if self.standard.breaks(self.rule.level(at[-1], call), level, asked=True):
             yield SessionStep("call", call, level, RUNNING), None
             return
         ran = self._started(at, call, IN_FLIGHT)
@@ -151,7 +142,7 @@ class SessionProduct(NamedTuple):
         level = max(found[:-1], default=NOTHING)
         if level >= DENY:
             return [(after, (-1,) * IN_FLIGHT), *([(after, flying)] if self._goes_on(found) else [])]
-        return [None if self.breaks(found[-1], level) else (after, flying)]
+        return [None if self.standard.breaks(found[-1], level) else (after, flying)]
 
     def _goes_on(self, found: Sequence[int]) -> bool:
         """Whether a run may go on although the stack denies what has happened."""
@@ -172,7 +163,7 @@ class SessionProduct(NamedTuple):
         parts = self.parts
         if any(part.turns for part in parts):
             yield from self._begun("turn", [part.turned(n) for part, n in zip(parts, at, strict=True)], flying)
-        if any(isinstance(part, LimitComponent) and part.runs for part in parts):
+        if any(part.runs for part in parts):
             again = [part.resumed(n) for part, n in zip(parts, at, strict=True)]
             yield from self._begun("run", again, (-1,) * IN_FLIGHT)
         for text in self.texts:
@@ -186,7 +177,7 @@ class SessionProduct(NamedTuple):
         found = [each for each, _ in outcomes]
         level = max(found[:-1], default=NOTHING)
         if level < DENY or self._goes_on(found):
-            broken = level < DENY and self.breaks(found[-1], level)
+            broken = level < DENY and self.standard.breaks(found[-1], level)
             yield SessionStep(kind), None if broken else (tuple(n for _, n in outcomes), flying)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, TypeAlias
 
-from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, LimitComponent, RuleComponent, unseen
+from .components import ANY_OTHER, DENY, NEVER_SEEN, NOTHING, Figure, RuleComponent, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -35,6 +35,7 @@ class SplitComponent:
     """
 
     beyond: frozenset[int] = frozenset()
+    runs = False
 
     def __init__(
         self,
@@ -76,6 +77,11 @@ class SplitComponent:
             reached = {move(self.others, other, n) for other in others for n in range(variants)}
             found = self._moves[key, at] = self._number(move(self.followed, followed, 0), frozenset(reached))
         return found
+
+    @property
+    def size(self) -> int:
+        """How many states are numbered."""
+        return len(self.states)
 
     def mask(self, call: InputClass) -> int:
         """The slots of the rule that its calls meet."""
@@ -186,10 +192,14 @@ class SplitComponent:
         """The session goes on in another run."""
         return self.turned(at)
 
+    def may_be_shut(self, at: int) -> bool:
+        """A breaker of some value may have tripped."""
+        return True
+
     def owes(self, at: int) -> int:
         """The strictness found when the session ends, for the followed values."""
         return self.followed.owes(self.states[at][0])
 
 
-Component: TypeAlias = RuleComponent | SplitComponent | LimitComponent
-"""A rule, or a limit, as a search asks it; states are numbers, `start` is the first."""
+Component: TypeAlias = RuleComponent | SplitComponent | Figure
+"""A rule, a limit or a budget, as a search asks it; states are numbers, `start` is the first."""

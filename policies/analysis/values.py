@@ -56,8 +56,9 @@ def candidates(atoms: Sequence[Atom], extra: Sequence[Any] = ()) -> list[Any]:
     single = [value for atom in atoms for value in _around(*atom)]
     if {"within", "runs"} & {name for name, _ in atoms}:  # like these, and named by no condition
         single += [f"{each}zq" for each in single if isinstance(each, str)]
-    patterns = _patterns([atom for atom in atoms if atom[0] in ("regex", "match", "contains", "equals", "in")]) or ()
-    joined = list(texts_apart(patterns).texts.values()) if any(name in LOOKING for name, _ in atoms) else []
+    patterns = _patterns([a for a in atoms if a[0] in ("regex", "match", "contains", "equals", "in", *LENGTHS)]) or ()
+    looking = any(name in LOOKING or name in LENGTHS for name, _ in atoms)
+    joined = list(texts_apart(patterns).texts.values()) if looking else []
     if commands := _commands(atoms):
         joined += [line for made in _lines(commands) for line in (made, f"{made} zqzq")]
     scalars = [each for _, operand in atoms for each in _listed(operand)]
@@ -105,19 +106,24 @@ def _spellings(value: int | float, texts: set[str]) -> Iterator[str]:
     yield next(each for n in itertools.count(1) if (each := f"{sign}{'0' * n}{digits}") not in texts)
 
 
-def are_covered(atoms: Sequence[Atom]) -> bool:
+def are_covered(atoms: Sequence[Atom], *, of_texts: bool = False) -> bool:
     """Whether the candidates for a path, and lists of them, meet every set of its conditions that any value meets.
 
     Comparisons, equalities and types cut a value into points and intervals; patterns are told apart by automata;
-    directories by which of them is in which; commands by which of them a line runs.
+    directories by which of them is in which; commands by which of them a line runs. `of_texts`: where types or
+    lengths are asked for beside patterns, no condition looks inside a list or an object for both.
     """
     names = {name for name, _ in atoms} - {"exists"}
+    if "type" in names and names & OPAQUE and not of_texts:
+        return False
     if not names & OPAQUE:
         scalars = (each for name, operand in atoms for each in (_listed(operand) if name in _LISTING else [operand]))
         return not any(isinstance(each, list | tuple | dict) for each in scalars) and all(
             is_number(operand) for name, operand in atoms if name in ORDERINGS
         )
     looked_at = names - EQUALITIES
+    if looked_at & LENGTHS and not of_texts:
+        return False
     if looked_at in ({"within"}, {"runs"}) and _patterns([each for each in atoms if each[0] in EQUALITIES]) is None:
         return False
     if looked_at == {"within"}:
@@ -137,16 +143,23 @@ def _patterns(atoms: Sequence[Atom]) -> tuple[str, ...] | None:
             found[operand] = None
         elif name == "contains" and isinstance(operand, str):
             found[re.escape(operand)] = None
+        elif name in LENGTHS:
+            if not 0 <= operand <= MOST_LETTERS:
+                return None
+            least, most = (0 if name == "length_lte" else operand), ("" if name == "length_gte" else operand)
+            found[rf"(?s)\A.{{{least},{most}}}\Z"] = None
         elif name in EQUALITIES:
             for each in _listed(operand) if name in MEMBERSHIPS else [operand]:
                 if not isinstance(each, str) or number_of(each, loose=True) is not None:
                     return None
                 found[rf"\A{re.escape(each)}\Z"] = None
-        elif name != "exists":
+        elif name not in ("exists", "type"):
             return None
     return tuple(found)
 
 
+MOST_LETTERS = 40
+"""The longest text whose length is told from others by an automaton."""
 MOST_COMMANDS = 4
 
 
@@ -190,7 +203,8 @@ def _around(name: str, operand: Any) -> list[Any]:
             return [operand - 1, operand, operand + 1, operand * 2 + 1000, -abs(operand) * 2 - 1000]
         return [operand, f"{operand}~", ""]
     if name in LENGTHS:
-        return ["x" * n for n in (operand - 1, operand, operand + 1) if 0 <= n <= MOST_LONG]
+        lengths = [n for n in (operand - 1, operand, operand + 1) if 0 <= n <= MOST_LONG]
+        return [*("x" * n for n in lengths), *(["zq"] * n for n in lengths)]
     if name in ("regex", "match"):
         return samples(operand)
     if name == "contains":
@@ -329,3 +343,22 @@ def documents(choices: Mapping[str, Sequence[Any]], most: int) -> tuple[list[Any
                 document = placed(document, path, value)
         made.append(document)
     return made, total <= most
+
+
+def rows(choices: Mapping[str, Sequence[Any]], beside: Sequence[Any]) -> Iterator[Any]:
+    """Documents with lists where several paths look at places of one list, each also beside other documents."""
+    lists: dict[tuple[Any, ...], list[list[Any]]] = {}
+    for path, values in choices.items():
+        *outer, (kind, _) = path_steps(path) or [("", None)]
+        if kind in ("index", "wild"):
+            lists.setdefault(tuple(outer), []).append([v for v in values if v is not MISSING][:2])
+    for steps, places in lists.items():
+        elements = _distinct([*itertools.chain(*places), "zq"]) if len(places) > 1 else []
+        for size in range(1, 4):
+            for chosen in itertools.product(elements[:MOST_ELEMENTS], repeat=size):
+                yield from (_placed(document, steps, list(chosen)) for document in beside[:MOST_BESIDE])
+
+
+MOST_ELEMENTS = 5
+"""How many values are tried as elements of lists with several places."""
+MOST_BESIDE = 4

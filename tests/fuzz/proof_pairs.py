@@ -46,6 +46,8 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.line", "contains": "git"}],
         [{"path": "$.line", "runs": ["rm", "git push"]}],
         [{"path": "$.line", "length_gte": 5}],
+        [{"path": "$.line", "type": "string", "length_lte": 4}],
+        [{"path": "$.line", "type": "string", "regex": "^git"}],
         [{"path": "$.line", "regex": "^git push$"}],
         [{"path": "$.line", "regex": "(?is)^K.*[😀-😂]$"}],
         [{"path": "$.line", "in": ["git push", "ls", None]}],
@@ -62,6 +64,10 @@ WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
         [{"path": "$.to", "set_equals": ["x@a.com", "y@a.com"]}],
         [{"path": "$.to", "length": 1}],
         [{"path": "$.to[0]", "equals": "x@a.com"}],
+        [{"path": "$.to[-1]", "equals": "x@a.com"}],
+        [{"path": "$.to[-2]", "exists": True}],
+        [{"path": "$.to[-1]", "regex": "@a[.]com$"}],
+        [{"path": "$.to[-1]", "not_in": ["x@a.com", "e@b.com"]}],
         [{"path": "$.to[*]", "type": "array"}],
     ],
     "n and id": [
@@ -128,6 +134,18 @@ NETS: Final[list[Any]] = [
         "free_tools": ["Shell"],
     },
     {
+        "name": "steps",
+        "action": "request_approval",
+        "places": ["open", "drawn", "checked"],
+        "initial_marking": {"open": 1},
+        "terminal_places": ["checked"],
+        "transitions": [
+            {"name": "draw", "inputs": ["open"], "outputs": ["drawn"], "tools": ["a", "b"], "deferred": True},
+            {"name": "check", "inputs": ["drawn"], "outputs": ["checked"], "tools": ["c"], "deferred": True},
+            {"name": "again", "type": "manual", "inputs": ["checked"], "outputs": ["open"], "tools": ["a"]},
+        ],
+    },
+    {
         "name": "bank",
         "places": ["money"],
         "transitions": [
@@ -151,7 +169,10 @@ VIRTUAL: Final[list[dict[str, Any]]] = [
     {"tool": "*", "path": "$.line", "match": "^ls", "as": "b"},
 ]
 ALIASES: Final = {"Both": ["a", "b"]}
+PEOPLE: Final = ("alice", "bob", "@ops")
 USED: Final = ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd")
+SHARED: Final = ("nets", "limits", "tool_rules", "budgets", "approval")
+"""The fields, beside its rules, that a stack often takes from what it is compared with."""
 QUESTIONS: Final = ("keeps", "keeps", "no_looser_than", "no_looser_than", "same_as", "reach")
 
 
@@ -226,6 +247,7 @@ class _Generator:
         self.virtual = self.chance(0.1)
         self.aliases = self.chance(0.1)
         self.whens = self.chance(0.15)
+        self.asks = self.chance(0.1)
         self.bases: list[str] = [*TOOLS, *(["Shell", "bash"] if self.portable else ())]
 
     def chance(self, share: float) -> bool:
@@ -326,10 +348,23 @@ class _Generator:
             made["when"] = rng.choice(WHENS)
         return made
 
+    def rules(self, most: int) -> list[dict[str, Any]]:
+        """Rules of any family; now and then an order of two tools beside one that forbids it again."""
+        rng = self.rng
+        made = [self.rule() for _ in range(rng.randint(0 if most > 1 or self.chance(0.04) else 1, most))]
+        if self.chance(0.08):
+            first, then = self.item(), self.item()
+            made += [
+                {"type": "before", "first": first, "then": then, "first_must": rng.choice(["started", "completed"])},
+                {"type": "forbids_after", "tool": rng.choice([first, then, self.item()]), "tools": [then]},
+            ]
+        return made
+
     def policy(self, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
         """A policy with these rules, and now and then more."""
         rng = self.rng
         action = "deny" if self.chance(0.8) else rng.choice(["cancel", "request_approval", "warn"])
+        action = "request_approval" if self.asks and self.chance(0.5) else action
         written: dict[str, Any] = {"name": name, "on_violation": action, "rules": rules}
         if self.chance(0.2):
             written["nets"] = rng.sample(NETS, 1)
@@ -343,8 +378,8 @@ class _Generator:
             written["budgets"] = [
                 {"name": "shared", rng.choice(["max_tool_calls", "max_cost_usd"]): rng.randint(1, 2)}
             ]
-        if self.chance(0.05):
-            written["approval"] = {"on_timeout": "cancel", "scope": rng.choice(["once", "run"])}
+        if self.chance(0.5 if self.asks else 0.03):
+            written["approval"] = self.approval()
         if self.chance(0.2):
             written["tool_rules"] = [{rng.choice(["deny", "allow"]): [*self.items(), self.tool()]}]
         if self.virtual:
@@ -353,6 +388,17 @@ class _Generator:
             written["aliases"] = ALIASES
         if self.chance(0.15):
             written["locked"] = True
+        return written
+
+    def approval(self) -> dict[str, Any]:
+        """Who may answer what is asked, and for how much."""
+        written: dict[str, Any] = {"on_timeout": self.rng.choice(["deny", "cancel"])}
+        if self.chance(0.3):
+            written["scope"] = self.rng.choice(["once", "run", "session"])
+        if self.chance(0.4):
+            written["approvers"] = self.rng.sample(PEOPLE, self.rng.randint(1, 2))
+        if self.chance(0.3):
+            written["four_eyes"] = True
         return written
 
     def mutated(self, rule: dict[str, Any]) -> dict[str, Any]:
@@ -377,13 +423,13 @@ class _Generator:
 
     def pair(self) -> Pair:
         rng = self.rng
-        theirs = self.policy("other", [self.rule() for _ in range(rng.choice([1, 1, 1, 2]))])
-        rules = [self.rule() for _ in range(rng.randint(0, 2))]
+        theirs = self.policy("other", self.rules(1) + ([self.rule()] if self.chance(0.25) else []))
+        rules = self.rules(2)
         if self.chance(0.6):
             rules += [self.mutated(rule) for rule in theirs["rules"]]
-        members = [self.policy("stack", rules)]
+        members = [self.policy("other" if self.chance(0.15) else "stack", rules)]
         if self.chance(0.6):
-            members[0] |= {name: theirs[name] for name in ("nets", "limits", "tool_rules") if name in theirs}
+            members[0] |= {name: theirs[name] for name in SHARED if name in theirs}
         if self.chance(0.25):
             members.append(self.policy("second", [self.rule() for _ in range(rng.randint(0, 2))]))
         if self.chance(0.1):

@@ -35,7 +35,7 @@ from proctor.policies import (
 from proctor.policies import events as ev
 from proctor.policies.analysis.certificate import check
 from proctor.policies.limits import LIMITS
-from proctor.policies.policy import members_of
+from proctor.policies.policy import Approval, members_of
 
 from .ledger import Share
 from .proof_pairs import CONTEXTS, MESSAGES, OUTPUTS, VALUES, Pair, pair, played
@@ -65,6 +65,18 @@ class Node(NamedTuple):
     flying: tuple[str, str] | None = None
 
 
+def covers_more(mine: Approval, other: Approval) -> bool:
+    """Whether one yes may cover more calls, or be given by more people, than under another policy."""
+    people = {*(mine.approvers or ()), *(other.approvers or ()), "anybody", "who started the run"}
+
+    def answering(approval: Approval, starter: str) -> set[str]:
+        named = people if approval.approvers is None else set(approval.approvers)
+        return named - {starter} if approval.four_eyes else named
+
+    further = ("once", "run", "session").index(mine.scope) > ("once", "run", "session").index(other.scope)
+    return further or any(answering(mine, each) - answering(other, each) for each in people)
+
+
 class DiffersError(Exception):
     """The step that was played is a difference."""
 
@@ -77,6 +89,7 @@ class Brute:
     ) -> None:
         self.mine, self.theirs, self.strict = mine, other, strict
         self.says, self.moves, self.refuses = question.says, 0, question.refuses
+        self.wider = not strict and covers_more(mine.approval, other.approval)
         calls = [(name, input) for name in question.names() for input in self._inputs(question)]
         self.calls = rng.sample(calls, min(MOST_CALLS, len(calls)))
         tokens = [n for n in ("input_tokens", "output_tokens") if n in self.says or "max_total_tokens" in self.says]
@@ -100,7 +113,7 @@ class Brute:
         levels = [LEVELS[violation.action] for violation in found]
         if self.strict:
             return any(each in (WARN, DENY) or (each == ASK and level < ASK) for each in levels)
-        return any(each > max(level, WARN) for each in levels)
+        return any(each > max(level, WARN) or (self.wider and each == ASK == level) for each in levels)
 
     def start(self, context: RunContext) -> Node:
         """A session begins."""
@@ -232,7 +245,8 @@ class Brute:
                 input_digest=decision.input_digest,
             )
             a.observe(granted)
-            b.observe(granted)
+            if not self.wider:
+                b.observe(granted)
             if LEVELS[a.propose(call).action] >= ASK:
                 return False
         judged = b.propose(call)
@@ -343,11 +357,18 @@ class Walk:
         self.run, self.turn, self.open, self.held = self.run + 1, 1, [], []
         return not lives
 
+    def subagent(self) -> dict[str, Any]:
+        """Now and then a call is a sub-agent's, of the response that began it, where rules do not count responses."""
+        if self.brute.runs or not self.open or self.rng.random() < 0.7:
+            return {}
+        return {"parent_tool_call_id": self.open[0].id, "turn": self.rng.randint(1, self.turn)}
+
     def called(self) -> bool:
         """A call is proposed."""
         self.calls += 1
         input = {name: self.rng.choice(VALUES[name]) for name in self.question.fields if self.rng.random() < 0.7}
-        call = ToolCall(id=f"c{self.calls}", name=self.rng.choice(self.question.names()), input=input)
+        name = self.rng.choice(self.question.names())
+        call = ToolCall(id=f"c{self.calls}", name=name, input=input, **self.subagent())
         if self.question.refuses and self.rng.random() < 0.3:
             return refused(self.a, self.b, call, "") and self.again(ev.RunCancelled)
         decision = self.a.propose(call)

@@ -196,12 +196,24 @@ def test_what_is_not_covered_is_unknown_with_its_cause() -> None:
     listed = policy(tool_rules=[{"deny": [{"tool": "mail", "where": where}]}])
     assert isinstance(verify(listed, keeps=policy({**TESTED, "first": "users", "then": "mail"})), Unknown)
     assert isinstance(verify(listed, keeps=listed), Proved)
-    budget = policy(budgets=[{"name": "b", "max_cost_usd": 5}])
-    assert isinstance(verify(policy(), no_looser_than=budget), Unknown)
-    assert isinstance(verify(budget, no_looser_than=budget), Proved)
     more = policy({**COUNT, "max": 3})
     assert isinstance(verify(policy(COUNT), keeps=more, steps=1), Unknown)
     assert isinstance(verify(policy(COUNT), keeps=more, should_stop=lambda: True, steps=1), Unknown)
+
+
+@pytest.mark.parametrize("action", ["cancel", "deny", "request_approval", "warn"])
+@pytest.mark.parametrize("limit", ["max_cost_usd", "max_tool_calls", "max_running"])
+def test_a_budget_may_be_used_up_by_other_runs(limit: str, action: str) -> None:
+    """A stack that has it keeps it; another is refuted by a call for which nothing may be left."""
+    budget = policy(budgets=[{"name": "b", limit: 5, "action": action}])
+    less = policy(budgets=[{"name": "b", limit: 4, "action": "cancel"}])
+
+    assert isinstance(verify(policy(), no_looser_than=budget), Proved if action == "warn" else Refuted)
+    found = verify(policy(), keeps=budget)
+    assert isinstance(found, Refuted)
+    assert {"budget": "p/b"} in found.session[-1]["before"]
+    assert isinstance(verify(less, no_looser_than=budget), Proved)
+    assert isinstance(verify(budget, no_looser_than=less), Refuted)
 
 
 def test_exactly_one_question_a_call() -> None:

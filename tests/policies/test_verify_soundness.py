@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, parse_policies, verify
-from proctor.policies.analysis.certificate import AmountCertificate, check
+from proctor.policies.analysis.certificate import check
+from proctor.policies.analysis.claims import AmountCertificate, BudgetCertificate, NothingCertificate
 from proctor.policies.analysis.texts import texts_apart
 from proctor.policies.stack.merge import effective_limits
 from proctor.policies.values.regexes import Regex
@@ -290,27 +291,35 @@ NOT_PROVED: dict[str, tuple[Policy, dict[str, Any], str]] = {
         {"keeps": policy(ATTEMPTED)},
         "budget",
     ),
-    "one yes for all calls of a session": (
-        policy(ASKS, approval={"scope": "session"}), {"no_looser_than": policy(ASKS)}, "one yes"
-    ),
-    "people who may not answer there": (
-        policy(ASKS, approval={"approvers": ["ana", "bob"]}),
-        {"no_looser_than": policy(ASKS, approval={"approvers": ["ana"]})},
-        "people",
-    ),
-    "whoever started the run": (
-        policy(ASKS), {"same_as": policy(ASKS, approval={"four_eyes": True})}, "whoever started"
-    ),
 }  # fmt: skip
+WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "one yes for all calls of a session": ({"scope": "session"}, {}, "one yes"),
+    "people who may not answer there": ({"approvers": ["ana", "bob"]}, {"approvers": ["ana"]}, "people"),
+    "whoever started the run": ({}, {"four_eyes": True}, "whoever started"),
+}
 
 
 @pytest.mark.parametrize("name", NOT_PROVED)
 def test_what_stands_in_the_way_of_a_proof_is_said(name: str) -> None:
-    """The search looks at no store and at no approver."""
+    """The search looks at no store."""
     stack, question, reason = NOT_PROVED[name]
     answer = verify(stack, **question)
     assert isinstance(answer, Unknown), answer.reason
     assert reason in answer.reason
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_an_approval_that_reaches_further_is_looser_where_both_ask(name: str) -> None:
+    """The session ends with a call that both ask about; where nothing is asked, nothing is looser."""
+    mine, other, reason = WIDER[name]
+    answer = verify(policy(ASKS, approval=mine), no_looser_than=policy(ASKS, approval=other))
+    assert isinstance(answer, Refuted), answer.reason
+    assert reason in answer.reason
+    assert [call["decision"] for call in answer.session] == ["request_approval"]
+    denies = {"type": "blocklist", "tools": ["pay"]}
+    assert isinstance(verify(policy(denies, approval=mine), no_looser_than=policy(ASKS, approval=other)), Proved)
+    never = policy(ATTEMPTED, approval=mine)
+    assert isinstance(verify(never, no_looser_than=policy(ATTEMPTED, approval=other)), Proved)
 
 
 def test_what_a_pattern_reads_of_other_texts_is_not_known() -> None:
@@ -429,6 +438,14 @@ ONE_BY_ONE: dict[str, tuple[Policy, dict[str, Any]]] = {
         policy(limits={"max_input_tokens": 5, "max_output_tokens": 6}),
         {"keeps": policy(limits={"max_total_tokens": 11})},
     ),
+    "a budget": (
+        policy(budgets=[{"name": "b", "max_cost_usd": 5, "window": "day"}]),
+        {"keeps": policy(budgets=[{"name": "b", "max_cost_usd": 6, "window": "day"}])},
+    ),
+    "no rules": (policy(ASKS), {"keeps": policy()}),
+    "a limit that only warns": (
+        policy(), {"no_looser_than": policy(limits={"max_turns": {"max": 3, "action": "warn"}})}
+    ),
 }  # fmt: skip
 
 
@@ -443,6 +460,12 @@ def test_a_proof_without_a_search_has_a_certificate_too(name: str) -> None:
     if isinstance(certificate, AmountCertificate):
         [larger] = effective_limits(policy(limits={"max_total_tokens": 4}))
         assert check(certificate._replace(limit=larger))
+    elif isinstance(certificate, BudgetCertificate):
+        assert check(certificate._replace(mine=certificate.budget, budget=certificate.mine))
+        assert check(certificate._replace(mine=msgspec.structs.replace(certificate.mine, action="warn")))
+    elif isinstance(certificate, NothingCertificate):
+        [limit] = effective_limits(policy(limits={"max_total_tokens": 4}))
+        assert check(certificate._replace(property=certificate.property._replace(limits=(limit,))))
     else:
         weaker = msgspec.structs.replace(certificate.mine.rule, action="warn")
         assert check(certificate._replace(mine=certificate.mine._replace(rule=weaker)))
