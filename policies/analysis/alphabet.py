@@ -407,10 +407,10 @@ class Alphabet:
         looking: set[str] = set()
         types: set[str] = set()
         for operators in (dict(leaf.operators()) for leaf in leaves if leaf.path == path):
-            asked = operators.get("type", ())
-            asked = {asked} if isinstance(asked, str) else set(asked)
-            if not asked or not asked <= {"string", "null", "boolean"}:
-                types |= asked
+            named = operators.get("type", ())
+            named = {named} if isinstance(named, str) else set(named)
+            if not named or not named <= {"string", "null", "boolean"}:
+                types |= named
                 looking |= operators.keys() - {"type", "exists"}
         return not looking or (not types and (looking <= LENGTHS or not looking & LENGTHS))
 

@@ -61,11 +61,11 @@ class Standard(NamedTuple):
     strict: bool
     widened: str = ""
 
-    def breaks(self, found: int, level: int, *, asked: bool = False) -> bool:
-        """Whether a finding breaks the property where the stack's answer is `level`; `asked`: it is about a call."""
+    def breaks(self, found: int, level: int, *, of_call: bool = False) -> bool:
+        """Whether a finding breaks the property where the stack's answer is `level`; `of_call`: it is about a call."""
         if self.strict:
             return found in (WARN, DENY) or (found == ASK and level < ASK)
-        return found > max(level, WARN) or (asked and bool(self.widened) and found == ASK == level)
+        return found > max(level, WARN) or (of_call and bool(self.widened) and found == ASK == level)
 
     def breaks_at_end(self, owed: int) -> bool:
         """Whether it breaks the property that so much is owed at the end."""

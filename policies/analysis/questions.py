@@ -283,8 +283,8 @@ def _answered(
         at_end = ", at the end" if got.replayed.at_end else ""
         actual = got.replayed.found.message if got.replayed.found else ""
         id = got.replayed.found.rule if got.replayed.found else id
-        asked = got.replayed.session and got.replayed.session[-1]["decision"] == "request_approval"
-        if standard.widened and asked and not at_end:
+        held = got.replayed.session and got.replayed.session[-1]["decision"] == "request_approval"
+        if standard.widened and held and not at_end:
             words = standard.widened
         broken = "breaks" if standard.strict else "is refused by"
         says = words or f"a session that `{stack}` lets through {broken} `{property}`"

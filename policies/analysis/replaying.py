@@ -183,9 +183,9 @@ class _Replay:
             return False if _ends_run(stack) else None
         return self._broken(property, level)
 
-    def _broken(self, property: Iterable[Violation], level: int, *, asked: bool = False) -> Violation | None:
+    def _broken(self, property: Iterable[Violation], level: int, *, of_call: bool = False) -> Violation | None:
         """The first violation that breaks the property, where the stack's answer is `level`."""
-        return next((v for v in property if self.standard.breaks(LEVELS[v.action], level, asked=asked)), None)
+        return next((v for v in property if self.standard.breaks(LEVELS[v.action], level, of_call=of_call)), None)
 
     def _call(self, n: int, step: SessionStep, other: str, several: bool) -> Violation | bool | None:
         assert step.call is not None
@@ -234,7 +234,7 @@ class _Replay:
     def _judged(
         self, call: ToolCall, judged: Any, level: int, step: SessionStep, other: str, shown: dict[str, Any]
     ) -> Violation | bool | None:
-        broken: Violation | bool | None = self._broken(judged.violations, level, asked=True)
+        broken: Violation | bool | None = self._broken(judged.violations, level, of_call=True)
         if LEVELS[judged.action] >= ASK and broken is None:  # it only asks where the stack asks, or a person agreed
             self.property.observe(
                 ev.ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input)

@@ -100,7 +100,7 @@ class SessionProduct(NamedTuple):
                 yield SessionStep("call", call, level, REFUSED), (after, (-1,) * IN_FLIGHT)
         if level >= DENY:
             return
-        if self.standard.breaks(self.rule.level(at[-1], call), level, asked=True):
+        if self.standard.breaks(self.rule.level(at[-1], call), level, of_call=True):
             yield SessionStep("call", call, level, RUNNING), None
             return
         ran = self._started(at, call, IN_FLIGHT)
