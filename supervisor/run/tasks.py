@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import anyio
@@ -166,18 +167,17 @@ def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
 class DetachedTask(Generic[T]):
     """Calls something at once; `done` is set when it has ended, with its `result` or `error`, and `over` called."""
 
-    __slots__ = ("_call", "_over", "_scope", "done", "error", "result")
+    __slots__ = ("_over", "_scope", "done", "error", "result")
 
     def __init__(
         self, call: Callable[[], Awaitable[T]], *, over: Callable[[DetachedTask[T]], None] = lambda _: None
     ) -> None:
-        self._call = call
         self._over = over
         self._scope = anyio.CancelScope()
         self.done = OneShotEvent()
         self.result: T | None = None
         self.error: Exception | None = None
-        spawn(self._run)
+        spawn(partial(self._run, call))
 
     def cancel(self) -> None:
         """Cancel it."""
@@ -195,10 +195,12 @@ class DetachedTask(Generic[T]):
                 await self.done.wait()
         return self.done.is_set()
 
-    async def _run(self) -> None:
+    async def _run(self, call: Callable[[], Awaitable[T]]) -> None:
         try:
             with self._scope:
-                self.result = await self._call()
+                going = call()
+                del call  # it is not needed while what it began goes on, which may be long
+                self.result = await going
         except BaseException as raised:
             self.error = own_error(raised)
         finally:
