@@ -16,7 +16,6 @@ from proctor.adapters.stores.audit.audit import audited
 from proctor.policies import parse_policies
 from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import create_run, run_once
-from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import Block
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 from proctor.supervisor.testing.store_approvals import draw, money
@@ -32,7 +31,8 @@ CHANGES = (
     "UPDATE approvals SET held = NOT held",
     "UPDATE approvals SET run_id = 'other'",
     "DELETE FROM approvals",
-    "UPDATE approvals SET number = -number",
+    "CREATE RULE r AS ON INSERT TO events DO INSTEAD NOTHING",
+    "CREATE POLICY p ON events",
     "UPDATE runs SET created_ms = 1",
     "UPDATE runs SET tenant = 'other' WHERE status = 'created'",
     "UPDATE store SET store_id = 'x'",
@@ -109,52 +109,9 @@ def test_what_no_event_tells_is_held_to_what_was_written(url: str, change: str) 
     with tampering(url) as (changed, tampered):
         untouched = audited(changed).findings
         for statement in change.split("; "):
-            assert tampered.execute(statement.encode()).rowcount > 0
+            assert tampered.execute(statement.encode()).rowcount > 0 or "CREATE" in statement
         report = audited(changed)
 
     assert untouched == ()
-    assert {finding.code for finding in report.findings} == {"list_changed"}
+    assert {finding.code for finding in report.findings} == {"planted" if "CREATE" in change else "list_changed"}
     assert not report.intact
-
-
-ORDER_ONLY = {"approvals.number"}
-"""Says in which order the list has its rows, and nothing else."""
-COLUMNS = """SELECT table_name, column_name, data_type, is_identity FROM information_schema.columns
-    WHERE table_schema = 'proctor' AND table_name != 'writers' ORDER BY table_name, ordinal_position"""
-"""`writers` has a line for each store that is open, by which its owner learns whether a commit arrived."""
-OTHERWISE = {
-    "text": "coalesce({0}, '') || 'x'",
-    "bytea": "'x'::bytea",
-    "ARRAY": "{0} || 'x'::text",
-    "boolean": "NOT {0}",
-    "timestamp with time zone": "now() + interval '1 year'",
-}
-
-
-def test_a_change_of_any_column_of_any_table_is_found(url: str) -> None:
-    """As a table or a column more would be, before anybody thinks of it: all are read from the database."""
-    with tampering(url) as (changed, tampered):
-        heads = audited(changed).heads
-        columns = tampered.execute(COLUMNS).fetchall()
-        tampered.execute("SET session_replication_role = replica")  # no foreign key is looked at
-        tampered.execute("CREATE SCHEMA kept")
-        for table in {table for table, *_ in columns}:
-            tampered.execute(f"CREATE TABLE kept.{table} AS TABLE {table}".encode())
-        missed = set()
-        for table, column, kind, is_identity in columns:
-            if is_identity == "YES":
-                tampered.execute(f"ALTER TABLE {table} ALTER {column} DROP IDENTITY".encode())
-            other = OTHERWISE.get(kind, "CASE WHEN {0} IN (0, 1) THEN 1 - {0} ELSE coalesce({0}, 0) + 1000 END")
-            last = " WHERE position = (SELECT max(position) FROM events)" if table == "events" else ""
-            assert tampered.execute(f"UPDATE {table} SET {column} = {other.format(column)}{last}".encode()).rowcount
-            try:
-                report = audited(changed, heads)
-                found = not (report.intact and report.complete)
-            except StoreError as error:
-                found = error.kind == "newer_schema"
-            missed |= set() if found else {f"{table}.{column}"}
-            tampered.execute(f"DELETE FROM {table}".encode())
-            tampered.execute(f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM kept.{table}".encode())
-
-    assert len(columns) > 70
-    assert missed == ORDER_ONLY

@@ -9,6 +9,7 @@ import msgspec
 
 from ..postgres import check_installed
 from ..store_names import is_url, shown
+from ..tables.schema import RUNS
 from .list_checks import Lists
 from .sources import AuditSource
 from .verify import AuditFinding, Heads, Orders, Pruned, Verifier, answers_in
@@ -64,14 +65,14 @@ def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
         lists.take(record)
     verifier.finish()
     _count(source.stored, verifier)
-    for kind, name in source.planted:  # either could show, or keep, another record than is written
-        verifier.find("integrity", "planted", f"the store has a {kind} `{name}`, which no version of proctor makes")
+    for kind, name in source.planted:  # it could show, or keep, another record than is written
+        message = f"the store has a {kind} `{name}` that no version of proctor makes, or lacks one that it makes"
+        verifier.find("integrity", "planted", message)
     lists.check(verifier, source.runs, source.approvals)
-    lists.check_marks(verifier, source.marked)
+    lists.check_marks(verifier, source.seals.get(RUNS))
     lists.check_sessions(verifier, source.sessions)
-    lists.check_in_flight(verifier, source.in_flight)
     orders = Orders(verifier, msgspec.UNSET if anchor is None else anchor.orders)
-    orders.check(given, source.ordered, source.blocks)
+    orders.check(given, source.blocks)
     for message in source.changed:
         verifier.find("integrity", "list_changed", message)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,15 +11,12 @@ import psycopg
 
 from proctor.supervisor.errors import UsageError
 
-from ..postgres.connection import POSTGRES, Address, Connection, one_label, store_error, version_of
+from ..postgres.connection import Address, Connection, one_label, store_error, version_of
 from ..postgres.recording import short_id
-from ..tables.queries import every_run, to_run
-from ..tables.schema import RUNS
-from ..tables.transactions import marks_of
+from ..tables.schema import POSTGRES
 from .sources import (
     APPROVALS,
     BLOCKS,
-    IN_FLIGHT,
     ORDERS,
     RECORDS,
     SESSIONS,
@@ -29,12 +25,15 @@ from .sources import (
     changed,
     check_current,
     runs_of,
+    seals_of,
 )
 from .verify import StoredRecord
 
 _PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()
     UNION ALL SELECT 'trigger', tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
-        WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal"""
+        WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal
+    UNION ALL SELECT 'rule', rulename FROM pg_rules WHERE schemaname = current_schema()
+    UNION ALL SELECT 'policy', policyname FROM pg_policies WHERE schemaname = current_schema()"""
 _PAGE = 1000
 
 
@@ -64,16 +63,14 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]
                 store_id=store_id,
                 stored=stored,
                 records=_records(connection),
-                runs=runs_of(connection.rows(every_run(POSTGRES)), partial(to_run, POSTGRES)),
-                in_flight=connection.execute(IN_FLIGHT).fetchall(),
+                runs=runs_of(connection, POSTGRES),
                 approvals=approvals_of(connection.execute(APPROVALS, binary=True)),
                 sessions=connection.execute(SESSIONS).fetchall(),
                 orders=connection.execute(ORDERS, binary=True),
-                ordered=0,  # the database numbers them by what is there
                 blocks=connection.execute(BLOCKS).fetchall(),
                 planted=connection.execute(_PLANTED).fetchall(),
                 changed=[*changed(connection), *_labelled_otherwise(connection)],
-                marked=marks_of(connection, RUNS),
+                seals=seals_of(connection),
             )
     except psycopg.Error as error:
         raise store_error(error, address.name) from error

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import EVENT_TYPES, TERMINAL, ApprovalEvent, MessageSent, RunStarted, SessionEvent
+from proctor.policies.events import EVENT_TYPES, TERMINAL, ApprovalEvent, MessageSent, RunStarted, SessionEvent, at_ms
 from proctor.policies.events.codec import decode_event
+from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (
     GOING_ON,
@@ -26,18 +27,18 @@ from proctor.supervisor.store.records import (
     AFTER_THE_END,
     CALLS,
     COUNTED,
+    ENDINGS,
     CallsInFlight,
     RunTally,
     owners,
     status_after,
 )
 
-from ..tables.transactions import run_mark
+from ..tables.transactions import run_digest, run_mark
 from .verify import StoredRecord, Verifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from proctor.policies.events import Event, ToolApprovalRequested
     from proctor.supervisor.ports.stored_types import StoredApproval
@@ -56,7 +57,9 @@ _OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "c
 _NOTHING_FITS = frozenset((b"",))
 _CLOSE = 1e-9
 _encode = msgspec.json.Encoder(order="deterministic").encode
+_encode_labels = msgspec.json.Encoder().encode
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
+_spec = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Provided(msgspec.Struct):
@@ -64,6 +67,10 @@ class _Provided(msgspec.Struct):
 
 
 _provided = msgspec.json.Decoder(_Provided).decode
+
+
+ListedRun: TypeAlias = dict[str, Any]
+"""A run's row by column, and its `session_id`."""
 
 
 class ListedApproval(NamedTuple):
@@ -82,17 +89,17 @@ class ListedApproval(NamedTuple):
 
 
 class _Run:
-    """A run as its record tells it; `ended` is its status then. `given` is what fits what it was started with, by
-    name. `flaws` are what no run does, each with its code and the seq of its record.
+    """A run as its record tells it. `given` is what fits what it was started with, by name. `flaws` are what no run
+    does, each with its code and the seq of its record.
     """
 
-    __slots__ = ("_calls", "_late", "ended", "first_seq", "flaws", "given", "provider", "session_id", "tally")
+    __slots__ = ("_calls", "_late", "first_seq", "flaws", "given", "provider", "session_id", "status", "tally")
 
     def __init__(self, session_id: str, first_seq: int) -> None:
         self.session_id = session_id
         self.first_seq = first_seq
         self.tally = RunTally()
-        self.ended = ""
+        self.status = "running" if first_seq else "created"
         self.provider = ""
         self.given: dict[str, frozenset[bytes]] = {}
         self.flaws: list[tuple[str, int, str]] = []
@@ -102,15 +109,15 @@ class _Run:
     def note_late(self, record: StoredRecord) -> None:
         """Note what comes after the end; the first of it, and each end."""
         if record.type in _ENDS:
-            self.flaws.append(("ended_twice", record.seq, f"ends again, after it has {self.ended}"))
+            self.flaws.append(("ended_twice", record.seq, f"ends again, after it has {self.status}"))
         elif not self._late:
             self._late = True
             self.flaws.append(("after_the_end", record.seq, "has records after its end"))
 
     @property
-    def in_flight(self) -> str:
-        """The calls that were started and are not over."""
-        return self._calls.text
+    def ended(self) -> bool:
+        """Whether its end is there."""
+        return self.status not in GOING_ON
 
     def take(self, event: Event) -> None:
         if type(event) in CALLS:
@@ -122,15 +129,32 @@ class _Run:
             self.given.setdefault("prompt", self._fitting(event, event.content))
             return
         if isinstance(event, RunStarted):
-            self.provider = self.provider or event.provider
             self.given |= {name: self._fitting(event, value) for name, value in _metadata(event.metadata)}
         self.tally.take(event)
         status = status_after(event)
         if not self.ended and status not in GOING_ON:
-            self.ended = status
+            self.status = status
             for name, stated, counted in self.tally.off():
                 message = f"ends with `{stated:g}` of {name}; what was reported adds up to `{counted:g}`"
                 self.flaws.append(("adds_up", event.seq, message))
+
+    def row(self, created: RunInfo) -> ListedRun:
+        """What its row has by its record, after it was created so."""
+        run = self.tally.applied(created)
+        return {
+            "status": self.status,
+            "provider": created.provider or self.provider,
+            "tenant": run.tenant,
+            "labels": _encode_labels(run.labels) if run.labels else None,
+            "started_seq": run.started_seq or None,
+            "started_ms": _ms(run.started_at),
+            "ended_seq": run.ended_seq or None,
+            "ended_ms": _ms(run.ended_at),
+            "calls": run.calls,
+            "calls_in_flight": self._calls.text,
+            "violations": run.violations,
+            **msgspec.structs.asdict(run.usage),
+        }
 
     def _fitting(self, event: Event, value: Any) -> frozenset[bytes]:
         """Digests of what the list may have: this, or what an export makes of it. None where it may have more than
@@ -157,9 +181,9 @@ class Lists:
         """The next record; one that is not read says nothing, and is found elsewhere."""
         if record.run_id and record.run_id not in self._runs:
             self._runs[record.run_id] = _Run(record.session_id, record.seq)
-        if record.session_id not in self._providers:
-            self._learn_provider(record)
         run = self._runs.get(record.run_id)
+        if record.session_id not in self._providers or (run is not None and not (run.provider or run.ended)):
+            self._learn_provider(record, run)
         if run is not None and run.ended and record.type not in _ANSWERS:
             run.note_late(record)
         if record.type not in _TYPES:
@@ -177,10 +201,12 @@ class Lists:
                 self._approvals.note(event)
             self._runs[record.run_id].take(event)
 
-    def _learn_provider(self, record: StoredRecord) -> None:
+    def _learn_provider(self, record: StoredRecord, run: _Run | None) -> None:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             if provider := _provided(record.data).provider:
-                self._providers[record.session_id] = provider
+                self._providers.setdefault(record.session_id, provider)
+                if run is not None and not (run.provider or run.ended):
+                    run.provider = provider
 
     def _asks(self, event: ApprovalEvent) -> None:
         """Let an approval follow from its events and the answer it took."""
@@ -193,47 +219,32 @@ class Lists:
                 with suppress(StoreError):
                     self._approvals.answer(event.approval_id, order.answer, order.at, instruct=True)
 
-    def check(self, verifier: Verifier, runs: Iterable[RunInfo | str], approvals: Iterable[ListedApproval]) -> None:
-        """Find what a list shows otherwise than the record, and what it does not show; approvals in their order."""
+    def check(self, verifier: Verifier, runs: Iterable[ListedRun], approvals: Iterable[ListedApproval]) -> None:
+        """Find what a list shows otherwise than the record, and what it does not show."""
         gone = {one.session_id for one in verifier.pruned}
         for run_id, read in self._runs.items():
             for code, seq, message in read.flaws if read.session_id not in verifier.lacking else ():
                 verifier.find("integrity", code, f"run `{run_id}` {message}", session_id=read.session_id, seq=seq)
         left = set(self._runs)
         for run in runs:
-            self._marks ^= run_mark(run if isinstance(run, str) else run.run_id)
-            if isinstance(run, str):
-                left.discard(run)
-                verifier.find("integrity", "list_changed", f"run `{run}` has a row that cannot be read")
-                continue
-            left.discard(run.run_id)
-            if run.session_id in gone:
-                continue
-            try:
-                self._check_run(verifier, run)
-            except (TypeError, AttributeError):  # figures that are none
-                verifier.find("integrity", "list_changed", f"run `{run.run_id}` has what cannot be read in its row")
+            self._marks ^= run_mark(run["run_id"])
+            left.discard(run["run_id"])
+            self._check_run(verifier, run, gone)
         for run_id in sorted(left):
             self._marks_left ^= run_mark(run_id)
             place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
             verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
         missing = {id for id, event in self._requests.items() if event.session_id not in gone | verifier.lacking}
-        order = {id: place for place, id in enumerate(self._requests)}
-        last = -1
         for approval in approvals:
             missing.discard(approval.approval_id)
             if approval.session_id not in gone:
                 self._check_approval(verifier, approval)
-            if order.get(approval.approval_id, last) < last:
-                message = f"approval `{approval.approval_id}` is listed behind one that was asked for later"
-                verifier.find("integrity", "list_changed", message, session_id=approval.session_id)
-            last = max(last, order.get(approval.approval_id, last))
         for approval_id in sorted(missing):
             place = {"session_id": self._requests[approval_id].session_id, "seq": self._requests[approval_id].seq}
             message = f"approval `{approval_id}` is in the record and in no list"
             verifier.find("integrity", "list_changed", message, **place)
 
-    def check_marks(self, verifier: Verifier, marked: int) -> None:
+    def check_marks(self, verifier: Verifier, marked: int | None) -> None:
         """Find that a run of which the record says nothing is not in the list any more, or was put there by hand."""
         if marked not in (self._marks, self._marks ^ self._marks_left):
             message = "a run that was created is in no list, or one is listed that nobody created"
@@ -252,32 +263,22 @@ class Lists:
                     message = f"the {name} is `{shown}` in the list; its record says `{own}`"
                     verifier.find("integrity", "list_changed", message, session_id=session_id, seq=0)
 
-    def check_in_flight(self, verifier: Verifier, runs: Iterable[tuple[str, str]]) -> None:
-        """Find the runs that have other calls in flight in the list than in their record, where that is whole."""
-        gone = {one.session_id for one in verifier.pruned} | {one.session_id for one in verifier.findings}
-        for run_id, listed in runs:
-            run = self._runs.get(run_id)
-            if listed != (run.in_flight if run else "") and not (run and run.session_id in gone):
-                message = f"run `{run_id}` has other calls in flight in the list than in its record"
-                place = {"session_id": run.session_id if run else "", "seq": 0}
-                verifier.find("integrity", "list_changed", message, **place)
-
-    def _check_run(self, verifier: Verifier, run: RunInfo) -> None:
-        read = self._runs.get(run.run_id) or _Run(run.session_id, 0)
-        place = {"session_id": run.session_id, "seq": run.ended_seq if isinstance(run.ended_seq, int) else 0}
-        status = "running" if run.status == "lost" else run.status
-        if not read.ended and status not in GOING_ON:
-            message = f"run `{run.run_id}` has {run.status}, and its end is not there"
+    def _check_run(self, verifier: Verifier, run: ListedRun, gone: set[str]) -> None:
+        read = self._runs.get(run["run_id"]) or _Run(run["session_id"], 0)
+        created = _created(run)
+        differs = []
+        if created is None:
+            differs.append("was created otherwise, or is another owner's, than the list has it")
+        elif read.session_id not in gone | verifier.lacking:
+            differs += _differences(run, read, created)
+        seq = run["ended_seq"]
+        place = {"session_id": run["session_id"], "seq": seq if isinstance(seq, int) else 0}
+        if not read.ended and run["status"] in ENDINGS.values() and read.session_id not in gone:
+            message = f"run `{run['run_id']}` has {run['status']}, and its end is not there"
             verifier.find("completeness", "end_missing", message, **place)
             return
-        recorded = read.tally.applied(RunInfo(run_id=run.run_id, session_id=read.session_id))
-        differs = [] if read.session_id in verifier.lacking else list(_differences(run, recorded, read.given))
-        if read.provider and run.provider != read.provider:
-            differs.append(f"has the provider `{run.provider}` in the list; its record says `{read.provider}`")
-        if read.ended and read.ended != status:
-            differs.insert(0, f"is listed as {run.status}; its record says {read.ended}")
         for message in differs:
-            verifier.find("integrity", "list_changed", f"run `{run.run_id}` {message}", **place)
+            verifier.find("integrity", "list_changed", f"run `{run['run_id']}` {message}", **place)
 
     def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:
         stored, event = self._approvals.approval(approval.approval_id), self._requests.get(approval.approval_id)
@@ -300,41 +301,56 @@ class Lists:
 
 
 def _answered_so(approval: ListedApproval, stored: StoredApproval) -> bool:
-    """Whether a row has the answer that follows from the record. One that an older version migrated lacks the moment
-    at which it was withdrawn.
-    """
+    """Whether a row has the answer that follows from the record."""
     try:
         answer = None if approval.answer is None else _answer(approval.answer)
         at = None if approval.answered_at is None else datetime.fromisoformat(approval.answered_at)
     except (msgspec.MsgspecError, TypeError, ValueError):
         return False
-    if approval.state == "withdrawn" and at is None:
-        return answer == stored.answer
     return (answer, at, approval.recorded) == (stored.answer, stored.answered_at, stored.recorded)
 
 
-def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
-    """The differences between a run's row and its record."""
-    if run.session_id != recorded.session_id:
-        yield f"is listed in session `{run.session_id}`; its record is in `{recorded.session_id}`"
-    for name in ("calls", "violations", "started_seq", "ended_seq", "started_at", "ended_at"):
-        listed, own = getattr(run, name), getattr(recorded, name)
-        if listed != own:
-            yield f"has {name} `{listed}` in the list; its record says `{own}`"
-    began = bool(recorded.started_seq)
-    whose = (recorded.tenant, recorded.labels) if began else owners(run.spec)
-    for name, own in zip(("tenant", "labels"), whose, strict=True):
-        listed = getattr(run, name)
-        if listed != own:
-            of = "its record says" if began else "it was created with"
-            yield f"has the {name} `{listed}` in the list; {of} `{own}`"
-    for name in recorded.usage.__struct_fields__:
-        listed, own = getattr(run.usage, name), getattr(recorded.usage, name)
-        if abs(listed - own) > _CLOSE * max(1.0, abs(own)):
-            yield f"has used `{listed}` of {name} in the list; its record says `{own}`"
+def _created(run: ListedRun) -> RunInfo | None:
+    """A run as it was created, by its row; None where that is not what was sealed."""
+    names = ("created_at", "created_ms", "spec", "after")
+    ids, whose = (run["run_id"], run["session_id"]), (run["epoch"], run["attempts"])
+    for provider in dict.fromkeys((run["provider"], "")):  # one that was created for none has that of its events
+        row = (run["number"], provider, *(run[name] for name in names))
+        if fits(run["seal"], partial(run_digest, *ids, row, *whose)):
+            with suppress(msgspec.MsgspecError, TypeError):
+                spec = _spec(run["spec"])
+                tenant, labels = owners(spec)
+                return RunInfo(
+                    run_id=ids[0], session_id=ids[1], provider=provider, spec=spec, tenant=tenant, labels=labels
+                )
+    return None
 
-    if recorded.started_seq and not run.spec.get("asks"):
-        yield from _given_otherwise(run.spec, given)
+
+def _differences(run: ListedRun, read: _Run, created: RunInfo) -> Iterator[str]:
+    """The differences between a run's row and its record."""
+    if run["session_id"] != read.session_id:
+        yield f"is listed in session `{run['session_id']}`; its record is in `{read.session_id}`"
+    for name, own in read.row(created).items():
+        listed = run[name]
+        if name == "labels" and isinstance(listed, str):
+            listed = listed.encode()
+        if listed != own and not (name in FIGURES and _close(listed, own)):
+            yield f"has {name} `{listed}` in the list; its record says `{own}`"
+    if read.tally.started and not created.spec.get("asks"):
+        yield from _given_otherwise(created.spec, read.given)
+
+
+def _close(listed: Any, own: float) -> bool:
+    """Whether two sums of figures are equal, in whatever order they were added."""
+    return isinstance(listed, int | float) and abs(listed - own) <= _CLOSE * max(1.0, abs(own))
+
+
+def fits(digest: Any, made: Callable[[], bytes]) -> bool:
+    """Whether a digest is the one that is made."""
+    try:
+        return bool(bytes(digest) == made())
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return False
 
 
 def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
@@ -351,6 +367,10 @@ def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]
 def _metadata(metadata: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The caller's metadata, by name."""
     return ((f"metadata `{name}`", value) for name, value in metadata.items() if name not in _OURS)
+
+
+def _ms(at: datetime | None) -> int | None:
+    return None if at is None else at_ms(at)
 
 
 def _call(event: Event) -> str:

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial, reduce
-from itertools import chain
-from operator import xor
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.stored_types import RunInfo
 
 from ..sqlite.file import Connection, check_version, connect, store_error
-from ..tables.budgets import unsealed
-from ..tables.queries import every_run, to_run
-from ..tables.schema import NOTES, RUNS, schema_version
-from ..tables.transactions import RUN, Tables, marks_of, note_mark, owner_row, row_digest, run_digest
-from .list_checks import ListedApproval
+from ..tables.budgets import marked_rows, orphans
+from ..tables.schema import (
+    BUDGETS,
+    COMMANDS,
+    NOTES,
+    OWNERS,
+    SEALS,
+    SQLITE,
+    STORE,
+    SchemaDialect,
+    columns,
+    schema_version,
+    statements,
+)
+from ..tables.transactions import (
+    Tables,
+    all_marks,
+    command_mark,
+    note_mark,
+    owner_mark,
+    owner_row,
+    row_digest,
+    store_mark,
+)
+from .list_checks import ListedApproval, ListedRun, fits
 from .verify import StoredRecord
 
 RECORDS = (
@@ -33,47 +46,44 @@ RECORDS = (
 APPROVALS = (
     "SELECT approval_id, coalesce(CAST(session_id AS TEXT), ''), approvals.seq, run_id, state, held, ran, answer,"
     " answered_at, recorded FROM approvals LEFT JOIN sessions ON key = session_key"
-    " ORDER BY approvals.number"
 )
 ORDERS = "SELECT number, data FROM instructions ORDER BY number"
 SESSIONS = "SELECT CAST(session_id AS TEXT), provider, provider_session_id FROM sessions"
-IN_FLIGHT = "SELECT run_id, calls_in_flight FROM runs"
 BLOCKS = "SELECT number, scope, value FROM blocks"
-_ID = re.compile("[0-9a-f]{16}")
-"""A store's id."""
 
 
 class AuditSource(NamedTuple):
-    """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
-    whose row cannot be read the id), which calls of each are in flight, its list of approvals, its sessions with
-    their provider and the agent's own id, its orders, how many it ever had, which of them block starts (and what
-    each blocks), what it has that no version of this package makes, which of its other rows are not as they were
-    written, in words, and the marks of the runs that were put into the list.
+    """A store in one moment: its id, how many records were ever stored, those there are, the rows of its runs, of its
+    approvals and of its sessions (with their provider and the agent's own id), its orders, which of them block starts
+    (and what each blocks), what it has that no version of this package makes, which of its other rows are not as they
+    were written, in words, and the marks of its seals.
     """
 
     store_id: str
     stored: int
     records: Iterable[StoredRecord]
-    runs: Iterable[RunInfo | str]
-    in_flight: Iterable[tuple[str, str]]
+    runs: Iterable[ListedRun]
     approvals: Iterable[ListedApproval]
     sessions: Iterable[tuple[str, str, str | None]]
     orders: Iterable[tuple[int, bytes]]
-    ordered: int
     blocks: Iterable[tuple[int, str, str]]
     planted: Iterable[tuple[str, str]]
     changed: Iterable[str]
-    marked: int
+    seals: dict[str, int]
 
 
-def runs_of(rows: Iterable[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], RunInfo]) -> Iterator[RunInfo | str]:
-    """The runs of these rows."""
-    for row in rows:
-        try:
-            run = read(row)
-            yield run if isinstance(run.session_id, str) else str(row[0])
-        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
-            yield str(row[0])
+def runs_of(tables: Tables, dialect: SchemaDialect) -> Iterator[ListedRun]:
+    """The rows of runs, by column, each with the id of its session."""
+    names = [name for name in columns("runs", dialect) if name != "session_key"]
+    wanted = ", ".join(f"runs.{name}" for name in names)
+    session = "coalesce(CAST(session_id AS TEXT), '')"
+    sql = f"SELECT {session}, {wanted} FROM runs LEFT JOIN sessions ON key = session_key ORDER BY number"
+    return (dict(zip(("session_id", *names), row, strict=True)) for row in tables.rows(sql))
+
+
+def seals_of(tables: Tables) -> dict[str, int]:
+    """The marks of each seal."""
+    return dict(tables.rows("SELECT name, marks FROM seals"))
 
 
 def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
@@ -81,32 +91,52 @@ def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
     return (ListedApproval(*row) for row in rows)
 
 
-def changed(tables: Tables) -> Iterator[str]:
-    """Changed rows that no event covers: runs as they were created, owners, budgets, the store itself."""
-    lines = tables.rows("SELECT store_id FROM store")
-    if len(lines) != 1 or not _ID.fullmatch(str(lines[0][0])):
-        yield "the store has not the one id that every store is made with"
-    columns = f"run_id, coalesce(CAST(session_id AS TEXT), ''), epoch, attempts, status, seal, {RUN}"
-    for run_id, session_id, epoch, attempts, status, digest, *row in tables.rows(
-        f"SELECT {columns} FROM runs LEFT JOIN sessions ON key = session_key"
-    ):
-        number, provider, *rest = row
-        # One that nobody created, or for any provider, has that of its first event.
-        given = [provider] if status == "created" else [provider, ""]
-        made = [partial(run_digest, run_id, session_id, (number, one, *rest), epoch, attempts) for one in given]
-        if not any(_fits(digest, one) for one in made):
-            yield f"run `{run_id}` was created otherwise, or is another owner's, than the list has it"
-    for digest, *row in tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners"):
-        if not _fits(digest, lambda: row_digest("owner", *row)):  # noqa: B023
+def changed(tables: Tables, notes: Iterable[tuple[str, str, bytes]] = ()) -> Iterator[str]:
+    """Changed rows that no event covers, of all but runs; `notes` are what hooks keep beside sessions."""
+    ids = [str(row[0]) for row in tables.rows("SELECT store_id FROM store")]
+    found = {STORE: all_marks(map(store_mark, ids)) if len(ids) == 1 else None}
+    owners = tables.rows(f"SELECT seal, {owner_row(tables.dialect)} FROM owners")
+    for digest, *row in owners:
+        if not fits(digest, lambda: row_digest("owner", *row)):  # noqa: B023
             yield f"owner {row[0]} is another in the list than the one that registered, or its lease is"
+    found[OWNERS] = all_marks(owner_mark(epoch) for _, epoch, *_ in owners)
     for run_id, epoch in tables.rows(
         "SELECT run_id, epoch FROM runs WHERE epoch != 0 AND epoch NOT IN (SELECT epoch FROM owners)"
     ):
         yield f"run `{run_id}` has an owner {epoch} that is not there"
+    found[COMMANDS] = all_marks(command_mark(number, as_bytes(data)) for number, data in tables.rows(ORDERS))
+    found[NOTES] = all_marks(note_mark(session_id, name, as_bytes(data)) for session_id, name, data in notes)
+    found[BUDGETS] = yield from _budgets_changed(tables)
+    seals = seals_of(tables)
+    yield from (message for name, message in _UNSEALED.items() if seals.get(name) != found[name])
+    if seals.keys() != {*SEALS}:
+        yield "the list of seals has others than a store is made with"
+
+
+_UNSEALED = {
+    STORE: "the store has not the one id that it was made with",
+    OWNERS: "an owner that registered is in no list, or one is listed that never did",
+    COMMANDS: "a command was changed, is not there, or was put there by nobody",
+    NOTES: "what hooks keep beside sessions was changed, or some of it is not there",
+    BUDGETS: "the list of budgets was changed, or lacks some",
+}
+
+
+def _budgets_changed(tables: Tables) -> Generator[str, None, int | None]:
+    """The same of budgets; returns the marks of all their rows."""
+    whole = 0
     try:
-        yield from unsealed(tables)
+        for claim, marks, own in marked_rows(tables):
+            whole ^= own
+            if marks != own:
+                key = f" of `{claim.key}`" if claim.key else ""
+                yield f"budget `{claim.budget}`{key} has rows that were changed, or lacks some"
+        if orphans(tables):
+            yield "there are rows of budgets that are not there"
     except (TypeError, ValueError):
         yield "there are rows of budgets that cannot be read"
+        return None
+    return whole
 
 
 def check_current(version: int, name: str) -> None:
@@ -116,15 +146,8 @@ def check_current(version: int, name: str) -> None:
         raise StoreError(message, kind="older_schema")
 
 
-def _fits(digest: Any, made: Callable[[], bytes]) -> bool:
-    try:
-        return bool(bytes(digest) == made())
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        return False
-
-
 _BUSY_S = 10.0
-_PLANTED = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger')"
+_MADE = "SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'sqlite_sequence'"
 
 
 @contextmanager
@@ -137,16 +160,14 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
                 store_id=_one(connection, "SELECT store_id FROM store", ""),
                 stored=_counted(connection, "events"),
                 records=_records(connection),
-                runs=runs_of(connection.execute(every_run(connection.dialect)), partial(to_run, connection.dialect)),
-                in_flight=connection.execute(IN_FLIGHT),
+                runs=runs_of(connection, SQLITE),
                 approvals=approvals_of(connection.execute(APPROVALS)),
                 sessions=connection.execute(SESSIONS),
-                orders=((number, _bytes(data)) for number, data in connection.execute(ORDERS)),
-                ordered=_counted(connection, "instructions"),
+                orders=((number, as_bytes(data)) for number, data in connection.execute(ORDERS)),
                 blocks=connection.execute(BLOCKS),
-                planted=connection.execute(_PLANTED),
-                changed=chain(changed(connection), _notes_changed(connection)),
-                marked=marks_of(connection, RUNS),
+                planted=_planted(connection),
+                changed=changed(connection, connection.execute("SELECT session_id, name, data FROM hook_notes")),
+                seals=seals_of(connection),
             )
     except sqlite3.Error as error:
         raise store_error(error, path) from error
@@ -172,12 +193,14 @@ def _counted(connection: sqlite3.Connection, table: str) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _notes_changed(connection: Connection) -> Iterator[str]:
-    """What hooks keep beside sessions, where that is not what they have written."""
-    rows = connection.execute("SELECT session_id, name, data FROM hook_notes")
-    marks = (note_mark(session_id, name, _bytes(data)) for session_id, name, data in rows)
-    if reduce(xor, marks, 0) != marks_of(connection, NOTES):
-        yield "what hooks keep beside sessions was changed, or some of it is not there"
+def _planted(connection: Connection) -> Iterator[tuple[str, str]]:
+    """What a new store has not, or has otherwise, in the same words."""
+    with closing(sqlite3.connect(":memory:")) as new:
+        for statement in statements(SQLITE):
+            new.execute(statement)
+        made = set(new.execute(_MADE))
+    found = set(connection.execute(_MADE))
+    return ((kind, name) for kind, name, _ in sorted(found ^ made))
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
@@ -186,10 +209,11 @@ def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
         position, session_id, seq, run_id, event_id, type, at, data, digest = row
         number = seq if isinstance(seq, int) else 0
         link = digest if isinstance(digest, bytes) else b""
-        yield StoredRecord(position, session_id, number, run_id, event_id, type, at, _bytes(data), link)
+        yield StoredRecord(position, session_id, number, run_id, event_id, type, at, as_bytes(data), link)
 
 
-def _bytes(data: Any) -> bytes:
+def as_bytes(data: Any) -> bytes:
+    """What should be bytes, and may be text that somebody put there."""
     return data if isinstance(data, bytes) else str(data).encode()
 
 

@@ -119,6 +119,9 @@ class Verifier:
     def take(self, record: StoredRecord) -> None:
         """The next record."""
         self.records += 1
+        if record.position <= self.last_position:
+            place = {"session_id": record.session_id, "seq": record.seq}
+            self.find("integrity", "uncounted", f"a record has number {record.position}; the first is 1", **place)
         self.last_position = record.position
         session = self._sessions.get(record.session_id)
         if session is None:
@@ -158,7 +161,7 @@ class Verifier:
             "seq": (written.seq, record.seq),
             "run": (written.run_id, record.run_id),
             "type": (written.type, record.type),
-            "event_id": (written.event_id, record.event_id or ""),
+            "event_id": (written.event_id or None, record.event_id),
             "time": (written.at and at_ms(written.at), record.at),
         }
         for name, (own, row) in pairs.items():
@@ -223,10 +226,7 @@ def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
 
 
 class Orders:
-    """Takes the orders of a store in their order; `anchor` is where they ended when heads were kept.
-
-    A store keeps no digests of them: who changes one can be found by an anchor only.
-    """
+    """Takes the orders of a store in their order; `anchor` is where they ended when heads were kept."""
 
     def __init__(self, verifier: Verifier, anchor: OrdersHead | msgspec.UnsetType = msgspec.UNSET) -> None:
         self._verifier = verifier
@@ -243,15 +243,14 @@ class Orders:
     def check(
         self,
         orders: Iterable[tuple[int, bytes]],
-        given: int,
         blocks: Iterable[tuple[int, str, str]],
     ) -> None:
-        """Find what is not there or not as it was: `given` is how many numbers were, `blocks` what the store keeps
-        starts blocked by, and which starts.
+        """Find what is not there or not as it was: `blocks` is what the store keeps starts blocked by, and which
+        starts.
         """
         for number, data in orders:
             self._take(number, bytes(data))
-        self._missing(self._last + 1, max(given, self._anchor.number))
+        self._missing(self._last + 1, self._anchor.number)
         listed = {number: starts for number, *starts in blocks}
         for number in sorted(self._blocks.keys() ^ listed.keys()):
             what = (

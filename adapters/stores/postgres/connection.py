@@ -23,8 +23,8 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import label_text
 
 from ..tables.schema import POSTGRES as SCHEMA
-from ..tables.schema import check_version, schema_version, statements
-from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, Dialect
+from ..tables.schema import STORE, check_version, schema_version, statements
+from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, Dialect, marked, new_id, store_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -470,8 +470,10 @@ def bring_up_to_date(connection: PsycopgConnection[Any], name: str, schema: str)
             for statement in statements(SCHEMA, version):
                 connection.execute(statement)
             if not version:
-                store_id = uuid.uuid4().hex[:16]
+                store_id = new_id()
                 connection.execute("INSERT INTO store VALUES (%s, %s)", (store_id, schema_version()))
+                mark, values = marked(STORE, store_mark(store_id))
+                connection.execute(with_places(mark), values)
             else:
                 connection.execute("UPDATE store SET version = %s", (schema_version(),))
     except errors.InsufficientPrivilege as error:

@@ -20,14 +20,14 @@ from proctor.supervisor.store.records import SIZE, from_record, ms_of, owners, r
 
 from ..tables import recording
 from ..tables.recording import FIGURED, IN_FLIGHT, RUN_COLUMNS, KnownSession, Transaction, append_new, run_columns
-from ..tables.transactions import NUMBERED, Batch, Gathered, Part, run_seal
+from ..tables.transactions import COMMANDED, NUMBERED, Batch, Gathered, Part, run_seal
 from .connection import POSTGRES, kept, one_label, with_places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, TypeAlias
 
-    from proctor.policies.events import Event, ToolApprovalRequested
+    from proctor.policies.events import Event
     from proctor.supervisor.ports.stored_types import Instruction, RunInfo
 
     from ..tables.recording import KnownRun
@@ -144,9 +144,6 @@ _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
 _TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
 """Whoever draws has all budgets of the store until it has committed: one order, and nobody waits in a circle."""
-_REQUESTED = """INSERT INTO approvals (number, approval_id, session_key, seq, run_id, state, held, ran)
-    SELECT position, ?, session_key, seq, ?, 'requested', ?, ? FROM events WHERE session_key = ? AND seq = ?
-    ON CONFLICT (approval_id) DO NOTHING"""
 _KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
 _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
 
@@ -325,10 +322,6 @@ class Recorder(Transaction):
     def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
         self.write(sql, values, in_order=in_order)
 
-    def _request(self, event: ToolApprovalRequested, session: KnownSession) -> None:
-        values = (event.approval_id, event.run_id, event.held, event.ran, session.key, event.seq)
-        self.write(_REQUESTED, values, in_order=True)  # its number is the place of the request in the log
-
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
         row = run_columns(run)
         seal = run_seal(run.run_id, run.session_id, (run.provider, *row[3:], self.last_instruction), epoch, 0)
@@ -343,6 +336,7 @@ class Recorder(Transaction):
     def instruct(self, instruction: Instruction) -> None:
         """Have an instruction written."""
         self.write(_KEPT, (_encode(instruction),), in_order=True)
+        self.write(COMMANDED, in_order=True)
         if (change := recording.blocks_change(instruction)) is not None:
             self.write(*change, in_order=True)
 

@@ -21,7 +21,7 @@ from proctor.supervisor.errors import StoreError, UsageError
 
 from ...kit.values import atomic_write
 from ..tables import schema
-from ..tables.transactions import PAGE_BYTES, PAGE_ROWS
+from ..tables.transactions import PAGE_BYTES, PAGE_ROWS, marked, new_id, store_mark
 from .recording import SQLITE, pragma
 
 if TYPE_CHECKING:
@@ -521,7 +521,9 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
         for statement in schema.statements(schema.SQLITE, version):
             connection.execute(statement)
         if not version:
-            connection.execute("INSERT INTO store VALUES (lower(hex(randomblob(8))))")
+            store_id = new_id()
+            connection.execute("INSERT INTO store VALUES (?)", (store_id,))
+            connection.execute(*marked(schema.STORE, store_mark(store_id)))
         connection.execute(f"PRAGMA user_version = {schema.schema_version()}")
         connection.execute("COMMIT")
     finally:

@@ -25,14 +25,14 @@ from ..tables.recording import (
     append_new,
     run_columns,
 )
-from ..tables.schema import NOTES
-from ..tables.transactions import Batch, Dialect, Gathered, marked, note_mark, run_digest
+from ..tables.schema import COMMANDS, NOTES
+from ..tables.transactions import Batch, Dialect, Gathered, command_mark, marked, note_mark, run_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from proctor.policies.events import Event, ToolApprovalRequested
+    from proctor.policies.events import Event
     from proctor.supervisor.ports.stored_types import Instruction, RunInfo
     from proctor.supervisor.store.records import RunTally
 
@@ -322,7 +322,9 @@ class Recorder(Transaction):
 
     def instruct(self, instruction: Instruction) -> None:
         """Write an instruction. Raises StaleError."""
-        self.execute("INSERT INTO instructions (data) VALUES (?)", (_encode(instruction),))
+        data = _encode(instruction)
+        number = self.execute("INSERT INTO instructions (data) VALUES (?)", (data,)).lastrowid or 0
+        self.execute(*marked(COMMANDS, command_mark(number, data)))
         if (change := recording.blocks_change(instruction)) is not None:
             self.execute(*change)
 
@@ -348,13 +350,6 @@ class Recorder(Transaction):
 
     def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
         self.execute(sql, values)
-
-    def _request(self, event: ToolApprovalRequested, session: KnownSession) -> None:
-        self.execute(
-            "INSERT OR IGNORE INTO approvals (approval_id, session_key, seq, run_id, state, held, ran)"
-            " VALUES (?, ?, ?, ?, 'requested', ?, ?)",
-            (event.approval_id, session.key, event.seq, event.run_id, event.held, event.ran),
-        )
 
     def _stored(self, event: Event) -> Event | None:
         row = self.execute(

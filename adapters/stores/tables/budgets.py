@@ -21,18 +21,8 @@ from proctor.supervisor.ports.stored_types import GOING_ON
 from proctor.supervisor.store import invariants
 
 from .recording import Transaction
-from .transactions import (
-    BUDGETS,
-    Row,
-    Tables,
-    budget_row,
-    find_owner,
-    owner_columns,
-    owner_of,
-    part_row,
-    share_row,
-    summed,
-)
+from .schema import BUDGETS
+from .transactions import Tables, all_marks, budget_marked, find_owner, mark, marked, owner_columns, owner_of
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time by which windows go, in ms since the epoch."""
@@ -46,7 +36,6 @@ _DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part <
 _OF_RUN = "FROM budget_shares WHERE counter = ? AND run_id = ?"
 _ORPHANS = """SELECT (SELECT count(*) FROM budget_parts WHERE counter NOT IN (SELECT counter FROM budgets))
     + (SELECT count(*) FROM budget_shares WHERE counter NOT IN (SELECT counter FROM budgets))"""
-_SEAL = "INSERT INTO seals (name, digest) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET digest = excluded.digest"
 _SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (counter, run_id) DO UPDATE SET epoch = excluded.epoch, used = excluded.used, held = excluded.held"""
 
@@ -77,7 +66,7 @@ def settle(recorder: Transaction, run_id: str, used: Mapping[str, float], epoch:
         draw = Draw(claim=claim, used=used.get(claim.counts, 0.0))
         found.append(_draw(recorder, (run_id, epoch), draw, now, counter))
         gone = recorder.change(f"DELETE {_OF_RUN} RETURNING epoch, used, held", (counter, run_id))
-        _seal(recorder, counter, claim, removed=[share_row(_key(claim), run_id, *row) for row in gone])
+        _mark(recorder, counter, [_share_mark(_key(claim), run_id, *row) for row in gone])
     return found
 
 
@@ -127,8 +116,11 @@ def _counter(recorder: Transaction, claim: BudgetClaim) -> int:
         ON CONFLICT ({_KEY}) DO UPDATE SET most = excluded.most RETURNING counter"""
     [(counter,)] = recorder.change(sql, (*_key(claim), float(claim.max)))
     if before != [(float(claim.max),)]:
-        changed = [budget_row(_key(claim), most) for (most,) in before]
-        _seal(recorder, counter, claim, added=[budget_row(_key(claim), claim.max)], removed=changed)
+        _mark(
+            recorder,
+            counter,
+            [_budget_mark(_key(claim), most) for most in (claim.max, *(most for (most,) in before))],
+        )
     return int(counter)
 
 
@@ -139,20 +131,20 @@ def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int
     rows = recorder.rows(f"SELECT epoch, used, held {_OF_RUN}", (counter, run_id))
     own = rows[0][1] if rows else 0.0
     key = _key(draw.claim)
-    removed, added = [share_row(key, run_id, *row) for row in rows], []
+    marks = [_share_mark(key, run_id, *row) for row in rows]
     if amount := grown(draw.used, own):
         of_part = "SELECT part, used FROM budget_parts WHERE counter = ? AND part = ?", (counter, window.part)
-        removed += [part_row(key, *row) for row in recorder.rows(*of_part)]
+        changed = recorder.rows(*of_part)
         recorder.change(_ADD, (counter, window.part, amount))
-        added += [part_row(key, *row) for row in recorder.rows(*of_part)]
-        oldest_parts = recorder.change(_DROP_OLDEST, (counter, counter, PARTS_KEPT - 1))
-        removed += [part_row(key, *row) for row in oldest_parts]
+        changed += recorder.rows(*of_part)
+        changed += recorder.change(_DROP_OLDEST, (counter, counter, PARTS_KEPT - 1))
+        marks += [_part_mark(key, *row) for row in changed]
     used, oldest = _used(recorder, counter, window)
     was = _held(recorder, counter, run_id)
     held = set_aside(draw, used=used, others=was.all - was.mine)
     share = (epoch, float(max(own, draw.used)), float(held or 0.0))
     recorder.change(_SHARE, (counter, run_id, *share))
-    _seal(recorder, counter, draw.claim, added=[*added, share_row(key, run_id, *share)], removed=removed)
+    _mark(recorder, counter, [*marks, _share_mark(key, run_id, *share)])
     return Drawn(
         claim=draw.claim,
         granted=held is not None,
@@ -168,48 +160,39 @@ def _key(claim: BudgetClaim) -> tuple[str, str, str, str]:
     return claim.budget, claim.key, claim.counts, claim.window
 
 
-def _seal(
-    recorder: Transaction, counter: int, claim: BudgetClaim, *, added: Sequence[Row] = (), removed: Sequence[Row] = ()
-) -> None:
-    """Have the seals of a budget and of all budgets follow from rows that came and went."""
-    [(before,)] = recorder.rows("SELECT seal FROM budgets WHERE counter = ?", (counter,))
-    if before is None:  # new
-        digest = summed(b"", added=sealed_rows(recorder, counter, claim))
-    else:
-        digest = summed(before, added=added, removed=removed)
-    recorder.change("UPDATE budgets SET seal = ? WHERE counter = ?", (digest, counter))
-    found = recorder.rows("SELECT digest FROM seals WHERE name = ?", (BUDGETS,))
-    whole = found[0][0] if found else b""
-    if before is not None:
-        whole = summed(whole, removed=[("seal", *_key(claim), before.hex())])
-    whole = summed(whole, added=[("seal", *_key(claim), digest.hex())])
-    recorder.change(_SEAL, (BUDGETS, whole))
+def _mark(recorder: Transaction, counter: int, marks: Sequence[int]) -> None:
+    """Have the marks of a budget, and those of all budgets, follow from rows that came and went."""
+    recorder.change(*budget_marked(counter, *marks))
+    recorder.change(*marked(BUDGETS, *marks))
 
 
-def sealed_rows(tables: Tables, counter: int, claim: BudgetClaim) -> list[Row]:
-    """All rows of a budget, as its seal is over them."""
-    key = _key(claim)
-    parts = tables.rows("SELECT part, used FROM budget_parts WHERE counter = ?", (counter,))
-    shares = tables.rows("SELECT run_id, epoch, used, held FROM budget_shares WHERE counter = ?", (counter,))
-    rows = [budget_row(key, claim.max)]
-    return [*rows, *(part_row(key, *row) for row in parts), *(share_row(key, *row) for row in shares)]
+def _budget_mark(key: Sequence[str], most: float) -> int:
+    return mark("budget", *key, float(most))
 
 
-def unsealed(tables: Tables) -> Iterator[str]:
-    """Rows of budgets that were changed since they were written, in words."""
-    whole = b""
-    for counter, digest, *row in tables.rows(f"SELECT counter, seal, {_CLAIM} FROM budgets"):
+def _part_mark(key: Sequence[str], part: int, used: float) -> int:
+    return mark("part", *key, int(part), float(used))
+
+
+def _share_mark(key: Sequence[str], run_id: str, epoch: int, used: float, held: float) -> int:
+    return mark("share", *key, run_id, int(epoch), float(used), float(held))
+
+
+def marked_rows(tables: Tables) -> Iterator[tuple[BudgetClaim, int, int]]:
+    """Each budget with the marks that it has, and those of its rows."""
+    for counter, own, *row in tables.rows(f"SELECT counter, marks, {_CLAIM} FROM budgets"):
         claim = _claim(row)
-        whole = summed(whole, added=[("seal", *_key(claim), bytes(digest or b"").hex())])
-        if summed(b"", added=sealed_rows(tables, counter, claim)) != bytes(digest or b""):
-            key = f" of `{claim.key}`" if claim.key else ""
-            yield f"budget `{claim.budget}`{key} has rows that were changed, or lacks some"
-    found = tables.rows("SELECT digest FROM seals WHERE name = ?", (BUDGETS,))
-    if whole != (bytes(found[0][0]) if found else b""):
-        yield "the list of budgets was changed, or lacks some"
-    orphans = tables.rows(_ORPHANS)
-    if orphans != [(0,)]:
-        yield "there are rows of budgets that are not there"
+        key = _key(claim)
+        parts = tables.rows("SELECT part, used FROM budget_parts WHERE counter = ?", (counter,))
+        shares = tables.rows("SELECT run_id, epoch, used, held FROM budget_shares WHERE counter = ?", (counter,))
+        marks = [_budget_mark(key, claim.max), *(_part_mark(key, *row) for row in parts)]
+        yield claim, own, all_marks([*marks, *(_share_mark(key, *row) for row in shares)])
+
+
+def orphans(tables: Tables) -> int:
+    """How many rows are of a budget that is not there."""
+    [(found,)] = tables.rows(_ORPHANS)
+    return int(found)
 
 
 def _used(tables: Tables, counter: int, window: Window) -> tuple[float, int | None]:

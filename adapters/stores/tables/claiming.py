@@ -12,8 +12,18 @@ from proctor.supervisor.store.records import owners
 
 from . import queries
 from .recording import Transaction
-from .schema import CLAIMED
-from .transactions import RUN, find_owner, owner_columns, owner_of, owner_row, row_digest, run_digest
+from .schema import CLAIMED, OWNERS
+from .transactions import (
+    RUN,
+    find_owner,
+    marked,
+    owner_columns,
+    owner_mark,
+    owner_of,
+    owner_row,
+    row_digest,
+    run_digest,
+)
 
 _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""
@@ -27,6 +37,7 @@ def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
     row = (owner.owner_id, owner.host, owner.machine, owner.pid, owner.started, recorder.dialect.lease(lease_s))
     [(epoch,)] = recorder.change(sql, row)
     _seal(recorder, epoch)
+    recorder.write(*marked(OWNERS, owner_mark(epoch)), in_order=True)
     return replace(owner, epoch=epoch, after=recorder.last_instruction, gone=False)
 
 

@@ -253,10 +253,6 @@ class Transaction(ABC):
         """Have a row follow from an event; `in_order` as of `write`."""
 
     @abstractmethod
-    def _request(self, event: ToolApprovalRequested, session: KnownSession) -> None:
-        """Have the row of an approval written, with where its request stands among the events."""
-
-    @abstractmethod
     def _append_new(self, events: Sequence[Event]) -> list[Event]:
         """Append those that are not stored yet; returns all as they are stored."""
 
@@ -314,7 +310,8 @@ class Transaction(ABC):
             self._note_run(event)
         if isinstance(event, ApprovalEvent):
             if asks(event):
-                self._request(event, session)
+                values = (event.approval_id, session.key, event.seq, event.run_id, event.held, event.ran)
+                self._follow(_REQUESTED, values, in_order=True)
             elif not isinstance(event, ToolApprovalRequested):
                 self._close(event)
         elif isinstance(event, TERMINAL):
@@ -353,7 +350,9 @@ def _text(event: Event) -> str | None:
     return None if event.at is None else event.at.isoformat()
 
 
-_SELECT = """SELECT number, session_id, approvals.seq, data, state, answer, answered_at, recorded
+_REQUESTED = """INSERT INTO approvals (approval_id, session_key, seq, run_id, state, held, ran)
+    VALUES (?, ?, ?, ?, 'requested', ?, ?) ON CONFLICT (approval_id) DO NOTHING"""
+_SELECT = """SELECT position, session_id, approvals.seq, data, state, answer, answered_at, recorded
     FROM approvals JOIN sessions ON key = approvals.session_key
     JOIN events ON events.session_key = approvals.session_key AND events.seq = approvals.seq"""
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
@@ -422,13 +421,13 @@ def approvals_after(
     tables: Tables, *, waiting: bool, run_id: str | None, session_id: str | None, after: int, limit: int
 ) -> list[StoredApproval]:
     """See `Store.approvals`."""
-    found: list[Condition] = [("number > ?", after)]
+    found: list[Condition] = [("position > ?", after)]
     found += [(WAITING,)] if waiting else []
     found += [("approvals.run_id = ?", run_id)] if run_id is not None else []
     found += [("session_id = ?", session_id)] if session_id is not None else []
     wanted = " AND ".join(text for text, *_ in found)
     values = [value for _, *values in found for value in values]
-    rows = tables.rows(f"{_SELECT} WHERE {wanted} ORDER BY number LIMIT ?", (*values, max(limit, 0)))
+    rows = tables.rows(f"{_SELECT} WHERE {wanted} ORDER BY position LIMIT ?", (*values, max(limit, 0)))
     return [_approval(row) for row in rows]
 
 

@@ -16,8 +16,15 @@ CLAIMED: Final = "epoch != 0 AND status IN ('created', 'running')"
 WAITING: Final = "state = 'requested' AND NOT ran"
 """Of an approval that waits for a person."""
 RUNS: Final = "runs"
+OWNERS: Final = "owners"
+COMMANDS: Final = "commands"
+BUDGETS: Final = "budgets"
 NOTES: Final = "notes"
-"""The names of the seals over which runs are listed, and over what hooks keep beside sessions."""
+STORE: Final = "store"
+SEALS: Final = (RUNS, OWNERS, COMMANDS, BUDGETS, NOTES, STORE)
+"""The names of the seals: over which runs and owners there are, what was commanded, the rows of all budgets, what
+hooks keep beside sessions, and the store's id.
+"""
 
 
 class Index(NamedTuple):
@@ -135,7 +142,6 @@ TABLES: Final = (
     Table(
         "approvals",
         {
-            "number": "position",
             "approval_id": "id NOT NULL UNIQUE",
             "session_key": _SESSION,
             "seq": "int NOT NULL",
@@ -149,7 +155,7 @@ TABLES: Final = (
         },
         indexes=(
             Index("approvals_waiting", "run_id", WAITING),
-            Index("approvals_by_session", "session_key"),
+            Index("approvals_by_session", "session_key, seq"),
         ),
     ),
     Table("instructions", {"number": "position", "data": "bytes NOT NULL"}),
@@ -163,7 +169,7 @@ TABLES: Final = (
             "counts": "id NOT NULL",
             "period": "id NOT NULL",
             "most": "real NOT NULL",
-            "seal": "bytes",
+            "marks": f"int {_ZERO}",
         },
         unique="budget, key, counts, period",
     ),
@@ -184,7 +190,7 @@ TABLES: Final = (
         primary="counter, run_id",
         indexes=(Index("budget_shares_by_run", "run_id"),),
     ),
-    Table("seals", {"name": "text PRIMARY KEY", "digest": "bytes NOT NULL DEFAULT ''", "marks": f"int {_ZERO}"}),
+    Table("seals", {"name": "text PRIMARY KEY", "marks": f"int {_ZERO}"}),
 )
 """`position` counts over the whole store in the order of commits, and is never given twice, whatever is pruned."""
 
@@ -241,7 +247,7 @@ POSTGRES: Final = SchemaDialect(
     ),
 )
 
-FIRST_VERSION: Final = 15
+FIRST_VERSION: Final = 16
 """Stores of the versions before were written by programs that were never released."""
 MIGRATIONS: tuple[tuple[str, ...], ...] = ()
 """The statements, in every database, that take a store from `FIRST_VERSION`, version by version. A released one never
@@ -260,9 +266,15 @@ def statements(dialect: SchemaDialect, version: int = 0) -> Iterator[str]:
         for table in (*TABLES, *dialect.tables):
             yield _create(table, dialect)
             yield from (_create_index(table.name, index, dialect) for index in table.indexes)
-        yield f"INSERT INTO seals (name) VALUES ('{RUNS}'), ('{NOTES}')"
+        yield from (f"INSERT INTO seals (name) VALUES ('{name}')" for name in SEALS)
     for step in MIGRATIONS[max(version - FIRST_VERSION, 0) :]:
         yield from step
+
+
+def columns(table: str, dialect: SchemaDialect) -> Iterator[str]:
+    """The columns that a table has in this database."""
+    [kinds] = (one.columns for one in TABLES if one.name == table)
+    return (name for name, what in kinds.items() if what.partition(" ")[0] in dialect.types)
 
 
 def check_version(version: int, name: str) -> None:

@@ -7,6 +7,7 @@ from functools import reduce
 from hashlib import sha256
 from operator import xor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ from proctor.supervisor.store.records import (
     unit_start,
 )
 
-from .schema import CLAIMED
+from .schema import CLAIMED, COMMANDS
 
 if TYPE_CHECKING:
     from proctor.policies.events import Event
@@ -263,9 +264,6 @@ RUN = "number, runs.provider, created_at, created_ms, spec, after"
 """What `run_digest` takes of a row, between the ids and whose it is."""
 NUMBERED = "UPDATE runs SET seal = sha256(?::bytea || convert_to(number::text, 'UTF8')) WHERE run_id = ?"
 """Makes the digest of a run of its seal where only the database knows its number."""
-BUDGETS = "budgets"
-"""The name of the seal over the rows of all budgets."""
-_BYTES = 32
 
 
 def row_digest(*values: Any) -> bytes:
@@ -283,12 +281,21 @@ def run_seal(run_id: str, session_id: str, row: Row, epoch: int, attempts: int) 
 def run_digest(run_id: str, session_id: str, row: Row, epoch: int, attempts: int) -> bytes:
     """The same with the number of its row, which `row` begins with."""
     number, *rest = row
-    return sha256(run_seal(run_id, session_id, tuple(rest), epoch, attempts) + str(number).encode()).digest()
+    return _numbered(run_seal(run_id, session_id, tuple(rest), epoch, attempts), number)
+
+
+def _numbered(seal: bytes, number: int) -> bytes:
+    """A digest that PostgreSQL can make where it alone knows the number."""
+    return sha256(seal + str(number).encode()).digest()
 
 
 def mark(*values: Any) -> int:
-    """A number that stands for some values where rows are counted by what they are."""
-    return int.from_bytes(row_digest(*values)[:7], "big")
+    """A number that stands for a row where rows are counted by what they are."""
+    return _mark(row_digest(*values))
+
+
+def _mark(digest: bytes) -> int:
+    return int.from_bytes(digest[:7], "big")
 
 
 def run_mark(run_id: str) -> int:
@@ -296,48 +303,62 @@ def run_mark(run_id: str) -> int:
     return mark("run", run_id)
 
 
+def owner_mark(epoch: int) -> int:
+    """The mark of an owner that has registered."""
+    return mark("owner", epoch)
+
+
 def note_mark(session_id: str, name: str, data: bytes) -> int:
     """The mark of what hooks keep beside a session under a name."""
     return mark("note", session_id, name, sha256(data).hexdigest())
 
 
+def new_id() -> str:
+    """The id of a new store."""
+    return uuid4().hex[:16]
+
+
+def store_mark(store_id: str) -> int:
+    """The mark of the store."""
+    return mark("store", store_id)
+
+
+def command_mark(number: int, data: bytes) -> int:
+    """The mark of a command."""
+    return _mark(_numbered(sha256(data).digest(), number))
+
+
+COMMANDED = f"""UPDATE seals SET marks = marks # (SELECT
+    ('x' || left(encode(sha256(sha256(data) || convert_to(number::text, 'UTF8')), 'hex'), 14))::bit(56)::bigint
+    FROM instructions ORDER BY number DESC LIMIT 1) WHERE name = '{COMMANDS}'"""
+"""Marks the latest command where only the database knows its number."""
+
+
 def marked(seal: str, *marks: int) -> tuple[str, tuple[Any, ...]]:
     """The statement by which rows of these marks come, or go: a seal has the exclusive or of all there are, so one
-    that is removed by SQL leaves its mark.
+    that is changed or removed by SQL leaves its mark.
     """
-    total = reduce(xor, marks, 0)
-    return "UPDATE seals SET marks = (marks | ?) - (marks & ?) WHERE name = ?", (total, total, seal)
+    return f"{_MARKED.format(table='seals')} WHERE name = ?", (*_twice(marks), seal)
 
 
-def marks_of(tables: Tables, seal: str) -> int:
-    """The marks that a seal has; -1 where it is not there."""
-    found = tables.rows("SELECT marks FROM seals WHERE name = ?", (seal,))
-    return found[0][0] if found and isinstance(found[0][0], int) else -1
+def budget_marked(counter: int, *marks: int) -> tuple[str, tuple[Any, ...]]:
+    """The same for the rows of one budget."""
+    return f"{_MARKED.format(table='budgets')} WHERE counter = ?", (*_twice(marks), counter)
+
+
+_MARKED = "UPDATE {table} SET marks = (marks | ?) - (marks & ?)"
+
+
+def _twice(marks: Iterable[int]) -> tuple[int, int]:
+    total = all_marks(marks)
+    return total, total
+
+
+def all_marks(marks: Iterable[int]) -> int:
+    """The marks that a seal has over these."""
+    return reduce(xor, marks, 0)
 
 
 def owner_row(dialect: Dialect) -> str:
     """The fields of an owner that its digest covers."""
     return f"epoch, owner_id, host, machine, pid, started, {dialect.until_value}"
-
-
-def summed(before: bytes, *, added: Iterable[Row] = (), removed: Iterable[Row] = ()) -> bytes:
-    """A sum of the digests of rows, whatever their order, after some came and some went."""
-    total = int.from_bytes(before, "big")
-    total += sum(int.from_bytes(row_digest(*row), "big") for row in added)
-    total -= sum(int.from_bytes(row_digest(*row), "big") for row in removed)
-    return int(total % 2 ** (8 * _BYTES)).to_bytes(_BYTES, "big")
-
-
-def part_row(claim: Row, part: int, used: float) -> Row:
-    """The fields of a budget window's part that its seal covers."""
-    return ("part", *claim, int(part), float(used))
-
-
-def share_row(claim: Row, run_id: str, epoch: int, used: float, held: float) -> Row:
-    """A run's row in a budget."""
-    return ("share", *claim, run_id, int(epoch), float(used), float(held))
-
-
-def budget_row(claim: Row, most: float) -> Row:
-    """A budget's own line."""
-    return ("budget", *claim, float(most))
