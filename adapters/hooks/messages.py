@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.errors import EventError
 from proctor.policies.events import TokenUsageUpdated
-from proctor.policies.events.run_context import Tool, needed, root_of
+from proctor.policies.events.run_context import Tool
 from proctor.policies.values.json_values import json_words
 
 Kind: TypeAlias = Literal[
@@ -171,20 +171,6 @@ class HookClient(msgspec.Struct, frozen=True, kw_only=True):
         folded = name.casefold()
         return next((one for one in self.tools if folded in map(str.casefold, (one.name, *one.synonyms))), None)
 
-    def missing(self, name: str, tool_input: Mapping[str, Any]) -> str:
-        """The input by which calls of a known tool are judged, if this one has only others; else empty."""
-        if not tool_input or (found := self.tool(name)) is None:
-            return ""
-        every = [found.inputs.get(one, (f"$.{one}",)) for act in found.acts if act in _ACTS for one in needed(act)]
-        if found.acts_where:
-            every.append(tuple(path for paths in found.acts_where.values() for path in paths))
-        ways = ([root_of(path) for path in paths] for paths in every)
-        return next((roots[0] for roots in ways if not any(root in tool_input for root in roots)), "")
-
-
-_ACTS = ("bash", "read", "write", "edit", "delete", "move", "glob", "grep", "fetch")
-"""Of a task or a search it does not depend on one input what is done."""
-
 
 def decoded(data: bytes, type: type[Any], title: str) -> Any:
     """A client's message, decoded as its own type. Raises EventError for anything else."""
@@ -195,17 +181,12 @@ def decoded(data: bytes, type: type[Any], title: str) -> Any:
         raise EventError(f"standard input is not a hook of {title}: {json_words(error)}") from None
 
 
-def complete(given: HookInput, client: HookClient) -> HookInput:
-    """The input, once it names what it is about, and a known tool has what rules look at. Raises EventError."""
+def complete(given: HookInput) -> HookInput:
+    """The input, once it names what it is about. Raises EventError."""
     if not given.session_id:
         raise EventError("the hook names no session")
     if given.kind in ("call", "permission", "completed", "failed") and not given.tool_name:
         raise EventError("the hook names no call")
-    if given.kind == "call" and (missing := client.missing(given.tool_name, given.tool_input)):
-        raise EventError(
-            f"`{given.tool_name}` comes without `{missing}`, by which {client.title}'s calls of it are judged; "
-            "if your version is newer than this one knows, update proctor"
-        )
     return given
 
 

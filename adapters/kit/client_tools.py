@@ -42,7 +42,7 @@ CLAUDE_TOOLS: Final[tuple[Tool, ...]] = (
     tool("WebSearch", "web_search", "query", "allowed_domains", "blocked_domains"),
     tool("Agent", "task", *_AGENT),
     tool("Task", "task", *_AGENT),
-    tool("Workflow", "task", "name", "args", prompt="$.script"),
+    tool("Workflow", "task", "name", "args", prompt=("$.script", "$.name")),
     tool("CronCreate", "task", "prompt", "cron"),
     *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
 )

@@ -162,10 +162,10 @@ class _Reader:
     def _portable(self, name: str, input: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, str]]:
         """The name, the input and its portable parts, by portable names where the tool does just one act."""
         described = self._table.tools.get(name.casefold())
-        kind = self._table.kind(name, input)
+        names = self._table.names(self._table.kind(name, input))
         own_act = name.casefold()
-        acts = self._table.names(kind).acts or ((own_act,) if own_act in PORTABLE else ())
-        if described is None or len(acts) != 1 or len(described.every_act) > 1:
+        acts = names.acts or ((own_act,) if own_act in PORTABLE else ())
+        if described is None or names.in_part or len(acts) != 1 or len(described.every_act) > 1:
             return name, input, {}
         (act,) = acts
         found = self._table.input(name, input)

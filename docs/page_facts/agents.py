@@ -65,8 +65,8 @@ def _inputs(tool: Tool) -> str:
     """Each portable input; where the client has it elsewhere, at which path."""
     names = dict.fromkeys(name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act])
     return ", ".join(
-        f"`{name}`: {codes(tool.inputs[name])}" if name in tool.inputs else code(name)
-        for name in names
+        code(name) if tool.inputs.get(name, own) == own else f"`{name}`: {codes(tool.inputs[name])}"
+        for name, own in ((name, (f"$.{name}",)) for name in names)
         if name in tool.inputs or name in tool.takes
     )
 

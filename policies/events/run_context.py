@@ -63,8 +63,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     A tool whose act is inferred from its name is understood only in part where it takes more than the act has:
     `unclear` are the parameters that nobody understands, or the missing one without which the act cannot be judged.
-    What such a tool is given is not known until it is called if it is `inferred`: each call is looked at then. A call
-    that is understood in part is denied by its portable names as any, and permitted only by its own.
+    What such a tool is given is not known until it is called if it is `inferred`: each call is looked at then. So is
+    each call of any tool, for the inputs that its act is judged by. A call that is understood in part is denied by
+    its portable names as any, and permitted only by its own.
     """
 
     name: str
@@ -126,7 +127,8 @@ def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inp
         synonyms: more names that the client has for it.
         inputs: for a portable input, where the client's own input has it.
     """
-    at = {key: (path,) if isinstance(path, str) else path for key, path in inputs.items()}
+    at = {key: (f"$.{key}",) for key in PORTABLE[act] if key in takes}
+    at |= {key: (path,) if isinstance(path, str) else path for key, path in inputs.items()}
     own = (root_of(path) for paths in at.values() for path in paths)
     takes = tuple(dict.fromkeys((*takes, *own)))
     return Tool(name=name, acts=(act,), synonyms=synonyms, inputs=at, takes=takes)

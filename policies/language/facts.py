@@ -190,21 +190,30 @@ class ToolTable:
 
 
 def _understood_in_part(tool: Tool) -> Callable[[Any], bool] | None:
-    """Whether an input has what nobody understands; None where that is never so."""
+    """Whether an input has what nobody understands, or lacks what its act is judged by; None if that is never so."""
     if tool.unclear:
         return lambda input: True
-    if not tool.inferred:
+    always = {act: _needs(tool, act) for act in tool.acts}
+    where = [([compile_path(path) for path in paths], _needs(tool, act)) for act, paths in tool.acts_where.items()]
+    if not always and not where:
         return None
-    keys = dict.fromkeys(key for act in tool.acts for key in needed(act))
-    found = [[compile_path(path) for path in (f"$.{key}", *tool.inputs.get(key, ()))] for key in keys]
 
     def test(input: Any) -> bool:
         if not isinstance(input, dict):
             return True
-        given = [key for key, value in input.items() if value not in _NOT_GIVEN]
-        return bool(tool.unknown_among(given)) or not all(any(at(input) for at in each) for each in found)
+        if tool.inferred and tool.unknown_among(key for key, value in input.items() if value not in _NOT_GIVEN):
+            return True
+        acting = [needs for ways, needs in where if any(at(input) for at in ways)]
+        lacks = any(not any(at(input) for at in each) for needs in (*always.values(), *acting) for each in needs)
+        return lacks or (bool(where) and not acting)
 
     return test
+
+
+def _needs(tool: Tool, act: str) -> list[list[PathFn]]:
+    """The ways to each input that a call is judged by as this act; a tool that names its inputs has no other."""
+    keys = [key for key in needed(act) if tool.inferred or not tool.inputs or key in tool.inputs]
+    return [[compile_path(path) for path in (f"$.{key}", *tool.inputs.get(key, ()))] for key in keys]
 
 
 def _reader(tool: Tool) -> Callable[[Any], Any] | None:

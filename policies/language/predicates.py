@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from ..values import paths, regexes
 from ..values.json_values import is_number, scalars_in, text_of, unkeepable
-from ..values.model_base import has_unclear
+from ..values.model_base import UNCLEAR, has_unclear
 from ..values.paths import inside, place_of
 from .conditions import OutputRef, as_written, has_references, is_argument, is_output, output_ref
 from .facts import Facts
@@ -348,6 +348,8 @@ def explained(
 
 def _shown(value: Any) -> Any:
     """A value as it is, if it is short; else the beginning of its text."""
+    if value is UNCLEAR:
+        return str(value)
     if unkeepable(value):
         return "a value that cannot be written down"
     text = value if isinstance(value, str) else repr(value)

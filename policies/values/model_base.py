@@ -129,7 +129,7 @@ class _Unclear(str):
     __slots__ = ()
 
 
-UNCLEAR = _Unclear("(not known: the tool takes more than is understood)")
+UNCLEAR = _Unclear("(not known: not all of the call's input is understood)")
 """Stands among values of which nobody knows all: no condition permits it, every other holds for it."""
 
 

@@ -67,7 +67,7 @@ def read(data: bytes) -> HookInput:
     kind = EVENTS.get(event)
     if kind in ("call", "completed") and not given["tool_use_id"]:
         raise EventError("the hook names no call")
-    return complete(HookInput(kind=kind, event=event, own_settings=source == "policy_settings", **given), CLAUDE)
+    return complete(HookInput(kind=kind, event=event, own_settings=source == "policy_settings", **given))
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:

@@ -82,8 +82,7 @@ def read(data: bytes) -> HookInput:
             tool_response=given.tool_response,
             last_assistant_message=given.last_assistant_message,
             reason=given.reason,
-        ),
-        CODEX,
+        )
     )
 
 

@@ -73,8 +73,7 @@ def read(data: bytes) -> HookInput:
             tool_response=given.tool_result.text_result_for_llm,
             error=given.error or given.tool_result.text_result_for_llm,
             reason=given.reason,
-        ),
-        COPILOT,
+        )
     )
 
 

@@ -79,8 +79,7 @@ def read(data: bytes) -> HookInput:
             tool_response=given.tool_output,
             error=given.error_message,
             reason=given.reason,
-        ),
-        CURSOR,
+        )
     )
 
 

@@ -77,8 +77,7 @@ def read(data: bytes) -> HookInput:
             error=error,
             last_assistant_message=given.prompt_response,
             reason=given.reason,
-        ),
-        GEMINI,
+        )
     )
 
 

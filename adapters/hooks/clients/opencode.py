@@ -122,8 +122,7 @@ def read(data: bytes) -> HookInput:
             tool_input=args,
             tool_use_id=given.call,
             tool_response=given.result,
-        ),
-        OPENCODE,
+        )
     )
 
 

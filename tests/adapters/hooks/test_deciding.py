@@ -45,6 +45,20 @@ async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: 
 
 
 @pytest.mark.anyio
+async def test_a_call_without_the_input_it_is_judged_by_is_denied_and_recorded_with_its_rule(session: Any) -> None:
+    """As of a newer version that names the command otherwise; a rule about another tool changes nothing."""
+    push = "{tool: bash, where: [{path: $.command, runs: git push}]}"
+    session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{push}]}}]}}")
+    verdicts = [session.pre("t1", cmd="git push").verdict, session.pre("t2", command="ls").verdict]
+    (found,) = await session.events("policy_violation")
+    denied = await session.events("tool_call_denied")
+
+    assert verdicts == ["deny", "allow"]
+    assert (found.rule, found.tool_call_id) == ("deny-1", "t1")
+    assert [event.tool_call_id for event in denied] == ["t1"]
+
+
+@pytest.mark.anyio
 async def test_a_call_with_a_secret_runs_as_it_was_agreed_to(session: Any) -> None:
     """Also where the process that judges began anew meanwhile, and the record has a placeholder in its place."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")

@@ -15,6 +15,7 @@ from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.adapters.agents.claude.adapter import ClaudeAdapter
 from proctor.adapters.agents.codex.adapter import CodexAdapter
 from proctor.adapters.evaluate import judge_session
+from proctor.adapters.hooks.clients import CLIENTS as HOOKED
 from proctor.adapters.kit.client_tools import CLIENTS, recorded_tools
 from proctor.adapters.traces import read_sessions
 from proctor.policies import (
@@ -27,7 +28,7 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies.events.run_context import PORTABLE, portable
+from proctor.policies.events.run_context import PORTABLE, Tool, needed, portable, recorded
 from proctor.supervisor.ports.adapter import Adapter
 
 
@@ -84,6 +85,68 @@ def test_a_table_names_acts_of_the_language_and_where_their_inputs_are(client: s
             assert act in PORTABLE
             missing = {name for name in PORTABLE[act] if name not in tool.inputs and name not in tool.takes}
             assert missing <= {"content"}, tool.name
+
+
+def given_to(tool: Tool, name: str) -> dict[str, Any]:
+    """An input with something at the first path of each portable input, and of what tells the tool's acts apart."""
+    given: dict[str, Any] = {}
+    for key, (path, *_) in tool.inputs.items():
+        root, *steps = path.removeprefix("$.").replace("[*]", ".0").split(".")
+        value: Any = name if key != "to" else f"{name}2"
+        for step in reversed(steps):
+            value = [value] if step == "0" else {step: value}
+        given[root] = value
+    return given
+
+
+@pytest.mark.parametrize("client", [*CLIENTS, *(f"hooks of {name}" for name in HOOKED)])
+def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_input(client: str) -> None:
+    """As a newer version of the client might name it; the same live and as recorded, and no other call is."""
+    tools = HOOKED[name].tools if (name := client.removeprefix("hooks of ")) != client else CLIENTS[client]
+    judged = [(tool, act) for tool in tools for act in tool.acts if set(needed(act)) & {*tool.inputs}]
+
+    for tool, act in judged:
+        where = [{"path": f"$.{key}", "regex": "secret"} for key in needed(act)]
+        rules = [{"deny": [{"tool": act, "where": [condition]}]} for condition in where]
+        written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": rules}
+        calls = ({"brand_new": "secret"}, {}, given_to(tool, "secret"), given_to(tool, "fine"))
+        for known in (tools, recorded(portable(tools))):
+            monitor = compile_policy(merge_policies(parse_policies(written)), tools=known).monitor(RunContext())
+            found = [
+                monitor.propose(ToolCall(id=f"{n}", name=tool.name, input=given)) for n, given in enumerate(calls)
+            ]
+            assert [each.action for each in found] == ["deny", "deny", "deny", "allow"], tool.name
+            assert {each.violations[0].rule for each in found[:3]} <= {"deny-1", "deny-2"}
+    assert judged
+
+
+@pytest.mark.parametrize(("client", "name"), [("gemini", "list_directory"), ("opencode", "list")])
+def test_a_tool_that_has_no_such_input_is_not_asked_for_it(client: str, name: str) -> None:
+    """Listing a folder is `glob` without a pattern."""
+    outside = {"tool": "glob", "where": [{"path": "$.path", "regex": "secret"}]}
+    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [outside]}]}
+    compiled = compile_policy(merge_policies(parse_policies(written)), tools=HOOKED[client].tools)
+    key = "dir_path" if client == "gemini" else "path"
+
+    for given, answer in ({}, "allow"), ({key: "src"}, "allow"), ({key: "secret"}, "deny"):
+        assert compiled.monitor(RunContext()).propose(ToolCall(id="c", name=name, input=given)).action == answer
+
+
+@pytest.mark.parametrize("tools", [CLIENTS["codex"], HOOKED["codex"].tools, HOOKED["opencode"].tools])
+def test_a_patch_whose_changes_are_not_known_is_denied_by_the_rule_about_its_paths(tools: tuple[Tool, ...]) -> None:
+    """It may change any file in any way."""
+    outside = {"tool": "write", "where": [{"not": [{"path": "$.path", "within": "."}]}]}
+    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [outside]}]}
+    monitor = compile_policy(merge_policies(parse_policies(written)), tools=tools).monitor(RunContext(workspace="/w"))
+    inputs = (
+        {"changes": []},
+        {"patch": "x"},
+        {"changes": [{"kind": "add"}]},
+        {"changes": [{"kind": "add", "path": "a"}]},
+    )
+    found = [monitor.propose(ToolCall(id="c", name="apply_patch", input=given)).action for given in inputs]
+
+    assert found == ["deny", "deny", "deny", "allow"]
 
 
 def test_the_same_policy_judges_recorded_commands_of_both_clients(tmp_path: Path) -> None:
