@@ -180,15 +180,18 @@ def _commands(given: Words, among_words: bool) -> Iterator[Words]:
 
 
 def _among(given: Words) -> Iterator[Words]:
-    """The commands that may be among a program's words: any of them, or what it holds behind a sign, begins one."""
+    """The commands that may be among a program's words: any of them, or what it holds behind a sign, begins one, and
+    what an option holds may go on with it.
+    """
     for n, word in enumerate(given[1:], start=1):
+        after = [part for later in given[n + 1 :] for part in ([later] if later is None else later.split("="))]
         inner = re.split(r"[^\w./-]+", word or "")
         for name in {word or "", *re.split("[=:,@+]", word or ""), (word or "").lstrip("-"), (word or "")[2:]}:
             if name:
-                yield (name, *given[n + 1 :])
+                yield (name, *after)
         for at in range(len(inner) if len(inner) > 1 else 0):
             if inner[at]:
-                yield (*inner[at:], *given[n + 1 :])
+                yield (*inner[at:], *after)
 
 
 def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...]) -> bool:

@@ -9,6 +9,7 @@ ROOMS = (
     "lexer",
     "programs",
     "program_options",
+    "git",
     "interpreters",
     "wrappers",
     "carrying",

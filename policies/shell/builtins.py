@@ -103,7 +103,7 @@ _USES = {
     "unset": _Use("fvn"),
     "wait": _Use("fn", operands="plain"),
     "jobs": _Use("lnprs", operands="plain"),
-    "hash": _Use("r", operands="plain"),
+    "hash": _Use("r", operands="commands"),
     "export": _Use("pnf", operands="assigned"),
     "readonly": _Use("paAf", operands="assigned"),
     **dict.fromkeys(("declare", "typeset", "local"), _Use("aAfFgprxlu", operands="assigned")),
@@ -206,6 +206,8 @@ def _is_understood(use: _Use, words: Sequence[Word], shell: Shell, *, splits: bo
             exports = use is _USES["export"] or any("x" in word.shown for word in words if word.could_be_option())
             changes = steers_programs if exports else steers
             return all(_is_assigned(word, changes, splits=splits) for word in rest)
+        case "commands":  # zsh lets `g=git` name one
+            return not any(word.could_be_option() or (shell != "bash" and "=" in (word.text or "=")) for word in rest)
         case "numbers":  # zsh and ksh evaluate them
             return shell == "bash" or all(_is_number(word) for word in rest)
         case _:

@@ -6,6 +6,7 @@ Understood is positive: an option that is not listed may carry something.
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,6 +30,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
         words: a regular expression of other words.
         harmless: a regular expression of the options that carry nothing; what it does not match may carry something.
         interactive: whether it reads commands from its input where it is given no words.
+        written: whether a word that the shell works out carries nothing.
     """
 
     letters: str = ""
@@ -38,6 +40,7 @@ class Carries(msgspec.Struct, frozen=True, kw_only=True):
     words: str = "(?!)"
     harmless: str = ""
     interactive: bool = False
+    written: bool = False
 
 
 def options(alone: str = "", taking: str = "", long: str = "", other: str = "") -> str:
@@ -53,47 +56,6 @@ def options(alone: str = "", taking: str = "", long: str = "", other: str = "") 
     return rf"-{letters}|--(no-)?({'|'.join(long.split()) or '(?!)'})(=.*)?|{other or '(?!)'}"
 
 
-GIT_OPTIONS = options(
-    alone="0-9",
-    taking="A-Za-z",
-    long="""
-    3way abbrev abbrev-commit abort add after-context aggressive ahead-behind all all-match allow-empty
-    allow-empty-message allow-unrelated-histories always amend and annotate append apply ascii-only atomic
-    author auto auto-maintenance autosquash autostash bare base batch batch-check before-context binary branch
-    branches broken cached check cherry cherry-mark cherry-pick children chmod cleanup color color-moved
-    color-moved-ws color-words column combined committer committer-date-is-author-date compact-summary conflict
-    contains contents context continue copy count cover-letter create create-reflog cumulative date date-order
-    debug decorate decorate-refs decorate-refs-exclude deepen delete deleted depth dereference describe detach
-    diff diff-algorithm diff-filter dir-diff directory dirstat dirty dissociate dry-run dst-prefix edit empty
-    error-unmatch exact-match exclude exclude-from exclude-standard exit-code expire extended-regexp ff ff-only
-    file files-with-matches files-without-match filter find-copies find-copies-harder find-object find-renames
-    first-parent fixed-strings fixup follow follow-tags force force-create force-if-includes force-rebase
-    force-with-lease fork-point format full-history full-index full-name full-tree function-context get get-all
-    get-url global graph grep grep-reflog group hard hash head heads help histogram ignore-all-space
-    ignore-blank-lines ignore-case ignore-errors ignore-missing ignore-other-worktrees ignore-space-at-eol
-    ignore-space-change ignore-submodules ignore-unmatch ignore-whitespace ignored include index init
-    initial-branch intent-to-add inter-hunk-context interactive invert-grep invert-match ipv4 ipv6 is-ancestor
-    is-inside-work-tree jobs keep keep-base keep-empty keep-index left-only left-right line-number list local
-    local-env-vars log-size long mainline match max-count max-depth max-parents merge merge-base merged merges
-    message min-parents minimal mirror mixed modified move name-only name-status name-rev not null numbered
-    numstat object-only oneline only only-matching onto or orphan origin others ours output output-directory
-    output-indicator-new overlay parents parseopt patch patch-with-stat pathspec-file-nul pathspec-from-file
-    patience perl-regexp pickaxe-all pickaxe-regex points-at porcelain pretty progress prune prune-tags
-    push-option quiet quit raw rebase rebase-merges recurse-submodules recursive ref reference reflog refresh
-    refs regexp-ignore-case reject relative remote remotes rename-empty renames repo reset-author
-    reset-author-date reset reuse-message reverse rfc root right-only scissors set-upstream set-upstream-to
-    shallow-exclude shallow-since shared short shortstat show-current show-pulls show-prefix show-stash
-    show-toplevel sign signoff simplify-by-decoration simplify-merges since single-branch skip soft sort source
-    sparse squash src-prefix stage staged start-number stat stat-count stat-width status stdin stdout strategy
-    strategy-option submodule suffix summary symbolic symbolic-full-name symref tags text theirs thin to
-    topo-order track unified unmerged unset-upstream unshallow until untracked untracked-files update
-    update-refs update-shallow abbrev-ref absolute-git-dir before after user-format verbose verify
-    verify-signatures version walk-reflogs whitespace word-diff word-diff-regex word-regexp worktree
-    ws-error-highlight zero git-dir git-common-dir is-bare-repository git-path show-cdup show-number
-    """,
-)
-"""Those of git's verbs that run nothing; letters that do are listed by their verb."""
-
 _CMAKE_DATA = (
     r"(-D)?(?!CMAKE_)\w+(:\w+)?=(ON|OFF|TRUE|FALSE|YES|NO|[0-9.]*)"
     r"|(-D)?(?!CMAKE_|\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND|EXECUTABLE|TOOL|FLAGS|WRAPPER|EXE|BIN)\b)\w+(:\w+)?"
@@ -108,7 +70,26 @@ _CMAKE_DATA = (
 _OF_HOST = "[^/-][^/]*:.*"
 """An archive on another machine, to which the program connects."""
 
+_FED = r"(.*=)?((.*/)?(stdin|fd/[0-9]+)|/+(dev/(?!null|std(out|err)|tty)|proc/).*|(data|php):.*)"
+"""Code or settings that a program reads from its input, or from the word itself."""
+_ON_INPUT = "(-f|--file=)?(-|/+(dev|proc)/.*)"
+"""A file of settings that may be the input."""
+
 CARRYING = {
+    **dict.fromkeys(
+        split("""
+            ruff black isort flake8 bandit sqlfluff autopep8 yapf build tsc eslint prettier jest webpack vite next
+            stylelint golangci-lint phpunit rspec rubocop yamllint markdownlint hadolint pydoc
+        """),
+        Carries(words=_FED, written=True),
+    ),
+    "mkdocs": Carries(words=rf"(-f|--config-f\w*=)?-|{_FED}", written=True),
+    "twine": Carries(long="--sign-with", words=_FED, written=True),
+    **dict.fromkeys(  # a test may be any function: `code.interact`
+        ("unittest", "unittest.__main__"),
+        Carries(words=rf"({'|'.join(sorted(sys.stdlib_module_names))})\..*|{_FED}", written=True),
+    ),
+    "xmllint": Carries(long="--shell", written=True),
     **dict.fromkeys(
         ("tar", "gtar", "bsdtar"),
         Carries(
@@ -518,7 +499,7 @@ CARRYING = {
         r"|purpose|ext|nameopt|hash|subject_hash|issuer_hash|email|alias|v|help|version|digest|hmac|rand|list|commands"
         r"|status|tlsextdebug|alpn|nbio|quiet|ign_eof|no_ign_eof|cert|des3|trustout|untrusted|trusted|partial_chain)",
     ),
-    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px")),
+    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px", words=_FED)),
     "sphinx-build": Carries(letters="DP", long="--define --pdb"),  # a setting names programs
     "patch": Carries(letters="e", long="--ed"),
     **dict.fromkeys(("yarn", "pnpm"), Carries(long="--script-shell")),
@@ -558,7 +539,7 @@ CARRYING = {
         )
     ),
     "gh": Carries(words="--"),  # what follows is git's
-    **dict.fromkeys(("docker", "podman", "nerdctl"), Carries(words=r"(-f|--file=)?(-|/+(dev|proc)/.*)")),
+    **dict.fromkeys(("docker", "docker-compose", "podman", "nerdctl"), Carries(words=_ON_INPUT)),
     "ip": Carries(
         harmless=r"-(4|6|0|s|d|o|j|p|c|r|br|brief|json|pretty|color|details|stats|statistics|oneline|resolve|family|f|h|human"
         r"|human-readable|V|Version|a|all|t|timestamp|ts)(=.*)?|--(brief|json|color|help)",
@@ -574,7 +555,7 @@ def carries(options: Carries, arguments: Sequence[Word]) -> bool:
     for n, word in enumerate(arguments):
         is_cluster = options.cluster and n == 0
         if word.text is None:
-            if is_cluster or word.could_be_option():
+            if is_cluster or (word.could_be_option() and not options.written):
                 return True
         elif word.text == "--" and not re.fullmatch(options.words, "--"):
             return False
@@ -595,3 +576,14 @@ def _is_carrying(options: Carries, text: str) -> bool:
         return True
     letters = text[1:2] if options.alone else text[1:]
     return text.startswith("-") and not text.startswith("--") and bool(set(letters) & set(options.letters))
+
+
+def gives_other(words: Sequence[Word], option: re.Pattern[str], harmless: re.Pattern[str]) -> bool:
+    """Whether an option may be given another value than a harmless one."""
+    for at, word in enumerate(words):
+        if found := option.fullmatch(word.text or ""):
+            given = next(filter(None, found.groups()), None)
+            following = words[at + 1].text if at + 1 < len(words) else ""
+            if not harmless.fullmatch((following if given is None else given) or "?"):
+                return True
+    return False

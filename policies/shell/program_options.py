@@ -332,6 +332,8 @@ WRITING = {
         " --alt-svc --output-dir",
         long_alone="--remote-name --remote-name-all --remote-header-name",
     ),
+    **dict.fromkeys(("http", "https"), Writes(letters="o", long="--output --session")),
+    "json.tool": Writes(operands=1),
     "find": Writes(named="-fprint -fprint0 -fls -fprintf"),
 }
 for _same, _as in (("gfind", "find"), ("gsort", "sort"), ("gtee", "tee"), ("gdd", "dd"), ("gshuf", "shuf")):
@@ -361,7 +363,10 @@ def written_files(writes: Writes, arguments: Sequence[Word]) -> list[Word]:
             files += _written_by_letters(writes, word, text[1:], rest)
         else:
             operands.append(word)
-    return files + (operands[writes.operands :] if writes.operands is not None else [])
+    if writes.operands is None:
+        return files
+    several = [word for word in operands[: writes.operands] if word.text is None and not word.single]
+    return files + several + operands[writes.operands :]
 
 
 def _may_name_one(writes: Writes, word: Word) -> bool:

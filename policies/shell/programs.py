@@ -16,7 +16,8 @@ import msgspec
 
 from . import wrappers
 from .builtins import evaluates, steers_programs
-from .carrying import CARRYING, GIT_OPTIONS, Carries, carries
+from .carrying import CARRYING, carries, gives_other
+from .git import git, own_words
 from .interpreters import AWKS, ON_INPUT, awk_files, awk_runs, interpreted, interpreter_of, sed_files
 from .program_options import GIT_WRITING, KNOWN, WRITING, written_files
 from .words import HARMLESS_TARGETS, literal, split
@@ -26,107 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .words import Shell, Word
-
-
-_PLAIN = split("""
-    add am apply archive blame branch cat-file check-ignore checkout cherry-pick clean commit describe diff
-    diff-tree for-each-ref format-patch fsck gc init log ls-files ls-tree merge merge-base mv notes reflog
-    remote reset restore rev-list rev-parse revert rm shortlog show show-ref sparse-checkout stash status
-    switch symbolic-ref tag update-index update-ref version worktree write-tree --version --help help
-    cherry check-attr count-objects name-rev range-diff rev-list show-branch verify-commit verify-tag whatchanged
-    diff-index diff-files hash-object merge-tree prune repack pack-refs read-tree commit-tree mktree
-""")
-
-_PLAIN_BUT_FOR = Carries(long="--exec --template --ext-diff", harmless=GIT_OPTIONS)
-
-_WITH_UNSEEN = split("""
-    add blame branch cat-file check-ignore checkout cherry-pick clean commit describe for-each-ref merge merge-base mv
-    notes reflog reset restore rev-parse revert rm stash status switch tag update-ref rev-list ls-files ls-tree
-""")
-"""Verbs no option of which carries anything."""
-
-_CARRYING = {
-    "push": Carries(long="--receive-pack --exec", harmless=GIT_OPTIONS),
-    **dict.fromkeys(("fetch", "pull", "ls-remote"), Carries(long="--upload-pack --exec", harmless=GIT_OPTIONS)),
-    "clone": Carries(letters="uc", long="--upload-pack --config --template", harmless=GIT_OPTIONS),
-    "rebase": Carries(letters="x", long="--exec", harmless=GIT_OPTIONS),
-    "grep": Carries(letters="O", long="--open-files-in-pager", harmless=GIT_OPTIONS),
-    "bisect": Carries(harmless=GIT_OPTIONS),
-    "submodule": Carries(harmless=GIT_OPTIONS),
-}
-
-_PLACES = ("start", "good", "bad", "reset", "log", "status", "init", "update", "summary")
-
-_GLOBAL = Prefix(
-    taking="-C --git-dir --work-tree --namespace",
-    alone="--no-pager -P --bare --no-replace-objects --literal-pathspecs --no-optional-locks",
-)
-
-_SETTING = re.compile(r"(user\.(name|email)|color\..*|core\.quotepath|init\.defaultbranch|advice\..*)(=.*)?", re.I)
-_READS = ("--get", "--get-all", "--get-regexp", "--list", "-l")
-
-
-def git(arguments: Sequence[Word]) -> list[Nested]:
-    """The commands git, with these arguments, runs besides itself."""
-    rest = _own_words(arguments)
-    if rest is None:
-        return UNKNOWN
-    if not rest:
-        return []
-    verb, words = rest[0].text, rest[1:]
-    if verb == "config":
-        return [] if _is_plain_setting(words) else UNKNOWN
-    if verb in ("bisect", "submodule") and not (words and words[0].text in _PLACES):
-        return UNKNOWN
-    if verb in _MERGING and _gives_other(words, _MERGING[verb], _STRATEGIES):  # it runs `git-merge-STRATEGY`
-        return UNKNOWN
-    if verb in _PLAIN:
-        read = [word for word in words if word.text is not None] if verb in _WITH_UNSEEN else words
-        return UNKNOWN if carries(_PLAIN_BUT_FOR, read) else []
-    return UNKNOWN if verb not in _CARRYING or carries(_CARRYING[verb], words) else []
-
-
-_STRATEGIES = re.compile("octopus|ort|ours|recursive|resolve|subtree")
-_NAMES_STRATEGY = r"--strategy(?:=(?P<long>.*))?"
-_MERGING = {
-    **dict.fromkeys(
-        ("merge", "pull", "rebase"), re.compile(rf"{_NAMES_STRATEGY}|-(?!-)[^mXFSsx]*s(?P<short>.*)", re.DOTALL)
-    ),
-    **dict.fromkeys(("cherry-pick", "revert"), re.compile(_NAMES_STRATEGY, re.DOTALL)),
-}
-"""The verbs that merge, and their option that names a strategy."""
-
-
-def _gives_other(words: Sequence[Word], option: re.Pattern[str], harmless: re.Pattern[str]) -> bool:
-    """Whether an option may be given another value than a harmless one."""
-    for at, word in enumerate(words):
-        if found := option.fullmatch(word.text or ""):
-            given = next(filter(None, found.groups()), None)
-            following = words[at + 1].text if at + 1 < len(words) else ""
-            if not harmless.fullmatch((following if given is None else given) or "?"):
-                return True
-    return False
-
-
-def _is_plain_setting(words: Sequence[Word]) -> bool:
-    first = next((word.text or "" for word in words if word.text not in ("--global", "--local", "set")), "")
-    return first in _READS or _SETTING.fullmatch(first) is not None
-
-
-def _own_words(arguments: Sequence[Word]) -> list[Word] | None:
-    """The verb of git and what follows it; None where the options before it are not understood."""
-    rest = list(arguments)
-    while len(rest) > 1 and rest[0].text == "-c" and _SETTING.fullmatch(rest[1].text or ""):
-        del rest[:2]
-    if not rest:
-        return []
-    if rest[0].text in ("--version", "--help"):
-        return rest
-    nested = behind(_GLOBAL, rest)
-    if nested and nested[0].unknown:
-        return None
-    words = list(nested[0].words) if nested else []
-    return None if words and words[0].text is None else words
 
 
 _SHELLS = """
@@ -154,7 +54,7 @@ _WRAPPERS = """
 """Run a command among their words."""
 
 _REMOTE = """
-    ssh sshpass autossh sshfs mosh rsh rexec scp sftp socat vagrant expect ansible fab pdsh clush dsh
+    ssh ssh-copy-id sshpass autossh sshfs mosh rsh rexec scp sftp socat vagrant expect ansible fab pdsh clush dsh
 """
 """Run commands elsewhere."""
 
@@ -220,7 +120,10 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
     **{name: {"run": Prefix()} for name in ("pdm", "rye")},
     **{name: {"run": Prefix(), "shell": None} for name in ("pipenv", "poetry", "hatch")},
     "pipx": {"run": Prefix(taking="--spec")},
-    **{name: {"exec": Prefix(), "dlx": Prefix()} for name in ("pnpm", "yarn")},
+    **{
+        name: {"exec": Prefix(), "dlx": Prefix(), **dict.fromkeys(("config", "set", "plugin", "c"))}
+        for name in ("pnpm", "yarn")
+    },
     "uv": {
         "run": Prefix(taking="--with --python -p --extra --group", alone="-q --quiet --frozen --locked --no-sync"),
         "tool": None,
@@ -321,7 +224,7 @@ def _listed(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] 
     nested = _read(name, arguments, shell)
     if name in _ASK_FOR_PYTHON and nested is not None:
         own = arguments[: len(arguments) - len(nested[0].words)] if nested else arguments
-        return UNKNOWN if _gives_other(own, _ASK_FOR_PYTHON[name], _PYTHONS) else nested
+        return UNKNOWN if gives_other(own, _ASK_FOR_PYTHON[name], _PYTHONS) else nested
     return nested
 
 
@@ -352,6 +255,8 @@ def _read(name: str, arguments: Sequence[Word], shell: Shell) -> list[Nested] | 
             return wrappers.found(arguments)
         case "git":
             return git(arguments)
+        case "hub":  # git, with verbs of its own
+            return [Nested(words=(literal("git"), *arguments))]
         case "make" | "gmake":
             return _make(arguments)
         case "sed" | "gsed":
@@ -376,7 +281,7 @@ def files_of(name: str, arguments: Sequence[Word]) -> list[Word]:
     if name in AWKS:
         return awk_files(arguments)
     if name == "git":
-        words = _own_words(arguments) or []
+        words = own_words(arguments) or []
         writes = GIT_WRITING.get(words[0].text or "") if words else None
         return [] if writes is None else written_files(writes, words[1:])
     return written_files(WRITING[name], arguments) if name in WRITING else []
@@ -425,7 +330,7 @@ def _verb(name: str, arguments: Sequence[Word]) -> list[Nested] | None:
     if text is None or (text.startswith("-") and text not in verbs):
         return UNKNOWN
     if text not in verbs:
-        return _stranger(arguments)
+        return UNKNOWN if name in CARRYING and carries(CARRYING[name], arguments) else _stranger(arguments)
     prefix = verbs[text]
     return UNKNOWN if prefix is None else behind(prefix, arguments[1:])
 

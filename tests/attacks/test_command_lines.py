@@ -102,7 +102,7 @@ IN_ZSH = [
     "TRAPEXIT() { red }", "precmd() { red }; precmd", "x[$(red)]=1", "(( x = $(red) ))", "${:-red}",
     "x=red y=x; ${(P)y}", "functions[x]=red; x", "aliases[x]=red; eval x", "path=(./d); ls",
     "setopt promptsubst; print -P '$(red)'", "echo $options[$(red)]", "disable echo; red", "=sh -c red",
-    "select i (1) { red; break } <<< 1",
+    "select i (1) { red; break } <<< 1", "hash g=./d/ls; g",
 ]  # fmt: skip
 """Zsh only."""
 
@@ -270,6 +270,17 @@ CARRYING = [
     "vitest --execArgv=x",
     *("clang-tidy f -- -fplugin=./x.so", "clang-tidy --extra-arg-before=-fplugin=./x.so f"),
     "pytest --tx popen//python=red",
+    *("git clone 'ext::sh -c red'", "git fetch ext::red", "git remote add x ext::red"),
+    "git archive --remote=ext::red x",
+    *("hub -c alias.x=!red x", "docker buildx build -f - .", "docker compose -f - up", "podman kube play -"),
+    *("mkdocs build -f -", "mkdocs build -f- ", "mkdocs build --config-file=/dev/stdin", "rspec /dev/stdin"),
+    *("rspec -r /dev/fd/3 x", "webpack -c /dev/stdin", "eslint -c ../../dev/stdin ."),
+    "phpunit --bootstrap php://stdin",
+    *("prettier --plugin=data:text/javascript,red f", "prettier --plugin data:red f", "pydoc /proc/self/fd/0"),
+    *("pytest --doctest-glob='*' /dev/stdin", "python -m unittest code.interact"),
+    "python -m unittest timeit.main red",
+    *("twine upload -s --sign-with red x", "xmllint --shell f", "yarn config set x red"),
+    "pnpm c set script-shell red",
     *("bash", "bash f", "sh -s", "bash -i", "bash -o posix -c red", "bash -O extglob -c red", "dash -x f", "ash f"),
 ]  # fmt: skip
 """Programs that are given a command or code in a way that is not read."""
@@ -292,7 +303,7 @@ ALLOWED_BY_NAME = [
     *("composer exec red", "rustup run stable red", "opam exec -- red", "dune exec red", "tox exec -- red"),
     *("foreman run red", "pm2 start red", "libtool --mode=execute red", "msgexec red", "zellij run red"),
     *("sops exec-env x red", "heaptrack red", "scan-build red", "openvt red", "run-one red"),
-    "tcpserver 0 0 red",
+    *("tcpserver 0 0 red", "ssh-copy-id -o ProxyCommand=red x"),
 ]  # fmt: skip
 
 
@@ -352,6 +363,14 @@ READ = [
     ("uv venv --python python3.12", ["uv"]), ("clang-tidy f -- -Iinclude -std=c++17", ["clang-tidy"]),
     ("tar czf a.tgz --exclude='*.o' d && ln -sf a.tgz b", ["tar", "ln"]),
     ("npx mocha -r ts-node/register x", ["npx", "mocha"]),
+    ("git clone https://x/y.git d", ["git"]), ("git remote add o git@h:x", ["git"]),
+    ("git archive -o f x", ["git", "redirect"]),
+    ("black -", ["black"]), ("ruff check --fix .", ["ruff"]), ("flake8 --config /dev/null x", ["flake8"]),
+    ("pytest tests/dev/test_x.py::test_a", ["pytest"]), ("eslint src/fd/x.js", ["eslint"]),
+    ("mkdocs serve", ["mkdocs"]),
+    ("python3 -m unittest tests.test_code", ["python3", "unittest"]), ("hash docker-compose", ["hash"]),
+    ("python3 -m json.tool f", ["python3", "json.tool"]), ("docker compose -f f.yml ps", ["docker"]),
+    ("git commit -m std::vector", ["git"]), ("wait $!", ["wait"]), ("twine upload dist/x", ["twine"]),
     ("vitest run --coverage.enabled -t x", ["vitest"]), ("poetry env info", ["poetry"]), ("cloc --json .", ["cloc"]),
 ]  # fmt: skip
 

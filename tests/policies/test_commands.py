@@ -212,7 +212,13 @@ def test_a_redirection_has_its_direction() -> None:
         ("uniq a F", ["F"]),
         ("dd if=a of=F", ["F"]),
         ("awk '{print > \"F\"}' a", ["'{print > \"F\"}'"]),
+        ("http -o F x", ["F"]),
+        ("http --session=F x", ["F"]),
+        ("python -m json.tool a F", ["F"]),
         ("tee $x", ["$x"]),
+        ("uniq $x", ["$x"]),
+        ("xxd -p $x g", ["$x", "g"]),
+        ('uniq "$x"', []),
         *(
             (line, [])
             for line in (

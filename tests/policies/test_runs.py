@@ -46,6 +46,8 @@ REFUSED = [
     ("git push", "nobody-knows $x"),
     ("curl", "nobody-knows --fetch=curl x"),
     ("git push", "lxc exec c -- git push"),
+    ("git push", "mvn exec:exec -Dexec.executable=git -Dexec.args=push"),
+    ("git push", "cargo rustc -- -C linker=git -C link-args=push"),
     *(("npm install -g", line) for line in ("npm i --global x", "npm add x -g", "npm --prefix d i -g x")),
     ("pip install --user", "pip3 install --user x"),
     ("pip install", "python3 -m pip install x"),
