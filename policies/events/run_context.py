@@ -127,7 +127,7 @@ def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inp
         synonyms: more names that the client has for it.
         inputs: for a portable input, where the client's own input has it.
     """
-    at = {key: (f"$.{key}",) for key in PORTABLE[act] if key in takes}
+    at: dict[str, tuple[str, ...]] = {key: (f"$.{key}",) for key in PORTABLE[act] if key in takes}
     at |= {key: (path,) if isinstance(path, str) else path for key, path in inputs.items()}
     own = (root_of(path) for paths in at.values() for path in paths)
     takes = tuple(dict.fromkeys((*takes, *own)))
