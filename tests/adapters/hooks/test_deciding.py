@@ -49,11 +49,11 @@ async def test_a_call_without_the_input_it_is_judged_by_is_denied_and_recorded_w
     """As of a newer version that names the command otherwise; a rule about another tool changes nothing."""
     push = "{tool: bash, where: [{path: $.command, runs: git push}]}"
     session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{push}]}}]}}")
-    verdicts = [session.pre("t1", cmd="git push").verdict, session.pre("t2", command="ls").verdict]
+    answers = [session.pre("t1", cmd="git push").verdict, session.pre("t2", command="ls").verdict]
     (found,) = await session.events("policy_violation")
     denied = await session.events("tool_call_denied")
 
-    assert verdicts == ["deny", "allow"]
+    assert answers == ["deny", "allow"]
     assert (found.rule, found.tool_call_id) == ("deny-1", "t1")
     assert [event.tool_call_id for event in denied] == ["t1"]
 

@@ -110,8 +110,8 @@ def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_in
         rules = [{"deny": [{"tool": act, "where": [condition]}]} for condition in where]
         written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": rules}
         calls = ({"brand_new": "secret"}, {}, given_to(tool, "secret"), given_to(tool, "fine"))
-        for known in (tools, recorded(portable(tools))):
-            monitor = compile_policy(merge_policies(parse_policies(written)), tools=known).monitor(RunContext())
+        for table in (tools, recorded(portable(tools))):
+            monitor = compile_policy(merge_policies(parse_policies(written)), tools=table).monitor(RunContext())
             found = [
                 monitor.propose(ToolCall(id=f"{n}", name=tool.name, input=given)) for n, given in enumerate(calls)
             ]
