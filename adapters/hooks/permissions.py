@@ -190,6 +190,10 @@ def _allowed(each: Permission) -> Iterator[dict[str, Any]]:
         yield {"tool": tool, "where": [{"path": "$.url", "regex": regex}]}
 
 
+_OTHER_SPELLING = r"^\s*https?:[/\\]*[^/\\?#]*([%\s]|[^\x00-\x7f])"
+"""An address whose host may be spelled in another way."""
+
+
 def _stopped(each: Permission) -> Iterator[dict[str, Any]]:
     """Entries of a deny list that match at least what the permission matches."""
     tool = list(each.tools)
@@ -214,7 +218,7 @@ def _stopped(each: Permission) -> Iterator[dict[str, Any]]:
         text = rf"(?i)(^|[^\w.-]){_path_regex(each.pattern)}($|[^\w.-])"
         yield {"tool": "bash", "where": [{"path": "$.command", "regex": text}]}
     elif each.about == "url":
-        regex = rf"(?i)(^|[/.@]){re.escape(each.pattern)}([:/?#]|$)"
+        regex = rf"(?i)(^|[^\w-]){re.escape(each.pattern)}\.?([^\w.-]|$)|{_OTHER_SPELLING}"
         yield {"tool": tool, "where": [{"path": "$.url", "regex": regex}]}
 
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 Supplier: TypeAlias = tuple[str, str]
 """A tool, and the path in its output."""
-HOST = r"(?is)\A(?:https?://)?([^/?#]+).*|\A(.+)"
-"""Finds the host of an address, with a port and a user where it has them; the whole text of what is none."""
+HOST = r"(?is)\A(?:https?://)?((?:[^/?#\s:@\\\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]+)?)(?:[/?#].*)?$|\A(.+)"
+"""Finds the host of an address, with its port; the whole text of any that programs read in different ways."""
 LINK = r"(?i)(?:https?://|\bwww\.)[^\s<>()\[\]\"'`]*[^\s<>()\[\]\"'`.,;:!?]"
 """Finds links in a text."""
 _ADDRESS = re.compile(r"(?:https?://)?[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?#]\S*)?", re.ASCII)
-_HOST = re.compile(r"(?:https?://)?([^/?#]+)", re.IGNORECASE)
+_HOST = re.compile(HOST)
 _LINK = re.compile(LINK)
 _SHORTEST = 3
 """A text with fewer characters may be in an output by chance."""
@@ -85,7 +85,7 @@ def observe(session: TraceSession) -> ObservedSession:
 def host_of(text: str) -> str:
     """The host of an address, as `HOST` finds it."""
     found = _HOST.match(text)
-    return found[1] if found else text
+    return (found[1] or found[2]) if found else text
 
 
 def is_address(value: Any) -> bool:

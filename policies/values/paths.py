@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
@@ -153,8 +154,12 @@ def _elements(value: Any, lone: list[Any]) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else lone
 
 
-_UNTOLD = re.compile(r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$")
-"""Texts that some tools read as another path: Windows paths, URLs, variables, blanks at an edge."""
+_UNTOLD = re.compile(r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$|\{[^{}]*(?:,|\.\.)[^{}]*\}")
+"""Texts that some tools read as another path: Windows paths, URLs, variables, blanks at an edge, `{a,b}`."""
+_LINKS = {"proc": {"root", "cwd", "fd", "task", "exe", "map_files"}, "dev": {"fd", "stdin", "stdout", "stderr"}}
+"""Links of every Linux that lead elsewhere, by the first part of their path."""
+_SAME_ROOTS = (("private",), ("System", "Volumes", "Data"))
+"""Places of macOS where the root's folders are, too."""
 
 
 class PathPlace(NamedTuple):
@@ -190,7 +195,7 @@ def _base(directory: str | None, start: str) -> PathPlace:
     return place or PathPlace(start, 0, ())
 
 
-def _walked(base: PathPlace, rest: str) -> PathPlace:
+def _walked(base: PathPlace, rest: str) -> PathPlace | None:
     up, down = base.up, list(base.down)
     for part in rest.split("/"):
         if part == "..":
@@ -200,6 +205,8 @@ def _walked(base: PathPlace, rest: str) -> PathPlace:
                 up += 1
         elif part not in ("", "."):
             down.append(part)
+            if base.start == "/" and len(down) > 1 and part in _LINKS.get(down[0], ()):
+                return None
     return PathPlace(base.start, up, tuple(down))
 
 
@@ -214,9 +221,30 @@ def inside(place: PathPlace | None, directory: PathPlace | None) -> bool | None:
     depth = len(directory.down)
     if place.down[:depth] == directory.down:
         return True
-    # Some file systems take names that differ in case for one.
-    return None if _folded(place.down[:depth]) == _folded(directory.down) else False
+    return None if _may_lead(_bare(place), _bare(directory)) else False
 
 
-def _folded(parts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(normalize("NFKC", part).casefold() for part in parts)
+def _bare(place: PathPlace) -> tuple[str, ...]:
+    """The names on the way, without the folder in which macOS has all of the root's."""
+    roots = () if place.start != "/" else _SAME_ROOTS
+    return next((place.down[len(root) :] for root in roots if place.down[: len(root)] == root), place.down)
+
+
+def _may_lead(down: tuple[str, ...], directory: tuple[str, ...]) -> bool:
+    """Whether a way may lead into a directory: `*` stands for any names where a tool reads it so, and file systems
+    differ in what they take for one name.
+    """
+    if "**" in down[: len(directory)]:
+        return True
+    return len(down) >= len(directory) and all(
+        _folded(name) == _folded(other) or fnmatchcase(_folded(other), _folded(name))
+        for name, other in zip(down, directory, strict=False)
+    )
+
+
+_IGNORED = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]|[ .]+$")
+"""What some file systems leave out of a name."""
+
+
+def _folded(name: str) -> str:
+    return _IGNORED.sub("", normalize("NFKC", name).casefold()) or name

@@ -75,6 +75,37 @@ CLAUDE = {
         "additionalDirectories": ["../docs"],
     }
 }
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("https://evil.example", "http://a.evil.example:8/x", "https://EVIL.example./x", "https:evil.example"),
+        *(
+            "https:\\\\evil.example\\x",
+            "https://a@evil.example",
+            "https://a\\@evil.example",
+            "https://e%76il.example/x",
+        ),
+        *(
+            "https://ev\til.example",
+            "https://\uff45vil.example",
+            "https://evil\u3002example",
+            " https://evil.example",
+        ),
+    ],
+)
+def test_a_domain_that_an_agent_denies_is_denied_in_every_spelling(home: Path, url: str) -> None:
+    """As an agent reads the address; other domains are not."""
+    written(home / ".claude/settings.json", {"permissions": {"deny": ["WebFetch(domain:evil.example)"]}})
+    text = policy_text(read_permissions("claude"))
+
+    assert answer(text, "fetch", url) == "deny"
+    assert "deny" not in [
+        answer(text, "fetch", f"https://{host}") for host in ("good.example/a%20b", "notevil.example")
+    ]
+
+
 CODEX = 'sandbox_mode = "workspace-write"\n[sandbox_workspace_write]\nwritable_roots = ["/data"]\n'
 RULES = """
 prefix_rule(pattern=["git", ["status", "diff"]], decision="allow", match=["git status"])
