@@ -181,8 +181,13 @@ def decoded(data: bytes, type: type[Any], title: str) -> Any:
         raise EventError(f"standard input is not a hook of {title}: {json_words(error)}") from None
 
 
-def complete(given: HookInput) -> HookInput:
-    """The input, once it names what it is about. Raises EventError."""
+def hook_input(client: HookClient, message: Any, **changed: Any) -> HookInput:
+    """The input that a client's message is: the fields it shares with `HookInput`, but for those that are given here.
+
+    Raises EventError for a message that does not name what it is about.
+    """
+    fields = {name: getattr(message, name) for name in HookInput.__struct_fields__ if hasattr(message, name)}
+    given = HookInput(**{"kind": client.events.get(message.event), **fields, **changed})
     if not given.session_id:
         raise EventError("the hook names no session")
     if given.kind in ("call", "permission", "completed", "failed") and not given.tool_name:

@@ -196,7 +196,7 @@ def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
     client, path = _client(agent), _path(agent, scope)
     changed = removed(path, client)
     if client.name == "codex":
-        from ...hooks.clients.codex import distrust
+        from ...hooks.clients.codex_trust import distrust
 
         distrust(path)
     if as_json:
@@ -297,7 +297,7 @@ def _heard(client: HookClient, path: Path, *, managed: bool) -> tuple[bool, list
     import json
 
     if client.name == "codex":
-        from ...hooks.clients.codex import listed
+        from ...hooks.clients.codex_trust import listed
 
         found = listed(Path.cwd(), path)
         if found is None:
@@ -325,7 +325,7 @@ def _trusted(agent: str, path: Path) -> list[str]:
     """Have the agent trust what was installed, where it has to; what is still to be done."""
     if agent != "codex":
         return []
-    from ...hooks.clients.codex import program, trust
+    from ...hooks.clients.codex_trust import program, trust
 
     if program() is None:
         return ["Codex is not here; trust the hooks in it with `/hooks`, or it skips them"]
@@ -409,7 +409,7 @@ def put_hooks(
         hold_s = MOST_HELD_S if client.hears == "call" else 0
     wanted = _wanted(policies, store, context, unmatched, client, http=http, hold_s=hold_s)
     if client.name == "codex" and not lines_in(path, client):
-        from ...hooks.clients.codex import keep_before
+        from ...hooks.clients.codex_trust import keep_before
 
         keep_before()
     changed = installed(path, wanted, client, managed_ones=scope == "managed")

@@ -13,6 +13,7 @@ from .gemini import GEMINI
 from .opencode import OPENCODE
 
 ROOMS = (
+    "codex_trust",
     "codex",
     "claude",
     "copilot",

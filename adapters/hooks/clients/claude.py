@@ -20,8 +20,8 @@ from ..messages import (
     HookClient,
     HookInput,
     Kind,
-    complete,
     decoded,
+    hook_input,
 )
 
 EVENTS: Final[Mapping[str, Kind]] = {
@@ -36,13 +36,15 @@ EVENTS: Final[Mapping[str, Kind]] = {
     "ConfigChange": "settings",
 }
 """A prompt that is not seen begins its run with its first call."""
+_NAMES: Final = {"event": "hook_event_name"}
+"""The client's names of fields that `HookInput` names otherwise."""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True):
+class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     """One hook's input; fields this does not name are the client's own business."""
 
     session_id: str
-    hook_event_name: str
+    event: str
     prompt_id: str = ""
     agent_id: str | None = None
     permission_mode: str = ""
@@ -62,12 +64,10 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    given = msgspec.structs.asdict(decoded(data, _Input, CLAUDE.title))
-    event, source = given.pop("hook_event_name"), given.pop("source")
-    kind = EVENTS.get(event)
-    if kind in ("call", "completed") and not given["tool_use_id"]:
+    message: _Input = decoded(data, _Input, CLAUDE.title)
+    if EVENTS.get(message.event) in ("call", "completed") and not message.tool_use_id:
         raise EventError("the hook names no call")
-    return complete(HookInput(kind=kind, event=event, own_settings=source == "policy_settings", **given))
+    return hook_input(CLAUDE, message, own_settings=message.source == "policy_settings")
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:

@@ -1,30 +1,26 @@
-"""Codex: its events, the fields of its input, its answers, and whether it trusts its hooks.
-
-It skips a hook that is not trusted without a word. `codex app-server` lists hooks with the digest of each, and writes
-which digests are trusted into its `config.toml`.
-"""
+"""Codex: its events, the fields of its input, its answers."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
-import subprocess
-import threading
-import tomllib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
-from proctor.supervisor.errors import UsageError
 
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
-from ...kit.values import atomic_write
-from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, complete, decoded
+from ..messages import (
+    STOPPED,
+    ClientSettings,
+    HookAnswer,
+    HookClient,
+    HookInput,
+    Kind,
+    as_object,
+    decoded,
+    hook_input,
+)
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -40,14 +36,16 @@ TOOLS: Final[tuple[Tool, ...]] = (
     *(each for each in CODEX_TOOLS if each.name not in ("shell", "apply_patch")),
 )
 """As its hooks name them."""
+_NAMES: Final = {"event": "hook_event_name", "prompt_id": "turn_id"}
+"""The client's names of fields that `HookInput` names otherwise."""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True):
+class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     """One hook's input; fields this does not name are the client's own business."""
 
     session_id: str
-    hook_event_name: str
-    turn_id: str = ""
+    event: str
+    prompt_id: str = ""
     permission_mode: str = ""
     cwd: str = ""
     transcript_path: str | None = None
@@ -62,28 +60,11 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    given: _Input = decoded(data, _Input, CODEX.title)
-    tool_input = as_object(given.tool_input)
-    if given.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
+    message: _Input = decoded(data, _Input, CODEX.title)
+    tool_input = as_object(message.tool_input)
+    if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
-    return complete(
-        HookInput(
-            kind=EVENTS.get(given.hook_event_name),
-            event=given.hook_event_name,
-            session_id=given.session_id,
-            prompt_id=given.turn_id,
-            permission_mode=given.permission_mode,
-            cwd=given.cwd,
-            transcript_path=given.transcript_path or "",
-            prompt=given.prompt,
-            tool_name=given.tool_name,
-            tool_input=tool_input,
-            tool_use_id=given.tool_use_id,
-            tool_response=given.tool_response,
-            last_assistant_message=given.last_assistant_message,
-            reason=given.reason,
-        )
-    )
+    return hook_input(CODEX, message, tool_input=tool_input, transcript_path=message.transcript_path or "")
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
@@ -134,175 +115,3 @@ CODEX: Final = HookClient(
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
     ),
 )
-
-_PATIENCE_S = 30.0
-
-
-def program() -> str | None:
-    """The `codex` on PATH, or the one that the Python package carries."""
-    if found := shutil.which("codex"):
-        return found
-    with contextlib.suppress(ImportError):
-        import codex_cli_bin  # type: ignore[import-untyped, unused-ignore]
-
-        return str(Path(codex_cli_bin.__file__).parent / "bin" / "codex")
-    return None
-
-
-def listed(folder: Path, settings: Path) -> list[dict[str, Any]] | None:
-    """The hooks of a file that Codex sees in a folder, each with `trustStatus`; None where there is no Codex.
-
-    Raises UsageError when Codex cannot be asked.
-    """
-    with _asking(folder) as ask:
-        return None if ask is None else _of_file(ask, folder, settings)
-
-
-def trust(folder: Path, settings: Path) -> bool:
-    """Have Codex trust the hooks of a settings file as they are now; False where it does not see them.
-
-    Raises UsageError when Codex cannot be asked.
-    """
-    with _asking(folder) as ask:
-        if ask is None:
-            return False
-        found = _of_file(ask, folder, settings)
-        new = {one["key"]: {"trusted_hash": one["currentHash"]} for one in found if one["trustStatus"] != "trusted"}
-        if new:
-            edit = {"keyPath": "hooks.state", "value": new, "mergeStrategy": "upsert"}
-            ask("config/batchWrite", {"edits": [edit], "reloadUserConfig": True})
-        return bool(found)
-
-
-def keep_before() -> None:
-    """Keep Codex's `config.toml` as it is before it is to trust hooks; `distrust` puts it back."""
-    _copy(_config(), _before())
-
-
-def distrust(settings: Path) -> None:
-    """Take the trust of a file's hooks out of `config.toml`: it is as it was before, where nothing else has changed.
-
-    Raises UsageError when it cannot be read or written.
-    """
-    config, before = _config(), _before()
-    try:
-        text = config.read_text()
-        now = tomllib.loads(text)
-        state = now.get("hooks", {}).get("state", {})
-        keys = [
-            key for key in state if key.startswith(f"{os.path.realpath(settings)}:") or key.startswith(f"{settings}:")
-        ]
-        earlier = tomllib.loads(before.read_text() if before.exists() else "")
-        if keys and _without(now, keys) == _without(earlier, []):
-            _copy(before, config)
-        elif keys:
-            empty = "state" not in _without(now, keys).get("hooks", {}) and "state" not in earlier.get("hooks", {})
-            tables = {f"hooks.state.{json.dumps(key)}" for key in keys} | ({"hooks.state"} if empty else set())
-            text = _cut(text, tables)
-            if _without(tomllib.loads(text), []) != _without(now, keys):
-                raise ValueError("its `hooks.state` is not as Codex writes it")
-            with atomic_write(config) as file:
-                file.write(text.encode())
-        before.unlink(missing_ok=True)
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError) as error:
-        raise UsageError(f"`{config}` cannot be put back: {error}") from error
-
-
-def _cut(text: str, tables: set[str]) -> str:
-    """A file without these tables, each from its header to the next one."""
-    kept: list[str] = []
-    inside = False
-    for line in text.splitlines(keepends=True):
-        if line.startswith("["):
-            inside = line.strip()[1:-1] in tables
-        if not inside:
-            kept.append(line)
-    return "".join(kept).rstrip("\n") + "\n"
-
-
-def _without(config: dict[str, Any], keys: list[str]) -> dict[str, Any]:
-    """A configuration without the trust of these hooks, and without tables that are empty then."""
-    hooks = dict(config.get("hooks", {}))
-    state = {key: value for key, value in hooks.get("state", {}).items() if key not in keys}
-    hooks = {
-        **{name: value for name, value in hooks.items() if name != "state"},
-        **({"state": state} if state else {}),
-    }
-    return {
-        **{name: value for name, value in config.items() if name != "hooks"},
-        **({"hooks": hooks} if hooks else {}),
-    }
-
-
-def _config() -> Path:
-    home = os.environ.get("CODEX_HOME")
-    return (Path(home) if home else Path.home() / ".codex") / "config.toml"
-
-
-def _before() -> Path:
-    return _config().with_name("config.toml.before-proctor")
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Make one file what another is; not there, where that is not."""
-    if source.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
-    else:
-        target.unlink(missing_ok=True)
-
-
-def _of_file(ask: Any, folder: Path, settings: Path) -> list[dict[str, Any]]:
-    data = ask("hooks/list", {"cwds": [os.fspath(folder)]})["data"]
-    path = os.path.realpath(settings)
-    return [one for entry in data for one in entry["hooks"] if os.path.realpath(one["sourcePath"]) == path]
-
-
-@contextlib.contextmanager
-def _asking(folder: Path) -> Iterator[Any]:
-    """Something that asks an app-server of Codex; None where there is none."""
-    codex = program()
-    if codex is None:
-        yield None
-        return
-    quiet = ["-c", "analytics.enabled=false", "--disable", "plugins"]
-    process = subprocess.Popen(
-        [codex, *quiet, "app-server"],
-        cwd=folder,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    timer = threading.Timer(_PATIENCE_S, process.kill)
-    timer.start()
-    number = 0
-
-    def ask(method: str, params: dict[str, Any]) -> Any:
-        nonlocal number
-        number += 1
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps({"id": number, "method": method, "params": params}).encode() + b"\n")
-        process.stdin.flush()
-        for line in process.stdout:
-            answer = json.loads(line)
-            if answer.get("id") == number:
-                return answer["result"]
-        raise OSError("it ended")
-
-    try:
-        about = {"name": "proctor", "title": "proctor", "version": "1"}
-        ask("initialize", {"clientInfo": about, "capabilities": {"experimentalApi": True}})
-        assert process.stdin is not None
-        process.stdin.write(b'{"method": "initialized"}\n')
-        yield ask
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise UsageError(
-            f"Codex cannot be asked about its hooks: {error}; trust them in Codex with `/hooks`"
-        ) from error
-    finally:
-        timer.cancel()
-        process.kill()
-        process.communicate()

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, complete, decoded
+from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "UserPromptSubmit": "prompt",
@@ -41,11 +41,15 @@ class _Result(msgspec.Struct, frozen=True, kw_only=True):
     text_result_for_llm: Any = None
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True):
+_NAMES: Final = {"event": "hook_event_name"}
+"""The client's names of fields that `HookInput` names otherwise."""
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     """One hook's input; fields this does not name are the client's own business."""
 
     session_id: str
-    hook_event_name: str
+    event: str
     cwd: str = ""
     prompt: str = ""
     tool_name: str = ""
@@ -57,23 +61,17 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    given: _Input = decoded(data, _Input, COPILOT.title)
-    kind = EVENTS.get(given.hook_event_name)
-    if kind == "completed" and given.tool_result.result_type not in ("", "success"):
+    message: _Input = decoded(data, _Input, COPILOT.title)
+    kind, result = EVENTS.get(message.event), message.tool_result
+    if kind == "completed" and result.result_type not in ("", "success"):
         kind = "failed"
-    return complete(
-        HookInput(
-            kind=kind,
-            event=given.hook_event_name,
-            session_id=given.session_id,
-            cwd=given.cwd,
-            prompt=given.prompt,
-            tool_name=given.tool_name,
-            tool_input=as_object(given.tool_input),
-            tool_response=given.tool_result.text_result_for_llm,
-            error=given.error or given.tool_result.text_result_for_llm,
-            reason=given.reason,
-        )
+    return hook_input(
+        COPILOT,
+        message,
+        kind=kind,
+        tool_input=as_object(message.tool_input),
+        tool_response=result.text_result_for_llm,
+        error=message.error or result.text_result_for_llm,
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, complete, decoded
+from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, as_object, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "beforeSubmitPrompt": "prompt",
@@ -37,14 +37,22 @@ TOOLS: Final[tuple[Tool, ...]] = (
     tool("WebSearch", "web_search", query="$.search_term"),
     tool("Task", "task", "prompt", "description", "subagent_type"),
 )
+_NAMES: Final = {
+    "session_id": "conversation_id",
+    "event": "hook_event_name",
+    "prompt_id": "generation_id",
+    "tool_response": "tool_output",
+    "error": "error_message",
+}
+"""The client's names of fields that `HookInput` names otherwise."""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True):
+class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     """One hook's input; fields this does not name are the client's own business."""
 
-    conversation_id: str
-    hook_event_name: str
-    generation_id: str = ""
+    session_id: str
+    event: str
+    prompt_id: str = ""
     workspace_roots: tuple[str, ...] = ()
     cwd: str = ""
     prompt: str = ""
@@ -52,35 +60,21 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
     tool_name: str = ""
     tool_input: Any = None
     tool_use_id: str = ""
-    tool_output: Any = None
-    error_message: str | None = None
+    tool_response: Any = None
+    error: str | None = None
     reason: str = ""
 
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    given: _Input = decoded(data, _Input, CURSOR.title)
-    name, tool_input = given.tool_name, given.tool_input
-    if given.hook_event_name == "beforeShellExecution":
-        name, tool_input = "Shell", {"command": given.command or ""}
+    message: _Input = decoded(data, _Input, CURSOR.title)
+    name, tool_input = message.tool_name, message.tool_input
+    if message.event == "beforeShellExecution":
+        name, tool_input = "Shell", {"command": message.command or ""}
     elif isinstance(tool_input, str):
         tool_input = decoded(tool_input.encode(), dict, CURSOR.title)
-    return complete(
-        HookInput(
-            kind=EVENTS.get(given.hook_event_name),
-            event=given.hook_event_name,
-            session_id=given.conversation_id,
-            prompt_id=given.generation_id,
-            cwd=given.workspace_roots[0] if given.workspace_roots else given.cwd,
-            prompt=given.prompt,
-            tool_name=name,
-            tool_input=as_object(tool_input),
-            tool_use_id=given.tool_use_id,
-            tool_response=given.tool_output,
-            error=given.error_message,
-            reason=given.reason,
-        )
-    )
+    cwd = message.workspace_roots[0] if message.workspace_roots else message.cwd
+    return hook_input(CURSOR, message, tool_name=name, tool_input=as_object(tool_input), cwd=cwd)
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:

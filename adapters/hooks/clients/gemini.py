@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
-from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+from ..messages import STOPPED, ClientSettings, HookAnswer, HookClient, HookInput, Kind, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "BeforeAgent": "prompt",
@@ -42,16 +42,18 @@ TOOLS: Final[tuple[Tool, ...]] = (
     tool("invoke_agent", "task", "agent_name", "prompt"),
     *(Tool(name=name) for name in _NO_PORTABLE_NAME.split()),
 )
+_NAMES: Final = {"event": "hook_event_name", "last_assistant_message": "prompt_response"}
+"""The client's names of fields that `HookInput` names otherwise."""
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True):
+class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     """One hook's input; fields this does not name are the client's own business."""
 
     session_id: str
-    hook_event_name: str
+    event: str
     cwd: str = ""
     prompt: str = ""
-    prompt_response: str | None = None
+    last_assistant_message: str | None = None
     tool_name: str = ""
     tool_input: dict[str, Any] = {}
     tool_response: Any = None
@@ -60,25 +62,10 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    given: _Input = decoded(data, _Input, GEMINI.title)
-    kind, error = EVENTS.get(given.hook_event_name), None
-    if kind == "completed" and isinstance(given.tool_response, dict):
-        error = given.tool_response.get("error")
-    return complete(
-        HookInput(
-            kind="failed" if error else kind,
-            event=given.hook_event_name,
-            session_id=given.session_id,
-            cwd=given.cwd,
-            prompt=given.prompt,
-            tool_name=given.tool_name,
-            tool_input=given.tool_input,
-            tool_response=given.tool_response,
-            error=error,
-            last_assistant_message=given.prompt_response,
-            reason=given.reason,
-        )
-    )
+    message: _Input = decoded(data, _Input, GEMINI.title)
+    kind, result = EVENTS.get(message.event), message.tool_response
+    error = result.get("error") if kind == "completed" and isinstance(result, dict) else None
+    return hook_input(GEMINI, message, kind="failed" if error else kind, error=error)
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:

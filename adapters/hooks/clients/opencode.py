@@ -11,7 +11,7 @@ import msgspec
 from proctor.policies.events.run_context import Tool, tool
 
 from ...kit.client_tools import APPLY_PATCH, certain_changes_of
-from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, complete, decoded
+from ..messages import ClientSettings, HookAnswer, HookClient, HookInput, Kind, decoded, hook_input
 
 EVENTS: Final[Mapping[str, Kind]] = {
     "chat.message": "prompt",
@@ -92,38 +92,37 @@ export const Proctor = async ({ directory }) => ({
 """
 
 
-class _Input(msgspec.Struct, frozen=True, kw_only=True):
+_NAMES: Final = {
+    "session_id": "session",
+    "cwd": "directory",
+    "tool_name": "tool",
+    "tool_use_id": "call",
+    "tool_input": "args",
+    "tool_response": "result",
+}
+"""The plugin's names of fields that `HookInput` names otherwise."""
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     """The plugin's message."""
 
     event: str
-    session: str
-    directory: str = ""
+    session_id: str
+    cwd: str = ""
     prompt: str = ""
-    tool: str = ""
-    call: str = ""
-    args: dict[str, Any] = {}
-    result: Any = None
+    tool_name: str = ""
+    tool_use_id: str = ""
+    tool_input: dict[str, Any] = {}
+    tool_response: Any = None
 
 
 def read(data: bytes) -> HookInput:
     """Parse a hook's input. Raises EventError for anything else."""
-    given: _Input = decoded(data, _Input, OPENCODE.title)
-    args = given.args
-    if given.tool == "apply_patch" and isinstance(patch := args.get("patchText"), str):
-        args = {**args, "changes": certain_changes_of(patch)}
-    return complete(
-        HookInput(
-            kind=EVENTS.get(given.event),
-            event=given.event,
-            session_id=given.session,
-            cwd=given.directory,
-            prompt=given.prompt,
-            tool_name=given.tool,
-            tool_input=args,
-            tool_use_id=given.call,
-            tool_response=given.result,
-        )
-    )
+    message: _Input = decoded(data, _Input, OPENCODE.title)
+    tool_input = message.tool_input
+    if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("patchText"), str):
+        tool_input = {**tool_input, "changes": certain_changes_of(patch)}
+    return hook_input(OPENCODE, message, tool_input=tool_input)
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import pytest
 from hook_processes import daemons, end_daemons
 
 from proctor.adapters.cli import main
-from proctor.adapters.hooks.clients import CLIENTS, codex
+from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.settings import settings_path
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.control import approval_inbox
@@ -110,7 +110,7 @@ class Codex(Agent):
                 patch = name == "apply_patch"
                 items.append(self.api.patch(id, *given["lines"]) if patch else self.api.shell(id, given["command"]))
             self.api.reply(*items)
-        program = codex.program()
+        program = codex_trust.program()
         assert program is not None
         provider = f'{{name="fake",base_url="{self.api.url}",wire_api="responses",requires_openai_auth=false}}'
         config = ("-c", 'model_provider="fake"', "-c", f"model_providers.fake={provider}", "-c", 'model="gpt-5.5"')
@@ -209,7 +209,7 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """Each client."""
     made: Any
     if request.param == "codex":
-        if codex.program() is None:
+        if codex_trust.program() is None:
             pytest.skip("needs Codex: pip install '.[codex]'")
         made = Codex(tmp_path, monkeypatch)
     else:
@@ -303,7 +303,7 @@ def test_what_cannot_be_judged_does_not_run(agent: Any, broken: str) -> None:
         text = path.read_text()
         path.write_text(text.replace(sys.executable, "/nowhere/python"))
         if agent.name == "codex":
-            codex.trust(agent.cwd, path)
+            codex_trust.trust(agent.cwd, path)
     never = agent.cwd / "never"
     with suppress(IndexError, subprocess.CalledProcessError):
         agent.run([agent.shell(f"touch {never}")])

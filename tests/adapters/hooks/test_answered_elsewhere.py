@@ -17,7 +17,7 @@ from hook_processes import end_daemons
 from terminal import Terminal
 from web_server import PROCTOR
 
-from proctor.adapters.hooks.clients import codex
+from proctor.adapters.hooks.clients import codex_trust
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, settings_path
 from proctor.policies import RunContext
@@ -74,7 +74,7 @@ class Codex:
             f'[model_providers.fake]\nname = "fake"\nbase_url = "{self.api.url}"\nwire_api = "responses"\n'
             f'[notice.model_migrations]\n"gpt-5.5" = "gpt-6-sol"\n[projects."{self.cwd}"]\ntrust_level = "trusted"\n'
         )
-        program = codex.program()
+        program = codex_trust.program()
         assert program is not None
         quiet = ("-c", "features.enable_request_compression=false", "-c", "analytics.enabled=false")
         self.command = [program, *quiet, "--disable", "plugins"]
@@ -131,7 +131,7 @@ def at(claude: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[
 @pytest.fixture(params=[pytest.param("claude", marks=pytest.mark.claude), "codex"])
 def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """Each client, not started yet."""
-    if request.param == "codex" and codex.program() is None:
+    if request.param == "codex" and codex_trust.program() is None:
         pytest.skip("needs Codex: pip install '.[codex]'")
     claude = request.getfixturevalue("claude") if request.param == "claude" else None
     made = Codex(tmp_path) if claude is None else Claude(claude)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.cli import main
-from proctor.adapters.hooks.clients import CLIENTS, codex
+from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, removed
@@ -229,15 +229,15 @@ def test_the_trust_of_codex_goes_whatever_else_was_written_meanwhile(
     before, after = '# mine\nmodel = "x"\n', "\n[tui]\nscreen_reader_detection_done = true\n"
     states = [f'[hooks.state."{settings}:{event}:0:0"]\ntrusted_hash = "sha256:0"\n' for event in ("a", "b", "c")]
     config.write_text(before)
-    codex.keep_before()
+    codex_trust.keep_before()
     config.write_text("\n".join([f"{before}\n[hooks.state]", *states]) + after)
-    codex.distrust(settings)
+    codex_trust.distrust(settings)
     done = config.read_text()
     config.write_text(strange := f"{before}[hooks]\nstate = {{ '{settings}:a:0:0' = {{ trusted_hash = 'x' }} }}\n")
 
     assert done == before + after
     with pytest.raises(UsageError):
-        codex.distrust(settings)
+        codex_trust.distrust(settings)
     assert config.read_text() == strange
 
 
