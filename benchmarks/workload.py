@@ -21,7 +21,7 @@ from proctor.policies import (
     parse_policies,
 )
 from proctor.policies.events import Event, RunCompleted, ToolCallCompleted, ToolCallStarted, TurnStarted
-from proctor.supervisor import Launch, LaunchOptions, Provider, Rung
+from proctor.supervisor import CancelStep, Launch, LaunchOptions, Provider
 
 MANY = 1_000_000_000
 RESOURCES = 1_000
@@ -153,8 +153,8 @@ class _Running:
     def events(self) -> AsyncIterator[Event]:
         return self._session
 
-    def ladder(self) -> Sequence[Rung]:
-        return [Rung(name="interrupt", act=self._interrupt, bound_s=1.0)]
+    def cancel_steps(self) -> Sequence[CancelStep]:
+        return [CancelStep(name="interrupt", act=self._interrupt, bound_s=1.0)]
 
     async def _interrupt(self) -> dict[str, Any] | None:
         self._cancelled()

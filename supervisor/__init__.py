@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .machine.interface import PolicyReport, RunResult
-    from .ports.adapter import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung
+    from .ports.adapter import Adapter, Approver, CancelStep, GateAnswer, Launch, LaunchOptions, Provider, Publisher
     from .ports.store import Store, all_runs
     from .ports.stored_types import (
         AnswerGiven,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         ApprovalRequest,
         Block,
         Cancel,
-        Instruction,
+        Command,
         Owner,
         RunFilter,
         RunInfo,
@@ -60,10 +60,11 @@ __all__ = [
     "Approver",
     "Block",
     "Cancel",
+    "CancelStep",
+    "Command",
     "EventError",
     "GateAnswer",
     "ImportReport",
-    "Instruction",
     "KillOutcome",
     "KillSwitch",
     "Launch",
@@ -86,7 +87,6 @@ __all__ = [
     "RunInfo",
     "RunOptions",
     "RunResult",
-    "Rung",
     "SessionInfo",
     "StartOptions",
     "StartsBlockedError",
@@ -151,11 +151,11 @@ __getattr__, __dir__ = lazily(
         "arguments": "RecordOptions RunOptions StartOptions",
         "machine.interface": "PolicyReport RunResult",
         "ports.adapter": """
-            Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung
+            Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher CancelStep
         """,
         "ports.store": "Store all_runs",
         "ports.stored_types": """
-            AnswerGiven ApprovalAnswer ApprovalRequest Block Cancel Instruction Owner RunFilter RunInfo
+            AnswerGiven ApprovalAnswer ApprovalRequest Block Cancel Command Owner RunFilter RunInfo
             SessionInfo StoreSize StoredApproval
         """,
         "redaction": "Redaction",

@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import psutil
 
-from proctor.adapters.kit.process_tree import end_remains
+from proctor.adapters.kit.process_tree import end_orphans
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, ToolApprovalRequested, ToolCallStarted
 from proctor.supervisor import StoredApproval
@@ -119,7 +119,7 @@ class ClaudeProcesses:
 
         async def ended() -> list[str]:
             async with SQLiteStore(self.path) as store:
-                return [run.run_id for run in await reap(store, remains=end_remains)]
+                return [run.run_id for run in await reap(store, end_orphans=end_orphans)]
 
         return anyio.run(ended)
 

@@ -26,7 +26,7 @@ from proctor.policies.events import Event, RunCompleted, TurnStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider
-from proctor.supervisor.run.provider_session import walk
+from proctor.supervisor.run.provider_session import run_cancel_steps
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -190,8 +190,8 @@ class Watched:
 
     async def cancel(self) -> list[dict[str, Any]]:
         """Walk down the ladder; what was tried, without how long it took."""
-        taken = await walk(self.provider.ladder(), self.ended, Clock())
-        return [{name: found for name, found in rung.items() if name != "took_ms"} for rung in taken]
+        taken = await run_cancel_steps(self.provider.cancel_steps(), self.ended, Clock())
+        return [{name: found for name, found in step.items() if name != "took_ms"} for step in taken]
 
     async def interrupt(self) -> None:
         """Cancel it, and see that the client took the interrupt and ended its turn by it."""

@@ -231,9 +231,9 @@ def test_every_module_imports() -> None:
     assert [importlib.import_module(name).__name__ for name in found] == found
 
 
-FOREIGN = {"adapter", "_adapter", "provider", "_provider", "rung"}
+FOREIGN = {"adapter", "_adapter", "provider", "_provider", "step"}
 """What others wrote, as the supervisor calls it."""
-MEMBERS = {"name", "end_remains", "capabilities", "compile", "prepare", "open", "events", "ladder", "act"}
+MEMBERS = {"name", "end_orphans", "capabilities", "compile", "prepare", "open", "events", "cancel_steps", "act"}
 FUNCTIONS = {"publisher", "_publisher", "approver", "_approver", "validate", "on_result"}
 IN_A_TASK = {
     "supervisor/run/provider_session.py": {"prepare", "open", "events", "act", "name"},

@@ -22,9 +22,9 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.run_context import TOKENS, Capabilities
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
-from proctor.supervisor.ports.adapter import Adapter, LaunchOptions, Rung
+from proctor.supervisor.ports.adapter import Adapter, CancelStep, LaunchOptions
 from proctor.supervisor.ports.store import closing
-from proctor.supervisor.run.provider_session import begins_anew
+from proctor.supervisor.run.provider_session import session_missing
 
 from ..kit.gate import EventStream
 from ..kit.provider import GIVE_UP_S, provider_error
@@ -259,11 +259,11 @@ class FallbackSession:
         """The events of the run; see Provider."""
         return self._stream.events()
 
-    def ladder(self) -> Sequence[Rung]:
-        """The ladder of the client that runs; its last rung leaves it. See Provider."""
-        rungs = list(self._provider.ladder()) if self._provider is not None else []
-        first = Rung(name="no fallback", act=self._stop, bound_s=0.001 if rungs else INTERRUPT_S)
-        return [first, *rungs, Rung(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
+    def cancel_steps(self) -> Sequence[CancelStep]:
+        """The cancel steps of the client that runs; the last leaves it. See Provider."""
+        steps = list(self._provider.cancel_steps()) if self._provider is not None else []
+        first = CancelStep(name="no fallback", act=self._stop, bound_s=0.001 if steps else INTERRUPT_S)
+        return [first, *steps, CancelStep(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
 
     async def run(self, order: Sequence[int]) -> None:
         """Try the members in this order; the stream ends with it."""
@@ -314,8 +314,8 @@ class FallbackSession:
         except UnknownSessionError as error:
             if launch.resume is None or self._provider is not None or self._stopping:
                 raise
-            await self._stream.send_and_wait(begins_anew(error))
-        return await self._run(member, launch.anew(self._launch.transcript))
+            await self._stream.send_and_wait(session_missing(error))
+        return await self._run(member, launch.with_transcript(self._launch.transcript))
 
     async def _run(self, member: Member, launch: Launch) -> ProviderError | None:
         async with member.adapter.open(launch) as provider:
@@ -440,7 +440,7 @@ class FallbackAdapter:
             Member(label, adapter, Breaker(failures, rest_s))
             for label, adapter in zip(_labels(adapters), adapters, strict=True)
         ]
-        self._remains = [found for one in adapters if (found := getattr(one, "end_remains", None)) is not None]
+        self._end_orphans = [found for one in adapters if (found := getattr(one, "end_orphans", None)) is not None]
         weakest([one.capabilities for one in adapters])
 
     @property
@@ -485,10 +485,10 @@ class FallbackAdapter:
             tasks.start_soon(session.run, self._order(launch))
             yield session
 
-    async def end_remains(self, mark: str) -> dict[str, Any]:
+    async def end_orphans(self, mark: str) -> dict[str, Any]:
         """End what a run of any of them left running on this machine; returns the evidence."""
         evidence: dict[str, Any] = {}
-        for end in dict.fromkeys(self._remains):
+        for end in dict.fromkeys(self._end_orphans):
             evidence |= await end(mark)
         return evidence
 

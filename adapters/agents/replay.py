@@ -35,7 +35,7 @@ from proctor.policies.events.calls import ToolCall, same_input
 from proctor.policies.events.codec import decode_event
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports.adapter import Gate, GateAnswer, Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import CancelStep, Gate, GateAnswer, Launch, Provider
 
 from ..kit.client_tools import offering, recorded_tools
 from ..kit.launch_options import NoLaunchOptions
@@ -119,7 +119,7 @@ class Replay:
     async def events(self) -> AsyncIterator[Event]:
         before: datetime | None = None
         for recorded in self._events:
-            with anyio.CancelScope() as self._scope:  # ended by the ladder, whatever is waited for
+            with anyio.CancelScope() as self._scope:  # ended by its cancel step, whatever is waited for
                 await self._wait(before, recorded.at)
                 event = await self._shown(recorded)
             if self._stopped:
@@ -129,8 +129,8 @@ class Replay:
                 yield msgspec.structs.replace(event, run_id="", session_id="", seq=0, at=None, provider="")
         yield RunCompleted(output=self._output)
 
-    def ladder(self) -> Sequence[Rung]:
-        return [Rung(name="stop", act=self._stop, bound_s=1.0)]
+    def cancel_steps(self) -> Sequence[CancelStep]:
+        return [CancelStep(name="stop", act=self._stop, bound_s=1.0)]
 
     async def _stop(self) -> dict[str, Any]:
         self._stopped = True

@@ -32,7 +32,7 @@ from proctor.supervisor.ports.adapter import GateAnswer
 
 from ..kit.gate import EventStream
 from ..kit.launch_options import options_for
-from ..kit.process_tree import end_remains, home_of
+from ..kit.process_tree import end_orphans, home_of
 from ..kit.provider import TaskProvider, at_work
 from ..kit.subprocesses import Subprocesses
 
@@ -190,7 +190,7 @@ class ShellAdapter:
     """
 
     name = "shell"
-    end_remains = staticmethod(end_remains)
+    end_orphans = staticmethod(end_orphans)
 
     def __init__(
         self,

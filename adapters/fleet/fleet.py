@@ -20,9 +20,9 @@ from proctor.supervisor import ApprovalAnswer, KillSwitch, UsageError, answer, p
 from proctor.supervisor.arguments import check_named
 from proctor.supervisor.control.approval_inbox import grant_of
 from proctor.supervisor.errors import OwnerLostError, ProviderError
-from proctor.supervisor.machine.event_factory import Past
+from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.machine.interface import Outcome, PolicyReport, conclude, reported_action
-from proctor.supervisor.machine.run_state import weight
+from proctor.supervisor.machine.run_state import estimated_size
 from proctor.supervisor.ports.store import closing
 from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.run.journal import KeptEvents
@@ -64,7 +64,7 @@ class Followed:
 
     def take(self, event: Event) -> None:
         """The next one."""
-        self._kept.add((event,), weight(event))
+        self._kept.add((event,), estimated_size(event))
         if isinstance(event, PolicyViolated):
             self._violations.append(_violation(event))
         elif isinstance(event, RunCompleted | RunFailed | RunCancelled):
@@ -128,7 +128,7 @@ def _error(recorded: Any) -> Exception:
 
 async def _calls_before(store: EventLog, run: RunInfo) -> tuple[ToolCall, ...]:
     """The latest calls that ran in the session before a run. Raises StoreError."""
-    past = Past(of=run.run_id)
+    past = PriorSession(of=run.run_id)
     async with closing(store.read(run.session_id)) as events:
         async for event in events:
             if event.run_id == run.run_id:

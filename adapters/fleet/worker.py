@@ -14,7 +14,7 @@ from proctor.supervisor.run.recovery import end_lost_runs, fail_untried, withdra
 from proctor.supervisor.store.invariants import ordered_to_end
 
 from ..agents.catalog import adapter_named
-from ..kit.process_tree import end_remains
+from ..kit.process_tree import end_orphans
 from .queue import is_free, spec_of, waiting
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Starts:
         if now is None or not is_free(now, self.epoch) or now.attempts != waiting.attempts:
             return None
         try:
-            run = await supervisor.claim(now.run_id, remains=end_remains)
+            run = await supervisor.claim(now.run_id, end_orphans=end_orphans)
         except UsageError:  # another worker has it, or its session
             return None
         assert run.owner is not None
@@ -196,7 +196,7 @@ class Worker:
         now = anyio.current_time()
         if now >= self._next_reap:
             self._next_reap = now + LOOK_S
-            await end_lost_runs(self._store, remains=end_remains)
+            await end_lost_runs(self._store, end_orphans=end_orphans)
         if self.running < self.max_running and not self._ahead and now >= self._next_read:
             self._ahead.extend(await waiting(self._store, most=_AHEAD, mine=self._starts.epoch))
             self._next_read = anyio.current_time() + _SHARE * (anyio.current_time() - now)

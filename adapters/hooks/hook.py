@@ -71,7 +71,7 @@ class Hook:
         self._at = at
         self._opening = opening
         self._recorded: list[Event] = []
-        self._wanted: list[interface.Command] = []
+        self._wanted: list[interface.Effect] = []
         self._blocked = False
         self._found = ""
         self._held = ""

@@ -17,7 +17,7 @@ from typing import Any
 
 from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.budget_ledger import Draw, Drawn
+from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
 from proctor.supervisor.ports.stored_types import Block, Owner, RunInfo, StoredApproval
 
 from ..stores.sqlite.file import Connection, open_for_writing, store_error
@@ -136,12 +136,12 @@ class HookRecord:
         """
         self._recorder.append(Batch(events), look_up=False, epoch=self._epoch)
 
-    def reserve(self, run_id: str, draws: Sequence[Draw], now_ms: int) -> list[Drawn]:
-        """Draw on shared budgets; see `Store.reserve`."""
-        return budgets.reserve(self._recorder, run_id, draws, self._epoch, lambda _: now_ms)
+    def reserve(self, run_id: str, reservations: Sequence[Reservation], now_ms: int) -> list[ReservationResult]:
+        """Reserve from shared budgets; see `Store.reserve`."""
+        return budgets.reserve(self._recorder, run_id, reservations, self._epoch, lambda _: now_ms)
 
-    def settle(self, run_id: str, used: Mapping[str, float], now_ms: int) -> list[Drawn]:
-        """The run draws no more; see `Store.settle`."""
+    def settle(self, run_id: str, used: Mapping[str, float], now_ms: int) -> list[ReservationResult]:
+        """The run reserves no more; see `Store.settle`."""
         return budgets.settle(self._recorder, run_id, used, self._epoch, lambda _: now_ms)
 
     @property

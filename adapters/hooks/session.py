@@ -15,7 +15,7 @@ from proctor.policies.events.calls import input_digest
 from proctor.policies.events.run_context import RunContext, portable
 from proctor.policies.policy import Approval
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.event_factory import Past
+from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.machine.interface import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
@@ -29,7 +29,7 @@ from .judge import AskingJudge, Rules, Unmatched
 from .messages import HookClient
 from .record import HookRecord
 
-Outcome: TypeAlias = tuple[list[Event], list[interface.Command]]
+Outcome: TypeAlias = tuple[list[Event], list[interface.Effect]]
 """The events the machine recorded, and the effects it wants."""
 _NEVER_S = 10.0 * 365 * 24 * 3600
 """The client's question to its person does not expire."""
@@ -70,7 +70,7 @@ class HookedSession:
         self._prompt_id = ""
         self._cancelled: set[str] = set()
         self._keys = 0
-        self._past = Past()
+        self._past = PriorSession()
         self._stored = 0
         self._learn(past)
         self._redactor = Redactor()
@@ -158,19 +158,19 @@ class HookedSession:
         self._learn(recorded)
         return recorded, wanted
 
-    def _handle(self, input: interface.Input, record: HookRecord) -> list[interface.Command]:
+    def _handle(self, input: interface.Input, record: HookRecord) -> list[interface.Effect]:
         """Carry out the machine's effects; the budgets answer at once, because this is within a transaction."""
-        wanted: list[interface.Command] = []
+        wanted: list[interface.Effect] = []
         todo = deque(self.machine.handle(input))
         now, run_id = input.now_ms, self._identity().run_id
         while todo:
             match todo.popleft():
-                case interface.Reserve(draws=draws):
-                    drawn = tuple(record.reserve(run_id, draws, now))
-                    todo += self.machine.handle(interface.Reserved(now_ms=now, drawn=drawn))
+                case interface.Reserve(reservations=reservations):
+                    results = tuple(record.reserve(run_id, reservations, now))
+                    todo += self.machine.handle(interface.Reserved(now_ms=now, results=results))
                 case interface.Settle(used=used):
-                    drawn = tuple(record.settle(run_id, used, now))
-                    todo += self.machine.handle(interface.Settled(now_ms=now, drawn=drawn))
+                    results = tuple(record.settle(run_id, used, now))
+                    todo += self.machine.handle(interface.Settled(now_ms=now, results=results))
                 case command:
                     wanted.append(command)
         return wanted

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .gate import CallGate, EventStream, run_logger, trace_of
     from .jsonrpc import ByteLines, EndlessLineError, Peer, RpcClosedError, RpcError
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits, uncounted
-    from .process_tree import ProcessTree, marked_environment, process_rungs
+    from .process_tree import ProcessTree, marked_environment, process_cancel_steps
     from .provider import ClientSession, RpcSession, TaskProvider, at_work, provider_error
     from .subprocesses import CommandResult, Subprocesses
     from .tasks import helpers
@@ -61,7 +61,7 @@ __all__ = [
     "options_for",
     "plain",
     "policy_parts",
-    "process_rungs",
+    "process_cancel_steps",
     "provider_error",
     "replay_prompt",
     "run_limits",
@@ -81,7 +81,7 @@ __getattr__, __dir__ = lazily(
         "gate": "EventStream CallGate run_logger trace_of",
         "jsonrpc": "ByteLines EndlessLineError Peer RpcClosedError RpcError",
         "launch_options": "allow_lists denied options_for policy_parts run_limits uncounted",
-        "process_tree": "ProcessTree marked_environment process_rungs",
+        "process_tree": "ProcessTree marked_environment process_cancel_steps",
         "provider": "ClientSession RpcSession TaskProvider at_work provider_error",
         "subprocesses": "CommandResult Subprocesses",
         "tasks": "helpers",

@@ -100,7 +100,7 @@ _STDERR_LINE_BYTES: Final = 4096
 
 
 class ClientProcess:
-    """A running client; `tree` has all its processes, for the cancel ladder.
+    """A running client; `tree` has all its processes, for the cancel steps.
 
     Args:
         process: the client, with two pipes.

@@ -30,7 +30,7 @@ import anyio
 import psutil
 
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.adapter import Rung
+from proctor.supervisor.ports.adapter import CancelStep
 from proctor.supervisor.ports.processes import run_of
 
 from . import guardian
@@ -304,7 +304,7 @@ class ProcessTree:
         return [process.pid for process in self._processes if process in frozen and kill(process)]
 
 
-def process_rungs(
+def process_cancel_steps(
     tree: ProcessTree,
     *,
     close: Callable[[], Awaitable[None]] | None = None,
@@ -312,12 +312,12 @@ def process_rungs(
     close_s: float = 2.0,
     terminate_s: float = 2.0,
     kill_s: float = 5.0,
-) -> list[Rung]:
-    """The last rungs of every subprocess client: close, terminate, kill.
+) -> list[CancelStep]:
+    """The last cancel steps of every subprocess client: close, terminate, kill.
 
     Args:
-        tree: the client's processes; remembered once more before the first rung acts.
-        close: closes the client's input, so that a well-behaved client ends; left out, there is no such rung.
+        tree: the client's processes; remembered once more before the first step acts.
+        close: closes the client's input, so that a well-behaved client ends; left out, there is no such step.
         ended: called after the kill, to end the stream of events of a client whose pipes did not.
         close_s: seconds the close may take.
         terminate_s: seconds after which a terminate is given up.
@@ -340,11 +340,11 @@ def process_rungs(
             if ended is not None:
                 await ended()
 
-    rungs = [Rung(name="close", act=do_close, bound_s=close_s)] if close is not None else []
+    steps = [CancelStep(name="close", act=do_close, bound_s=close_s)] if close is not None else []
     return [
-        *rungs,
-        Rung(name="terminate", act=do_terminate, bound_s=terminate_s + 1),
-        Rung(name="kill", act=do_kill, bound_s=kill_s + 1),
+        *steps,
+        CancelStep(name="terminate", act=do_terminate, bound_s=terminate_s + 1),
+        CancelStep(name="kill", act=do_kill, bound_s=kill_s + 1),
     ]
 
 
@@ -353,7 +353,7 @@ def _marks(mark: str | None, call_id: str | None) -> dict[str, str]:
     return {name: value for name, value in marks.items() if value is not None}
 
 
-async def end_remains(mark: str) -> dict[str, Any]:
+async def end_orphans(mark: str) -> dict[str, Any]:
     """End the processes that are marked so, and what descends from them; evidence where there were any."""
     tree = ProcessTree(mark=mark)
     return await tree.kill() if tree.snapshot() else {}

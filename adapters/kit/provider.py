@@ -17,12 +17,12 @@ from proctor.policies.events import ErrorOccurred, Event
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.values.foreign_code import error_text, named_error
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch, Rung
+from proctor.supervisor.ports.adapter import CancelStep, GateAnswer, Launch
 from proctor.supervisor.run.tasks import own_error
 
 from .client_process import RpcClient
 from .gate import CallGate, EventStream
-from .process_tree import process_rungs
+from .process_tree import process_cancel_steps
 from .subprocesses import Subprocesses
 from .tasks import helpers
 from .transcript import replay_prompt
@@ -68,9 +68,9 @@ class ClientSession(ABC):
         """The stream; see `Provider.events`."""
         return self._stream.events()
 
-    def ladder(self) -> Sequence[Rung]:
-        """Interrupt, close, terminate, kill, as far as the client has them; see `Provider.ladder`."""
-        last = process_rungs(
+    def cancel_steps(self) -> Sequence[CancelStep]:
+        """Interrupt, close, terminate, kill, as far as the client has them; see `Provider.cancel_steps`."""
+        last = process_cancel_steps(
             self.tree,
             close=self.close if self.close_s is not None else None,
             ended=self.end,
@@ -79,7 +79,7 @@ class ClientSession(ABC):
         )
         if self.interrupt_s is None:
             return last
-        return [Rung(name="interrupt", act=self.interrupt, bound_s=self.interrupt_s), *last]
+        return [CancelStep(name="interrupt", act=self.interrupt, bound_s=self.interrupt_s), *last]
 
     @property
     @abstractmethod
@@ -174,13 +174,13 @@ class TaskProvider:
         """The stream; see Provider."""
         return self._stream.events()
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         """Cancel the job; if it does not end, end what it started and leave it; see Provider."""
         if self._commands is None:
-            last = [Rung(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
+            last = [CancelStep(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
         else:
-            last = process_rungs(self._commands.tree, ended=self._given_up)
-        return [Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *last]
+            last = process_cancel_steps(self._commands.tree, ended=self._given_up)
+        return [CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *last]
 
     async def ask(self, call: ToolCall) -> GateAnswer:
         """The gate's answer; one that stops ends the job, and so does a gate that fails.

@@ -17,11 +17,11 @@ from proctor.policies.policy import Policy
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.launch.launch import new_id
-from proctor.supervisor.ports.adapter import LaunchOptions, Rung
+from proctor.supervisor.ports.adapter import CancelStep, LaunchOptions
 
 from ..kit.gate import EventStream
 from ..kit.launch_options import USAGE, policy_parts, uncounted
-from ..kit.process_tree import ProcessTree, process_rungs
+from ..kit.process_tree import ProcessTree, process_cancel_steps
 from ..kit.tasks import helpers
 from .downstream import Downstream, Upstream, offered_tools
 from .messages import named_keys
@@ -81,11 +81,11 @@ class ProxySession:
         """The stream; see Provider."""
         return self._stream.events()
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         """Answer what is open and hang up; then the server's processes. See Provider."""
         return [
-            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S),
-            *process_rungs(self._tree, ended=self._give_up),
+            CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S),
+            *process_cancel_steps(self._tree, ended=self._give_up),
         ]
 
     async def work(self) -> None:

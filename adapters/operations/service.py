@@ -31,7 +31,7 @@ from proctor.supervisor.store.invariants import shown
 from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..evaluate.fold import Refold, recorded
-from ..kit.process_tree import end_remains
+from ..kit.process_tree import end_orphans
 from ..suggest.inputs import like_of
 from .timeline import TimelineItems, call_shown
 from .views import (
@@ -100,7 +100,7 @@ class OperatorService:
         self.store = store
         self.folds = Folds(store)
         self.subscribe = Subscriptions(store).subscribe
-        self._switch = KillSwitch(store, remains=end_remains)
+        self._switch = KillSwitch(store, end_orphans=end_orphans)
         self._redactor = Redactor()
         self._recorded: OrderedDict[str, Recorded] = OrderedDict()
 
@@ -259,12 +259,12 @@ class OperatorService:
         ConflictError for one that is over.
         """
         run = await self.run_named(name)
-        if run.status == "lost" and await reap_run(self.store, run, remains=end_remains):
+        if run.status == "lost" and await reap_run(self.store, run, end_orphans=end_orphans):
             return run
         if run.status not in NOT_OVER:
             raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
         order = Cancel(scope="run", value=run.run_id, by=by, reason=reason, at=datetime.now(UTC))
-        await self.store.instruct(order)
+        await self.store.send_command(order)
         return run
 
     async def board(self, words: str = "") -> Board:

@@ -241,7 +241,7 @@ class BudgetView(BudgetInfo, frozen=True, kw_only=True):
 
 
 class BudgetList(View, frozen=True, kw_only=True):
-    """The budgets that were drawn on, by name and key."""
+    """The budgets that were used, by name and key."""
 
     budgets: tuple[BudgetView, ...]
 

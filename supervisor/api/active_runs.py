@@ -1,4 +1,4 @@
-"""The current runs of one supervisor: found, counted, ended, and handed their instructions."""
+"""The current runs of one supervisor: found, counted, ended, and given their commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..launch.launch import Claimed
     from ..machine.interface import RunResult
-    from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Instruction
+    from ..ports.stored_types import ApprovalAnswer, ApprovalRequest, Command
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +57,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     publishers_dropped: int = 0
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A current run; `after` is the number of the latest instruction when it was created."""
+class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A current run; `after` is the number of the latest command when it was created."""
 
     actor: RunActor
     run_id: str
@@ -67,7 +67,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     after: int
 
     @classmethod
-    def of(cls, run: Claimed) -> Running:
+    def of(cls, run: Claimed) -> ActiveRun:
         """A run that was claimed and is about to begin."""
         context = run.begin.metadata.get("context", {})
         info = run.info
@@ -79,20 +79,20 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
         now_ms = self.actor.now_ms()
         self.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason, by=by, approval=approval, person=person))
 
-    def deliver(self, instruction: Instruction) -> None:
-        """Take an instruction, if it concerns this run."""
-        if isinstance(instruction, AnswerGiven):
-            if instruction.run_id == self.run_id:
-                self.actor.answer(instruction.approval_id, instruction.answer)
-        elif isinstance(instruction, Cancel) and instruction.number > self.after and self._is_covered(instruction):
-            self.cancel(instruction.reason or "cancelled", instruction.approval, instruction.by)
+    def deliver(self, command: Command) -> None:
+        """Take a command, if it concerns this run."""
+        if isinstance(command, AnswerGiven):
+            if command.run_id == self.run_id:
+                self.actor.answer(command.approval_id, command.answer)
+        elif isinstance(command, Cancel) and command.number > self.after and self._is_covered(command):
+            self.cancel(command.reason or "cancelled", command.approval, command.by)
 
     def _is_covered(self, order: Cancel) -> bool:
         about = {"tenant": self.context.get("tenant"), "labels": self.context.get("labels")}
         return order.covers(run_id=self.run_id, session_id=self.session_id, **about)
 
 
-Late: TypeAlias = Callable[[Running], None]
+Late: TypeAlias = Callable[[ActiveRun], None]
 """Orders given while a run was starting, carried out once the run exists."""
 
 
@@ -100,12 +100,12 @@ class ActiveRuns:
     """Current runs by id, what those that are starting have missed, and counts of how the others ended."""
 
     def __init__(self) -> None:
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, ActiveRun] = {}
         self._starting: dict[int, list[Late]] = {}  # by identity: two that have missed nothing are equal
         self._idle: anyio.Event | None = None
         self._counts = {"started": 0, "completed": 0, "failed": 0, "cancelled": 0, "refused": 0}
 
-    def __iter__(self) -> Iterator[Running]:
+    def __iter__(self) -> Iterator[ActiveRun]:
         return iter(list(self._running.values()))
 
     def __len__(self) -> int:
@@ -121,7 +121,7 @@ class ActiveRuns:
         finally:
             del self._starting[id(missed)]
 
-    def add(self, running: Running, start: Callable[[], None]) -> None:
+    def add(self, running: ActiveRun, start: Callable[[], None]) -> None:
         """A run starts: `start` begins its task, which calls `remove` at its end. A run whose `start` raises was
         never there.
         """
@@ -133,7 +133,7 @@ class ActiveRuns:
             raise
         self._counts["started"] += 1
 
-    def remove(self, running: Running) -> None:
+    def remove(self, running: ActiveRun) -> None:
         """A run is over; it is counted by how it ended."""
         del self._running[running.run_id]
         outcome = running.actor.outcome
@@ -166,9 +166,9 @@ class ActiveRuns:
         """Order every run to end, those that are starting too; `person` is who ordered it."""
         self._order(lambda running: running.cancel(reason, person=person))
 
-    def deliver(self, instruction: Instruction) -> None:
-        """Hand an instruction to the runs it concerns."""
-        self._order(lambda running: running.deliver(instruction))
+    def deliver(self, command: Command) -> None:
+        """Hand a command to the runs it concerns."""
+        self._order(lambda running: running.deliver(command))
 
     def _order(self, do: Late) -> None:
         """Do it to every run; one whose run fails at it keeps it from no other."""

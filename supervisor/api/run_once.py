@@ -201,7 +201,7 @@ async def cancel_for_approval(
         await target.cancel_for_approval(wanted, by=by)
     else:
         order = Cancel(scope="run", value=run_id, by=by, reason="waiting for approval", approval=wanted)
-        await store.instruct(msgspec.structs.replace(order, at=datetime.now(UTC)))
+        await store.send_command(msgspec.structs.replace(order, at=datetime.now(UTC)))
     token = 0
     with anyio.move_on_after(timeout_s):
         while True:

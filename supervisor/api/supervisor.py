@@ -33,19 +33,19 @@ from ..control.kill_switch import KillSwitch
 from ..control.ownership import CommandReader, Ownership
 from ..errors import StoreError, UsageError
 from ..launch.history import as_sub_run, check_continuation, inherited
-from ..launch.launch import Order, check_context, claim_created, claimed, let_go, run_info
+from ..launch.launch import LaunchRequest, check_context, claim_created, claimed, let_go, run_info
 from ..launch.plan import Plans
 from ..log import audible, logger
 from ..ports.store import Store
 from ..ports.stored_types import ApprovalAnswer
 from ..redaction import Redactor
-from ..run.provider_session import capabilities_of, name_of, remains_of
+from ..run.provider_session import capabilities_of, end_orphans_of, name_of
 from ..run.services import CancelPriority, Clock, Services, Timers
 from ..run.tasks import spawn
-from ..watch.feed import Publishers
+from ..watch.log_follower import Publishers
 from ..watch.subscriptions import Subscriptions
 from ..watch.watchdog import Watchdog
-from .active_runs import ActiveRuns, RunHandle, Running, why_left
+from .active_runs import ActiveRun, ActiveRuns, RunHandle, why_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from ..ports.adapter import Adapter, Approver, Publisher, Remains
+    from ..ports.adapter import Adapter, Approver, EndOrphans, Publisher
     from ..ports.stored_types import ApprovalRequest, Owner, RunInfo
     from ..redaction import Redaction
     from ..watch.subscriptions import Subscription
@@ -87,14 +87,14 @@ class Admission:
             if free:
                 self._sessions.remove(session_id)
 
-    def give_back(self, session_id: str) -> None:
+    def release(self, session_id: str) -> None:
         """Give back the room of a session's run that is over or did not start."""
         self._sessions.remove(session_id)
         self._free.release()
 
 
 @contextmanager
-def refusals_told(log: Any, info: RunInfo) -> Iterator[None]:
+def log_refusals(log: Any, info: RunInfo) -> Iterator[None]:
     """Log, as an error, that a policy refuses the run before it starts, and which rules do."""
     try:
         yield
@@ -125,28 +125,28 @@ class Starting:
     log: Any
     check_open: Callable[[], None]
 
-    async def start(self, order: Order, services: Services, *, created: bool) -> RunHandle:
+    async def start(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
         """Start a run once there is room for it; `created` says that it is already in the store."""
         session_id = order.info.session_id
         await self.admission.take(session_id)
         try:
             self.check_open()
-            self.ownership.remains = remains_of(order.adapter) or self.ownership.remains
+            self.ownership.end_orphans = end_orphans_of(order.adapter) or self.ownership.end_orphans
             owner = await self.ownership.owner()
             if order.plan.policy.budgets:
                 await self.ownership.reap()  # what lost runs have set aside of them counts until they are settled
             owned = msgspec.structs.replace(order, epoch=owner.epoch, store_id=self.ownership.store_id)
             return await self._begin(owned, services, created=created)
         except BaseException as error:
-            self.admission.give_back(session_id)
+            self.admission.release(session_id)
             if isinstance(error, StoreError):
                 self.check_open()  # a store refuses the claim of an owner that has left
             raise
 
-    async def claim(self, info: RunInfo, remains: Remains | None) -> RunInfo:
+    async def claim(self, info: RunInfo, end_orphans: EndOrphans | None) -> RunInfo:
         """Make a created run the supervisor's before it is started."""
         owner = await self.ownership.owner()
-        return await claim_created(self.store, info, epoch=owner.epoch, remains=remains)
+        return await claim_created(self.store, info, epoch=owner.epoch, end_orphans=end_orphans)
 
     async def let_go(self, info: RunInfo) -> None:
         """A created run that was not started is nobody's again, unless it is started here by another call."""
@@ -154,15 +154,15 @@ class Starting:
             if free and self.ownership.epoch:
                 await let_go(self.store, info.run_id, epoch=self.ownership.epoch)
 
-    async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:
+    async def _begin(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
         """One unit: what fails before the run's task has begun undoes all of it."""
         with self.runs.starting() as missed:
             async with claimed(order, services, created=created) as run:
-                before = await self.store.instructions(after=run.info.after) if created else ()
+                before = await self.store.commands(after=run.info.after) if created else ()
                 self.check_open()
-                running = Running.of(run)
-                for instruction in before:
-                    running.deliver(instruction)
+                running = ActiveRun.of(run)
+                for command in before:
+                    running.deliver(command)
                 for do in missed:
                     do(running)
                 handle = RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
@@ -171,9 +171,9 @@ class Starting:
                 self.runs.add(running, partial(spawn, task))
         return handle
 
-    def _is_over(self, running: Running) -> None:
+    def _is_over(self, running: ActiveRun) -> None:
         self.runs.remove(running)
-        self.admission.give_back(running.session_id)
+        self.admission.release(running.session_id)
 
 
 _OPTIONS = ("max_running", "approver", "publishers", "answerable", "redaction")
@@ -231,7 +231,7 @@ class Supervisor:
         self._bounds = record_bounds(bounds)
         self._plans = Plans(answerable=answerable)
         self._subscriptions = Subscriptions(store)
-        self._publishers = Publishers(self._subscriptions.feed, publishers, self._log)
+        self._publishers = Publishers(self._subscriptions.follower, publishers, self._log)
         self._tasks: TaskGroup | None = None
         self._services: Services | None = None
         self._closing = False
@@ -323,13 +323,13 @@ class Supervisor:
             await self._starting.let_go(info)
             raise
 
-    async def claim(self, run_id: str, *, remains: Remains | None = None) -> RunInfo:
+    async def claim(self, run_id: str, *, end_orphans: EndOrphans | None = None) -> RunInfo:
         """Claim a created run for this supervisor, so that no other starts it; `execute` does this itself.
 
-        `remains` ends what a lost run of its session left running on this machine. Raises as `execute` does.
+        `end_orphans` ends what a lost run of its session left running on this machine. Raises as `execute` does.
         """
         self._check_open()
-        return await self._starting.claim(await self._created(run_id), remains)
+        return await self._starting.claim(await self._created(run_id), end_orphans)
 
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
@@ -391,14 +391,14 @@ class Supervisor:
         return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 
     async def _start(self, adapter: Adapter, info: RunInfo, given: CheckedOptions, *, created: bool) -> RunHandle:
-        with refusals_told(self._log, info):
+        with log_refusals(self._log, info):
             if given.no_policy:
                 why = "`policies=()`: proctor records every call and denies none"
                 audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
             way = given.continuation
             check_continuation(way, can_resume=capabilities_of(adapter).resume, provider=name_of(adapter))
             plan = await self._plans.get(adapter, (*given.policies, *inherited(info)), given.hooks)
-            order = Order(adapter=adapter, plan=plan, info=info, context=given.context, continuation=way)
+            order = LaunchRequest(adapter=adapter, plan=plan, info=info, context=given.context, continuation=way)
             assert self._services is not None
             return await self._starting.start(order, self._services, created=created)
 

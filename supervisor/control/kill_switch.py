@@ -10,9 +10,9 @@ import msgspec
 
 from ..arguments import check_named, check_store, check_text
 from ..errors import UsageError
-from ..ports.adapter import Remains
+from ..ports.adapter import EndOrphans
 from ..ports.store import Store, all_runs
-from ..ports.stored_types import NOT_OVER, Block, Cancel, Lift, Owner, RunFilter, RunInfo, RunStatus
+from ..ports.stored_types import NOT_OVER, Block, Cancel, Owner, RunFilter, RunInfo, RunStatus, UnblockStarts
 from ..redaction import Redactor
 from ..run.recovery import end_lost, end_unowned, passing_owner
 from ..store.invariants import latest
@@ -113,10 +113,12 @@ class KillSwitch:
         redactor: takes secrets out of what is recorded.
     """
 
-    def __init__(self, store: Store, *, remains: Remains | None = None, redactor: Redactor | None = None) -> None:
+    def __init__(
+        self, store: Store, *, end_orphans: EndOrphans | None = None, redactor: Redactor | None = None
+    ) -> None:
         check_store(store)
         self.store = store
-        self._remains = remains
+        self._end_orphans = end_orphans
         self._redactor = redactor or Redactor()
 
     async def kill(
@@ -194,19 +196,19 @@ class KillSwitch:
     async def unblock(self, scope: Scope, *, by: str, reason: str = "") -> list[Block]:
         """The same for a scope."""
         before = await self.blocks()
-        await self._order(Lift, scope, by, reason)
+        await self._order(UnblockStarts, scope, by, reason)
         return [block for block in before if block not in await self.blocks()]
 
     async def blocks(self) -> list[Block]:
         """The current freezes, oldest first, with who ordered each, when and why."""
         return await self.store.blocks()
 
-    async def _order(self, order: type[Cancel | Block | Lift], scope: Scope, by: str, reason: str) -> None:
+    async def _order(self, order: type[Cancel | Block | UnblockStarts], scope: Scope, by: str, reason: str) -> None:
         check_named(by=by)
         check_text(by=by, reason=reason)
         by, reason = self._redactor.redact(by), self._redactor.redact(reason)
         at = datetime.now(UTC)
-        await self.store.instruct(order(scope=scope.kind, value=scope.value, by=by, reason=reason, at=at))
+        await self.store.send_command(order(scope=scope.kind, value=scope.value, by=by, reason=reason, at=at))
 
     async def _latest(self, run_id: str) -> str:
         run = await self.store.run(run_id)
@@ -246,7 +248,7 @@ class KillSwitch:
 
     async def _end(self, run: RunInfo, epoch: int, **order: str) -> None:
         if run.status == "lost":
-            await end_lost(self.store, run, epoch=epoch, remains=self._remains, again=False)
+            await end_lost(self.store, run, epoch=epoch, end_orphans=self._end_orphans, again=False)
         else:
             await end_unowned(self.store, run, epoch=epoch, **order)
 

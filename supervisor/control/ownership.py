@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..ports.adapter import Remains
+    from ..ports.adapter import EndOrphans
     from ..ports.store import Store
-    from ..ports.stored_types import Instruction, Owner, RunInfo, RunStatus
+    from ..ports.stored_types import Command, Owner, RunInfo, RunStatus
 
 
 LEASE_S = recovery.LEASE_S
@@ -36,15 +36,16 @@ RETRY_S = 1.0
 
 
 class Ownership:
-    """One owner, registered when it is first needed; `registered` is called with it then. `remains` ends what a lost
-    run left running on this machine. `store_id` is the store's id, from then on.
+    """One owner, registered when it is first needed; then `registered` is called with it and `store_id` is known.
+
+    `end_orphans` ends what a lost run left running on this machine.
     """
 
     def __init__(self, store: Store, log: Any, *, registered: Callable[[Owner], None]) -> None:
         self._store = store
         self._log = log
         self._registered = registered
-        self.remains: Remains | None = None
+        self.end_orphans: EndOrphans | None = None
         self.store_id = ""
         self._owner: Owner | None = None
         self._registering = anyio.Lock()
@@ -93,7 +94,7 @@ class Ownership:
             if self._owner is None:
                 return
             try:
-                ended = await call_isolated(lambda: end_lost_runs(self._store, remains=self.remains))
+                ended = await call_isolated(lambda: end_lost_runs(self._store, end_orphans=self.end_orphans))
             except Exception as error:  # it must not end any run here
                 self._log.warning("lost_runs.not_ended", error=error_text(error))
                 return
@@ -121,9 +122,9 @@ COMMAND_RETRY_S = 1.0
 
 
 class CommandReader:
-    """Reads a store's instructions and delivers each once, in order."""
+    """Reads a store's commands and delivers each once, in order."""
 
-    def __init__(self, store: Store, deliver: Callable[[Instruction], None], log: Any) -> None:
+    def __init__(self, store: Store, deliver: Callable[[Command], None], log: Any) -> None:
         self._store = store
         self._deliver = deliver
         self._log = log
@@ -148,33 +149,33 @@ class CommandReader:
 
     async def _wait(self) -> None:
         token = await self._store.wait(self._token, LONGEST_WAIT_S)
-        instructions = await self._store.instructions(after=self._after)
+        commands = await self._store.commands(after=self._after)
         self._token = token  # only now: what could not be read is not waited for again
-        for instruction in instructions:
-            self._after = instruction.number
+        for command in commands:
+            self._after = command.number
             try:
-                self._deliver(instruction)
+                self._deliver(command)
             except Exception as error:  # whoever wrote it, it must not end any run of this process
-                self._log.error("instruction.undeliverable", number=instruction.number, error=error_text(error))
+                self._log.error("instruction.undeliverable", number=command.number, error=error_text(error))
 
 
 _CREATED: frozenset[RunStatus] = frozenset(("created",))
 
 
-async def reap(store: Store, *, remains: Remains | None = None) -> list[RunInfo]:
+async def reap(store: Store, *, end_orphans: EndOrphans | None = None) -> list[RunInfo]:
     """End every lost run of a store, each with one `run_failed` that says so; returns the runs that this call
     ended.
 
-    `remains` ends what a run left running on this machine. Created runs that were never started stay. Raises
+    `end_orphans` ends what a run left running on this machine. Created runs that were never started stay. Raises
     StoreError.
     """
-    return await end_lost_runs(store, remains=remains)
+    return await end_lost_runs(store, end_orphans=end_orphans)
 
 
-async def reap_run(store: Store, run: RunInfo, *, remains: Remains | None = None) -> bool:
+async def reap_run(store: Store, run: RunInfo, *, end_orphans: EndOrphans | None = None) -> bool:
     """End one run whose owner is gone, or that never had one; False if another owner ended it or owns it."""
     async with passing_owner(store) as owner:
-        return await end_lost(store, run, epoch=owner.epoch, remains=remains)
+        return await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans)
 
 
 async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime | None = None) -> list[RunInfo]:

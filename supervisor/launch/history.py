@@ -13,8 +13,8 @@ from proctor.policies.events import RecordPruned, SessionCreated, SessionEvent
 
 from ..arguments import Continuation
 from ..errors import UsageError
-from ..machine.event_factory import Past
-from ..machine.run_state import weight
+from ..machine.event_factory import PriorSession
+from ..machine.run_state import estimated_size
 from ..ports.store import closing
 from ..run.provider_session import parent
 from .plan import written
@@ -37,7 +37,7 @@ TRANSCRIPT_BYTES = 64 * 1024 * 1024
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """A session's past, and the session id the provider itself gave, by provider; `created`: a run of it began."""
 
-    past: Past
+    past: PriorSession
     created: bool = False
     provider_sessions: dict[str, str] = {}
 
@@ -61,7 +61,7 @@ async def read_history(store: EventLog, session_id: str, judge: Judge) -> Histor
     """Read a session and fold it into the judge: the state is then as if it had watched all along. Raises UsageError
     for a session whose record was pruned.
     """
-    past = Past()
+    past = PriorSession()
     created = False
     provider_sessions: dict[str, str] = {}
     async with closing(store.read(session_id)) as events:
@@ -90,9 +90,9 @@ async def read_transcript(store: EventLog, session_id: str, last_seq: int) -> tu
             if event.seq > last_seq:
                 break
             recent.append(event)
-            size += weight(event)
+            size += estimated_size(event)
             while size > TRANSCRIPT_BYTES:
-                size -= weight(recent.popleft())
+                size -= estimated_size(recent.popleft())
     return tuple(recent)
 
 

@@ -24,7 +24,7 @@ from ..ports.processes import process_mark
 from ..ports.stored_types import NOT_OVER, RunFilter, RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
-from ..run.provider_session import Parent, capabilities_of, name_of, remains_of
+from ..run.provider_session import Parent, capabilities_of, end_orphans_of, name_of
 from ..run.recovery import LEASE_S, end_lost_runs, withdraw
 from .history import continued, read_history, read_transcript
 from .plan import Plan
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from proctor.policies.events.run_context import Capabilities
 
     from ..machine.interface import Judge
-    from ..ports.adapter import Remains
+    from ..ports.adapter import EndOrphans
     from ..ports.store import CommandQueue, RunRegistry, Store
     from ..ports.stored_types import Owner
     from ..run.services import Services
     from .history import Continued, History
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A run that is to be started, by the owner of that epoch, in the store of that id."""
 
     adapter: Adapter
@@ -92,17 +92,17 @@ def check_context(info: RunInfo, context: RunContext | None) -> None:
         raise UsageError(f"run `{info.run_id}` was created with another `context`; leave it out here")
 
 
-async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
+async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor, Begin]:
     """The actor of a run and what starts it. Raises UsageError when the session cannot be continued
     so, PolicyViolationError when the context leaves out what a rule asks for.
     """
-    info, adapter, plan = order.info, order.adapter, order.plan
+    info, adapter, plan = request.info, request.adapter, request.plan
     can_do = capabilities_of(adapter)
-    context = _context(order, can_do)
+    context = _context(request, can_do)
     missing_context(plan.policy, context).check()
     judge: Judge = plan.compiled.monitor(context)
     history = await read_history(services.store, info.session_id, judge)
-    taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=name_of(adapter))
+    taken_up = continued(history, request.continuation, can_resume=can_do.resume, provider=name_of(adapter))
     transcript = partial(read_transcript, services.store, info.session_id, history.past.last_seq)
     metadata = info.spec.get("metadata", {})
     launch = Launch(
@@ -113,10 +113,10 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         options=plan.options,
         resume=taken_up.resume,
         transcript=await transcript() if taken_up.way == "replay" else (),
-        retell=transcript if taken_up.resume and taken_up.replay else None,
+        load_transcript=transcript if taken_up.resume and taken_up.replay else None,
         metadata=metadata,
         narrow=judge.narrow,
-        mark=process_mark(info.run_id, order.store_id),
+        mark=process_mark(info.run_id, request.store_id),
     )
     machine = RunMachine(
         _identity(info, adapter, can_do, history, context),
@@ -143,7 +143,13 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
     passes_on = {"compiled": plan.compiled, "context": context}
     parent = Parent(run_id=info.run_id, store=services.store, **passes_on) if plan.policy.budgets else None
     actor = RunActor(
-        machine, adapter, launch, services=services, epoch=order.epoch, parent=parent, calls_before=history.past.calls
+        machine,
+        adapter,
+        launch,
+        services=services,
+        epoch=request.epoch,
+        parent=parent,
+        calls_before=history.past.calls,
     )
     return actor, begin
 
@@ -153,14 +159,14 @@ async def _closed_gate(call: object) -> GateAnswer:
     return GateAnswer(allowed=False, stop=True)
 
 
-def _context(order: Order, can_do: Capabilities) -> RunContext:
-    check_order(order.info.spec.get("prompt", ""), order.context)
-    stored = order.info.spec.get("context")
-    context = order.context or (msgspec.convert(stored, RunContext) if stored else RunContext())
+def _context(request: LaunchRequest, can_do: Capabilities) -> RunContext:
+    check_order(request.info.spec.get("prompt", ""), request.context)
+    stored = request.info.spec.get("context")
+    context = request.context or (msgspec.convert(stored, RunContext) if stored else RunContext())
     fields = {
-        "run_id": order.info.run_id,
-        "session_id": order.info.session_id,
-        "provider": name_of(order.adapter),
+        "run_id": request.info.run_id,
+        "session_id": request.info.session_id,
+        "provider": name_of(request.adapter),
         "model": can_do.model or msgspec.UNSET,
         "workspace": can_do.workspace or msgspec.UNSET,
         "home": can_do.home or msgspec.UNSET,
@@ -237,51 +243,53 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIterator[Claimed]:
+async def claimed(request: LaunchRequest, services: Services, *, created: bool) -> AsyncIterator[Claimed]:
     """The run of an order, claimed; `created` says that it is stored already. Left with an error, one that is not is
     withdrawn.
 
     Raises UsageError when another owner has it, or its session, StartsBlockedError when starts are blocked.
     """
     store = services.store
-    actor, begin = await launched(order, services)
-    await _check_unblocked(store, order, begin)
-    info = await _claim(order, services, created=created)
+    actor, begin = await launched(request, services)
+    await _check_unblocked(store, request, begin)
+    info = await _claim(request, services, created=created)
     try:
-        await _check_unblocked(store, order, begin)  # an order given from here on finds this run
+        await _check_unblocked(store, request, begin)  # an order given from here on finds this run
         for _ in range(_TRIES):
             if await store.last_seq(info.session_id) == actor.seq:
                 break
-            actor, begin = await launched(order, services)  # somebody recorded something before the session was ours
+            actor, begin = await launched(
+                request, services
+            )  # somebody recorded something before the session was ours
         else:
             raise StoreError(f"session `{info.session_id}` has more events than can be read", kind="corrupt")
         yield Claimed(info=info, actor=actor, begin=begin)
     except BaseException:
         if not created:
-            await _release_claim(store, info, order.epoch)
+            await _release_claim(store, info, request.epoch)
         raise
 
 
-async def _check_unblocked(store: CommandQueue, order: Order, begin: Begin) -> None:
+async def _check_unblocked(store: CommandQueue, request: LaunchRequest, begin: Begin) -> None:
     """Raises StartsBlockedError where somebody ordered that runs like this do not start."""
     context = begin.metadata["context"]
     about = {"tenant": context.get("tenant"), "labels": context.get("labels")}
     for block in await store.blocks():
-        if block.covers(run_id=order.info.run_id, session_id=order.info.session_id, **about):
+        if block.covers(run_id=request.info.run_id, session_id=request.info.session_id, **about):
             raise StartsBlockedError(block)
 
 
-async def claim_created(store: Store, info: RunInfo, *, epoch: int, remains: Remains | None = None) -> RunInfo:
+async def claim_created(store: Store, info: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None) -> RunInfo:
     """Claim a created run, unless this owner has it; lost runs of its session are ended first. Raises UsageError when
     another owner has it, or its session.
     """
     if info.owner is not None and info.owner.epoch == epoch:
         return info
-    return await _when_free(partial(store.claim_run, info.run_id, epoch=epoch), store, info, epoch, remains)
+    return await _when_free(partial(store.claim_run, info.run_id, epoch=epoch), store, info, epoch, end_orphans)
 
 
 async def _when_free(
-    claim: Callable[[], Awaitable[RunInfo]], store: Store, info: RunInfo, epoch: int, remains: Remains | None
+    claim: Callable[[], Awaitable[RunInfo]], store: Store, info: RunInfo, epoch: int, end_orphans: EndOrphans | None
 ) -> RunInfo:
     renewed = False
     for _ in range(_TRIES):
@@ -294,20 +302,20 @@ async def _when_free(
                 continue
             if error.kind not in _NOT_FREE:
                 raise
-            if error.kind != "session_busy" or not await _freed(store, info.session_id, remains):
+            if error.kind != "session_busy" or not await _freed(store, info.session_id, end_orphans):
                 raise UsageError(str(error)) from error
             busy = error
     raise UsageError(str(busy)) from busy
 
 
-async def _freed(store: Store, session_id: str, remains: Remains | None) -> bool:
+async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) -> bool:
     """Whether the session is free: a lost run of it is ended here, or by another owner, which is awaited."""
     token = 0
     with anyio.move_on_after(ENDED_S):
         while owners := await _keepers(store, session_id):
             if not all(owner.gone or owner.is_ending for owner in owners):
                 return False
-            if not await end_lost_runs(store, remains=remains, session_id=session_id):
+            if not await end_lost_runs(store, end_orphans=end_orphans, session_id=session_id):
                 token = await store.wait(token, LOOK_AGAIN_S)
         return True
     return False
@@ -319,32 +327,32 @@ async def _keepers(store: RunRegistry, session_id: str) -> list[Owner]:
     return [run.owner for run in runs if run.owner and not (run.status == "created" and run.owner.gone)]
 
 
-async def _claim(order: Order, services: Services, *, created: bool) -> RunInfo:
-    store, remains = services.store, remains_of(order.adapter)
+async def _claim(request: LaunchRequest, services: Services, *, created: bool) -> RunInfo:
+    store, end_orphans = services.store, end_orphans_of(request.adapter)
     if created:
-        return await claim_created(store, order.info, epoch=order.epoch, remains=remains)
-    return await _when_free(partial(_create, services, order), store, order.info, order.epoch, remains)
+        return await claim_created(store, request.info, epoch=request.epoch, end_orphans=end_orphans)
+    return await _when_free(partial(_create, services, request), store, request.info, request.epoch, end_orphans)
 
 
-async def _create(services: Services, order: Order) -> RunInfo:
+async def _create(services: Services, request: LaunchRequest) -> RunInfo:
     """A cancelled claim could still be stored: it is awaited, and then given up."""
     stored, store = None, services.store
     with anyio.move_on_after(ANSWER_S, shield=True):
-        shown = services.redactor.redact(order.info, order.info.session_id)
+        shown = services.redactor.redact(request.info, request.info.session_id)
         info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
         try:
-            stored = await store.create_run(info, epoch=order.epoch)
+            stored = await store.create_run(info, epoch=request.epoch)
         except StoreError as error:
             if error.kind not in _REFUSED:
-                await _release_claim(store, info, order.epoch)  # a store that failed may have stored it
+                await _release_claim(store, info, request.epoch)  # a store that failed may have stored it
             raise
     if stored is None:
-        await _release_claim(store, order.info, order.epoch)  # it may have been stored all the same
+        await _release_claim(store, request.info, request.epoch)  # it may have been stored all the same
         raise StoreError(f"the store has not answered for {ANSWER_S:g} seconds")
     try:
         await anyio.lowlevel.checkpoint_if_cancelled()
     except BaseException:
-        await _release_claim(store, stored, order.epoch)
+        await _release_claim(store, stored, request.epoch)
         raise
     return stored
 

@@ -19,7 +19,7 @@ from . import event_factory
 from .gate import GateKeeper
 from .interface import (
     BoundFlush,
-    Command,
+    Effect,
     Finish,
     Outcome,
     PolicyReport,
@@ -258,7 +258,7 @@ class Closing:
     def reserved(self, input: Reserved) -> None:
         """The store has answered a reservation of shared budgets."""
         assert self.budgets is not None
-        self.budgets.reserved(input.drawn, input.error)
+        self.budgets.reserved(input.results, input.error)
         if self.state.ending is not None:
             self.budgets.settle()
 
@@ -266,7 +266,7 @@ class Closing:
         """The shared budgets are settled: end the run."""
         assert self.budgets is not None
         if self.state.ending is not None:
-            self.budgets.settled(input.drawn)
+            self.budgets.settled(input.results)
             self._conclude(self.state.ending)
 
     def retried(self, retry: Retried) -> None:
@@ -280,7 +280,7 @@ class Closing:
         self._error = failed and (self._error or failed)
         self.state.outbox.at_once(self._finished())
 
-    def due(self) -> Command:
+    def due(self) -> Effect:
         """All events are stored, or the store has failed: finish the run, or retry the store."""
         assert self._end is not None
         return RetryRecord(end=self._end) if self.state.outbox.broken else self._finished()

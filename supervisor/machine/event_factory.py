@@ -210,7 +210,7 @@ CALLS_KEPT = 1_000
 """How many of the session's latest calls an error of a later run tells."""
 
 
-class Past:
+class PriorSession:
     """A session's events, taken one after another: the `seq` of the latest, the number of model responses, and the
     latest calls that ran.
 

@@ -16,7 +16,7 @@ from proctor.policies.monitor.monitor import RuleReport
 from proctor.policies.values.foreign_code import error_text, named_error
 
 from ..ports.adapter import GateAnswer
-from ..ports.budget_ledger import Draw, Drawn
+from ..ports.budget_ledger import Reservation, ReservationResult
 from ..ports.stored_types import ApprovalAnswer, ApprovalRequest
 from ..store.records import Status
 
@@ -151,14 +151,14 @@ class Retried(Input, frozen=True, kw_only=True):
 class Reserved(Input, frozen=True, kw_only=True):
     """The result of `Reserve`: the store's answer to each reservation, or its error."""
 
-    drawn: tuple[Drawn, ...] = ()
+    results: tuple[ReservationResult, ...] = ()
     error: Exception | None = None
 
 
 class Settled(Input, frozen=True, kw_only=True):
     """The result of `Settle`."""
 
-    drawn: tuple[Drawn, ...] = ()
+    results: tuple[ReservationResult, ...] = ()
     error: Exception | None = None
 
 
@@ -374,11 +374,11 @@ def _attach(error: BaseException, result: RunResult) -> None:
             error.add_note(f"policy: {result.policy.action}, {count} violation{'s' * (count != 1)}")
 
 
-class Command(msgspec.Struct, frozen=True, kw_only=True):
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a run machine wants done."""
 
 
-class AnswerGate(Command, frozen=True, kw_only=True):
+class AnswerGate(Effect, frozen=True, kw_only=True):
     """Answer the caller at the gate; given once for each proposal, after its record is durable.
 
     `rules` are those that found something about the call, each with its policy: `org/deny-1`.
@@ -390,7 +390,7 @@ class AnswerGate(Command, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
 
 
-class RunChecks(Command, frozen=True, kw_only=True):
+class RunChecks(Effect, frozen=True, kw_only=True):
     """Run the asynchronous checks of a proposal; the input `Checked` follows."""
 
     key: int
@@ -398,41 +398,41 @@ class RunChecks(Command, frozen=True, kw_only=True):
     checks: tuple[AsyncCheck, ...]
 
 
-class AskApproval(Command, frozen=True, kw_only=True):
+class AskApproval(Effect, frozen=True, kw_only=True):
     """Request approval of a held call from whoever may answer."""
 
     request: ApprovalRequest
 
 
-class DropApproval(Command, frozen=True, kw_only=True):
+class DropApproval(Effect, frozen=True, kw_only=True):
     """The held call was decided; no answer is needed any more."""
 
     approval_id: str
 
 
-class Reserve(Command, frozen=True, kw_only=True):
+class Reserve(Effect, frozen=True, kw_only=True):
     """Reserve from shared budgets; the input `Reserved` follows."""
 
-    draws: tuple[Draw, ...]
+    reservations: tuple[Reservation, ...]
 
 
-class Settle(Command, frozen=True, kw_only=True):
+class Settle(Effect, frozen=True, kw_only=True):
     """Settle the shared budgets: the run has `used` this much of each thing that budgets count."""
 
     used: dict[str, float]
 
 
-class CancelAdapter(Command, frozen=True, kw_only=True):
+class CancelAdapter(Effect, frozen=True, kw_only=True):
     """Cancel the provider step by step; given at most once."""
 
     reason: str
 
 
-class BoundFlush(Command, frozen=True, kw_only=True):
+class BoundFlush(Effect, frozen=True, kw_only=True):
     """The run is being cancelled: a store that does not answer in time has failed."""
 
 
-class RetryRecord(Command, frozen=True, kw_only=True):
+class RetryRecord(Effect, frozen=True, kw_only=True):
     """The run is over and the store failed: retry what it lacks, `end` last, as one unit. `Retried` follows.
 
     If the store refuses an event, append each by itself except the end: the machine then decides on another end and
@@ -442,13 +442,13 @@ class RetryRecord(Command, frozen=True, kw_only=True):
     end: Event
 
 
-class ArmDeadline(Command, frozen=True, kw_only=True):
+class ArmDeadline(Effect, frozen=True, kw_only=True):
     """Tick the machine at this moment; None disarms."""
 
     at_ms: int | None
 
 
-class Finish(Command, frozen=True, kw_only=True):
+class Finish(Effect, frozen=True, kw_only=True):
     """The run is over and its terminal event stored, as far as the store allows; given once, last."""
 
     outcome: Outcome

@@ -36,7 +36,7 @@ from ..redaction import UNREDACTED, Redactor
 from . import ending, interface
 from .ending import Closing
 from .gate import GateKeeper
-from .interface import ArmDeadline, CancelAdapter, Command, Judge, Nets, Outcome
+from .interface import ArmDeadline, CancelAdapter, Effect, Judge, Nets, Outcome
 from .provider_events import ProviderEvents
 from .reservations import Budgets
 from .resume import past_of, read_snapshot, recall, restore, snapshot
@@ -69,7 +69,7 @@ class RunMachine:
         answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
         warns: whether a limit has a `warn_at`.
         clocked: whether a limit is about time.
-        budgets: what the run draws on of shared budgets.
+        budgets: what the shared budgets of the run.
         redactor: redacts what is recorded and shown.
         bounds: how much of the run is recorded.
     """
@@ -167,7 +167,7 @@ class RunMachine:
         """The nets this run is judged by; one that joins or leaves counts from the next call on."""
         return self._state.judge
 
-    def handle(self, input: interface.Input) -> Sequence[Command]:
+    def handle(self, input: interface.Input) -> Sequence[Effect]:
         """Handle one input. The commands are to be carried out in order, before the next input; the events that it
         recorded are among `unwritten`.
         """
@@ -181,7 +181,7 @@ class RunMachine:
             elif not (state.ended and isinstance(input, _NOT_AFTER_THE_END)):
                 _HANDLERS[type(input)](self, input)
             if self._budgets is not None:
-                self._budgets.look()
+                self._budgets.check()
             if self._warns and self.outbox.unwritten and not state.ended:
                 state.record_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled with its error
@@ -189,12 +189,12 @@ class RunMachine:
             self.signal = error if is_signal(error) else self.signal
         if state.cause is not None:
             self._closing.stop_once(state.cause)
-        commands = self._due(ready) if (ready := self.outbox.take()) else ()
+        effects = self._due(ready) if (ready := self.outbox.take()) else ()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(input) is not interface.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
-            return self._armed(commands)
-        return commands
+            return self._armed(effects)
+        return effects
 
     @property
     def unwritten(self) -> Sequence[Event]:
@@ -254,22 +254,22 @@ class RunMachine:
         """The outcome of a run whose shell ends before the machine could end the run; nothing is recorded."""
         return ending.aborted(self._state, self._reports, error)
 
-    def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
+    def _armed(self, effects: Sequence[Effect]) -> Sequence[Effect]:
         deadline = self._next_deadline()
         if deadline == self._deadline:
-            return commands
+            return effects
         self._deadline = deadline
-        return [*commands, ArmDeadline(at_ms=deadline)]
+        return [*effects, ArmDeadline(at_ms=deadline)]
 
-    def _due(self, ready: Sequence[Command | Deferred]) -> Sequence[Command]:
-        commands: list[Command] = []
+    def _due(self, ready: Sequence[Effect | Deferred]) -> Sequence[Effect]:
+        effects: list[Effect] = []
         for each in ready:
-            command = each if isinstance(each, Command) else self._command_of(each)
-            if command is not None:
-                commands.append(command)
-        return commands
+            effect = each if isinstance(each, Effect) else self._command_of(each)
+            if effect is not None:
+                effects.append(effect)
+        return effects
 
-    def _command_of(self, deferred: Deferred) -> Command | None:
+    def _command_of(self, deferred: Deferred) -> Effect | None:
         """The command that was deferred until now; None where it is not wanted any more."""
         match deferred:
             case AnswerDue(key=key):
@@ -306,7 +306,7 @@ class RunMachine:
         self._gate.answered(input.approval_id, input.answer, input.tool_input)
 
     def _ticked(self, input: interface.Ticked) -> None:
-        self._deadline = None  # the alarm has rung
+        self._deadline = None  # the alarm has fired
         self._gate.expire()
         if self._reports.end is None:
             self._state.enforce(self._state.judge.tick(input.now_ms))

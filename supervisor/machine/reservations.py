@@ -14,7 +14,7 @@ from proctor.policies.events import BudgetReserved, BudgetWarned
 from proctor.policies.limits import BudgetClaim
 from proctor.policies.values.foreign_code import error_text
 
-from ..ports.budget_ledger import Draw, Drawn
+from ..ports.budget_ledger import Reservation, ReservationResult
 from .interface import Reserve, Settle
 from .run_state import CancelCause, RunState
 
@@ -57,7 +57,7 @@ class BudgetLine(msgspec.Struct, eq=False):
             return beyond > 0
         return beyond >= self.held if self.claim.counts == "duration_ms" else beyond != self.held
 
-    def draw(self, calls: int) -> Draw:
+    def reservation(self, calls: int) -> Reservation:
         """The reservation to ask the store for, with that many calls waiting."""
         claim = self.claim
         self.requested = self.seen
@@ -69,7 +69,7 @@ class BudgetLine(msgspec.Struct, eq=False):
             first = SLICE_MS if claim.counts == "duration_ms" else self.largest or claim.max / FIRST_PART
             used_at_once = self.largest if claim.kind.of_usage else 0.0
             want, least = max(claim.reserve or first, used_at_once), claim.reserve or 0.0
-        return Draw(claim=claim, used=self.seen, want=want, least=least)
+        return Reservation(claim=claim, used=self.seen, want=want, least=least)
 
 
 class Budgets:
@@ -80,9 +80,9 @@ class Budgets:
 
     __slots__ = (
         "_awaiting",
-        "_drawing",
         "_gates_all",
         "_lines",
+        "_reserving",
         "_settled",
         "_since_ms",
         "_starting",
@@ -99,7 +99,7 @@ class Budgets:
         self._starting = True
         self._settled = False
         self._since_ms: int | None = None
-        self._drawing: list[int] = []  # the keys of the calls that the draw under way is for
+        self._reserving: list[int] = []  # the keys of the calls that the reservation under way is for
         self._waiting: list[int] = []  # of those that came since
         self.go_on: Callable[[int], None]  # has the call of a key judged
 
@@ -117,15 +117,15 @@ class Budgets:
     def begin(self) -> None:
         """The run is about to start: make the first reservation."""
         self.begun(self._state.now_ms)
-        self._ask()
+        self._reserve()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Reserve more if more is used than was reserved."""
         if self._awaiting or self._settled or self._starting or self._state.cause is not None:
             return
         self._see()
         if any(line.lacks for line in self._lines):
-            self._ask()
+            self._reserve()
 
     def hold(self, key: int) -> bool:
         """Whether a call has to wait for the store before it is decided; `go_on` is called when that has answered."""
@@ -135,37 +135,37 @@ class Budgets:
             return False
         self._waiting.append(key)
         if not self._awaiting:
-            self._ask()
+            self._reserve()
         return True
 
-    def reserved(self, drawn: Sequence[Drawn], error: Exception | None) -> None:
+    def reserved(self, results: Sequence[ReservationResult], error: Exception | None) -> None:
         """The store has answered."""
         self._awaiting = False
         if error is not None:
             reason = f"nothing can be reserved of the budgets: {error_text(error)}"
             self._state.order_cancel(CancelCause(kind="store", reason=reason, error=error))
-            self._waiting, self._drawing = [], []  # they are refused as the run is
+            self._waiting, self._reserving = [], []  # they are refused as the run is
             return
-        waiting, self._drawing = self._drawing, []
-        answers = list(self._answers(drawn))
+        waiting, self._reserving = self._reserving, []
+        answers = list(self._answers(results))
         for line, answer in answers:
             line.recorded, line.held = max(line.recorded, line.requested), answer.held
             self._warn(line.claim, answer)
             if answer.granted:
-                self._tell(line, answer, granted=True)
+                self._record_answer(line, answer, granted=True)
             elif self._matters(line, answer, bool(waiting)):
-                self._tell(line, answer, granted=False, calls_wait=bool(waiting))
+                self._record_answer(line, answer, granted=False, calls_wait=bool(waiting))
         self._starting = False
         self._let_on(waiting, answers)
         came_meanwhile, self._waiting = self._waiting, []
         if came_meanwhile and self._state.cause is None and self._asks_first():
             self._waiting = came_meanwhile
-            self._ask()  # for all that wait at once
+            self._reserve()  # for all that wait at once
             return
         for key in came_meanwhile:
             if not self.hold(key):
                 self.go_on(key)
-        self.look()
+        self.check()
 
     def settle(self) -> None:
         """The run is over: settle, once no reservation is under way."""
@@ -174,12 +174,12 @@ class Budgets:
             self._settled = True
             self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
 
-    def settled(self, drawn: Sequence[Drawn]) -> None:
+    def settled(self, results: Sequence[ReservationResult]) -> None:
         """The store has settled: record what it answered."""
-        for line, answer in self._answers(drawn):
+        for line, answer in self._answers(results):
             self._warn(line.claim, answer)
             if not answer.granted:
-                self._tell(line, answer, granted=False)
+                self._record_answer(line, answer, granted=False)
 
     def deadline(self) -> int | None:
         """When the reserved time is used up, in milliseconds since the epoch."""
@@ -193,11 +193,11 @@ class Budgets:
         self._see()
         return any(self._asks_calls(line) or line.lacks for line in self._lines)
 
-    def _ask(self) -> None:
+    def _reserve(self) -> None:
         self._awaiting = True
-        self._drawing, self._waiting = self._waiting, []
-        draws = tuple(line.draw(len(self._drawing)) for line in self._lines)
-        self._state.outbox.at_once(Reserve(draws=draws))
+        self._reserving, self._waiting = self._waiting, []
+        reservations = tuple(line.reservation(len(self._reserving)) for line in self._lines)
+        self._state.outbox.at_once(Reserve(reservations=reservations))
 
     def _see(self) -> None:
         usage, calls = self._state.judge.usage, self._state.judge.calls_started
@@ -214,20 +214,22 @@ class Budgets:
         """Whether each call asks the store: calls are counted, or nothing was left and something may be now."""
         return line.claim.counts == "tool_calls" or line.open is False or line.held <= 0
 
-    def _answers(self, drawn: Sequence[Drawn]) -> Iterator[tuple[BudgetLine, Drawn]]:
-        by_claim = {(d.claim.budget, d.claim.key, d.claim.counts, d.claim.window): d for d in drawn}
+    def _answers(self, results: Sequence[ReservationResult]) -> Iterator[tuple[BudgetLine, ReservationResult]]:
+        by_claim = {(d.claim.budget, d.claim.key, d.claim.counts, d.claim.window): d for d in results}
         for line in self._lines:
             claim = line.claim
             answer = by_claim.get((claim.budget, claim.key, claim.counts, claim.window))
             if answer is not None:
                 yield line, answer
 
-    def _matters(self, line: BudgetLine, answer: Drawn, calls_wait: bool) -> bool:
+    def _matters(self, line: BudgetLine, answer: ReservationResult, calls_wait: bool) -> bool:
         """Whether a refusal has an effect now: it may be gone by the time something is used."""
         over = answer.used > line.claim.max
         return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
 
-    def _tell(self, line: BudgetLine, answer: Drawn, *, granted: bool, calls_wait: bool = False) -> None:
+    def _record_answer(
+        self, line: BudgetLine, answer: ReservationResult, *, granted: bool, calls_wait: bool = False
+    ) -> None:
         """Record the answer if it differs from the one before."""
         claim = line.claim
         if line.open is granted:
@@ -247,7 +249,7 @@ class Budgets:
             )
         )
 
-    def _warn(self, claim: BudgetClaim, answer: Drawn) -> None:
+    def _warn(self, claim: BudgetClaim, answer: ReservationResult) -> None:
         """Record the `warn_at` fractions that were passed."""
         for fraction in claim.warn_at:
             if answer.before < fraction * claim.max <= answer.used:
@@ -262,14 +264,14 @@ class Budgets:
                     )
                 )
 
-    def _let_on(self, waiting: Sequence[int], answers: Sequence[tuple[BudgetLine, Drawn]]) -> None:
+    def _let_on(self, waiting: Sequence[int], answers: Sequence[tuple[BudgetLine, ReservationResult]]) -> None:
         """Decide the calls that waited: first those with a reservation, then the others without budget."""
         counted = [(line, answer) for line, answer in answers if line.claim.counts == "tool_calls"]
-        room = min((int(answer.held) for _, answer in counted), default=len(waiting))
-        for key in waiting[:room]:
+        covered = min((int(answer.held) for _, answer in counted), default=len(waiting))
+        for key in waiting[:covered]:
             self.go_on(key)
-        for line, answer in counted if room < len(waiting) else ():
-            if int(answer.held) == room:
-                self._tell(line, answer, granted=False, calls_wait=True)
-        for key in waiting[room:]:
+        for line, answer in counted if covered < len(waiting) else ():
+            if int(answer.held) == covered:
+                self._record_answer(line, answer, granted=False, calls_wait=True)
+        for key in waiting[covered:]:
             self.go_on(key)

@@ -32,7 +32,7 @@ from ..errors import ProviderError
 from ..ports.stored_types import ApprovalRequest
 from ..store.invariants import shown
 from .ending import Closing, described
-from .event_factory import RECORDED, Past
+from .event_factory import RECORDED, PriorSession
 from .gate import GateKeeper
 from .interface import AdapterEnded, Outcome
 from .pending_approvals import Proposal
@@ -41,9 +41,9 @@ from .reservations import BudgetLine, Budgets
 from .run_state import RECORD_FULL, CancelCause, Deferred, RunIdentity, RunState, sized
 
 
-def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:
+def past_of(identity: RunIdentity, history: Sequence[Event]) -> PriorSession:
     """What this run needs to know of its session's event log."""
-    past = Past(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
+    past = PriorSession(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
         past.take(event)
     return past
@@ -185,7 +185,7 @@ class _Budgets(msgspec.Struct):
     _starting: bool
     _settled: bool
     _since_ms: int | None
-    _drawing: list[int]
+    _reserving: list[int]
     _waiting: list[int]
 
 

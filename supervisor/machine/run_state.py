@@ -37,7 +37,7 @@ from ..ports.stored_types import ApprovalRequest
 from ..redaction import Redactor
 from . import event_factory
 from .event_factory import labelled, reach, violated, warned
-from .interface import AdapterEnded, Command, Judge
+from .interface import AdapterEnded, Effect, Judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class Outbox:
     unwritten: list[Event] = field(default_factory=list)
     unwritten_bytes: int = 0
     _lines: list[bytes] = field(default_factory=list)
-    _ready: list[Command | Deferred] = field(default_factory=list)
+    _ready: list[Effect | Deferred] = field(default_factory=list)
     _waiting: list[tuple[int, Deferred]] | None = None
     _taken: int = 0
     _stored: int = 0
@@ -105,9 +105,9 @@ class Outbox:
             self._lines.append(line)
         self.unwritten_bytes += size
 
-    def at_once(self, command: Command) -> None:
+    def at_once(self, effect: Effect) -> None:
         """Return a command with the next `take`, whether or not the record is durable."""
-        self._ready.append(command)
+        self._ready.append(effect)
 
     def after_record(self, deferred: Deferred) -> None:
         """Return this once all events recorded so far are durable."""
@@ -119,7 +119,7 @@ class Outbox:
         """The first `count` of the events recorded are durable."""
         self._stored = max(self._stored, count)
 
-    def take(self) -> Sequence[Command | Deferred]:
+    def take(self) -> Sequence[Effect | Deferred]:
         """The commands to carry out now, then what was deferred and is due."""
         waiting = self._waiting
         while waiting and (self.broken or waiting[0][0] <= self._stored):
@@ -370,7 +370,7 @@ _SURELY_WITHIN = MOST_BYTES // 2
 _BASE = frozenset(Event.__struct_fields__)
 
 
-def weight(event: Event) -> int:
+def estimated_size(event: Event) -> int:
     """About how many bytes an event takes, in memory as in the record."""
     total = 256
     for value in _content_of(type(event))(event):
@@ -387,12 +387,12 @@ def sized(event: Event) -> tuple[Event, bytes | None, int]:
     if line is not None and len(line) <= _SURELY_WITHIN:
         return event, line, len(line)
     cut = within_bounds(event)
-    return cut, line if cut is event else _line(cut), weight(cut)
+    return cut, line if cut is event else _line(cut), estimated_size(cut)
 
 
 def within_bounds(event: Event) -> Event:
     """The event as it is observed and recorded: its largest fields are cut, as text, until it is small enough."""
-    too_much = weight(event) - MOST_BYTES
+    too_much = estimated_size(event) - MOST_BYTES
     changes: dict[str, Any] = {}
     omitted = 0
     fields = [name for name in _CUT if getattr(event, name, None)]
@@ -523,4 +523,4 @@ def _code_of(event: Any) -> str:
 
 
 def _message_size(event: Event) -> int:
-    return min(weight(event), MOST_BYTES)
+    return min(estimated_size(event), MOST_BYTES)

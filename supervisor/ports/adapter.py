@@ -27,8 +27,7 @@ from .stored_types import (
     ApprovalRequest,
     Block,
     Cancel,
-    Instruction,
-    Lift,
+    Command,
     LogEntry,
     Owner,
     Place,
@@ -36,6 +35,7 @@ from .stored_types import (
     RunInfo,
     SessionInfo,
     StoredApproval,
+    UnblockStarts,
 )
 
 __all__ = [
@@ -47,24 +47,24 @@ __all__ = [
     "Approver",
     "Block",
     "Cancel",
+    "CancelStep",
+    "Command",
+    "EndOrphans",
     "Gate",
     "GateAnswer",
-    "Instruction",
     "Launch",
     "LaunchOptions",
-    "Lift",
     "LogEntry",
     "Owner",
     "Place",
     "Provider",
     "Publisher",
-    "Remains",
     "RunFilter",
     "RunInfo",
-    "Rung",
     "SessionInfo",
     "Store",
     "StoredApproval",
+    "UnblockStarts",
 ]
 
 
@@ -129,7 +129,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     resume: str | None = None
     fork: bool = False
     transcript: tuple[Event, ...] = ()
-    retell: Callable[[], Awaitable[tuple[Event, ...]]] | None = None
+    load_transcript: Callable[[], Awaitable[tuple[Event, ...]]] | None = None
     metadata: Mapping[str, Any] = {}
     narrow: Callable[[Sequence[str]], list[str]] = list
     mark: str = ""
@@ -138,22 +138,22 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         if not self.mark:
             msgspec.structs.force_setattr(self, "mark", self.run_id)
 
-    def anew(self, transcript: tuple[Event, ...]) -> Launch:
+    def with_transcript(self, transcript: tuple[Event, ...]) -> Launch:
         """The same in a new session of the client, to which the conversation so far is replayed."""
-        return msgspec.structs.replace(self, resume=None, fork=False, transcript=transcript, retell=None)
+        return msgspec.structs.replace(self, resume=None, fork=False, transcript=transcript, load_transcript=None)
 
 
-Remains: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
+EndOrphans: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
 """Ends what a run, by its mark, left running on this machine when its supervisor went away; gives evidence."""
 
 
-class Rung(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the cancel ladder.
+class CancelStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the cancel steps.
 
     Attributes:
         name: The name of its action, for the evidence.
         act: Performs it; called at most once, may return evidence.
-        bound_s: Seconds in all for `act` and for the stream of events to end, before the next rung.
+        bound_s: Seconds in all for `act` and for the stream of events to end, before the next step.
     """
 
     name: str
@@ -174,7 +174,7 @@ class Provider(Protocol):
         """
         ...
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         """The steps that end this session, gentlest first: the client's own interrupt, clean-up, close,
         terminate, kill of the whole process tree. The last one always ends the stream of events.
         """
@@ -185,7 +185,7 @@ class Provider(Protocol):
 class Adapter(Protocol):
     """One kind of agent client; an instance may be used for many runs, one after another or at once.
 
-    One that starts processes also has `end_remains`, see `Remains`: the kit's `end_remains` where they are marked.
+    One that starts processes also has `end_orphans`, see `EndOrphans`: the kit's `end_orphans` where they are marked.
     """
 
     @property

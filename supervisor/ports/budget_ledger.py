@@ -1,4 +1,4 @@
-"""A store's ledger of shared budgets: how much each run draws, and how much is left."""
+"""A store's ledger of shared budgets: how much each run reserves, and how much is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from proctor.policies.limits import BudgetClaim
 
 
-class Draw(msgspec.Struct, frozen=True, kw_only=True):
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """One run's request to one budget. It states totals, not changes: a repeated request counts once.
 
     Attributes:
@@ -26,14 +26,14 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
     least: float = 0
 
 
-class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A store's answer to one draw.
+class ReservationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A store's answer to one reservation.
 
     Attributes:
         claim: The budget, and whose share of it.
         granted: Whether anything could be reserved or, if nothing was wanted, whether use is within the budget.
         held: Reserved for the run now, in place of the earlier reservation.
-        before: Used by all runs in this window before this draw.
+        before: Used by all runs in this window before this reservation.
         used: Used by all runs now.
         reserved: Reserved for all current runs.
         resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
@@ -127,14 +127,14 @@ def window_at(window: str, now_ms: int) -> Window:
     return Window(now_ms - now_ms % part, now_ms - length - part + 1, rolling=length + part)
 
 
-def set_aside(draw: Draw, *, used: float, others: float) -> float | None:
+def allocate(reservation: Reservation, *, used: float, others: float) -> float | None:
     """The amount to reserve from a budget, given its use and the reservations of others; None: not granted."""
-    left = round(draw.claim.max - used - others, DIGITS)
-    if draw.claim.kind.taken:
+    left = round(reservation.claim.max - used - others, DIGITS)
+    if reservation.claim.kind.taken:
         left = math.floor(left)
-    if not draw.want:
-        return 0.0 if round(draw.claim.max - used, DIGITS) >= 0 else None
-    return min(draw.want, left) if left > 0 and left >= draw.least else None
+    if not reservation.want:
+        return 0.0 if round(reservation.claim.max - used, DIGITS) >= 0 else None
+    return min(reservation.want, left) if left > 0 and left >= reservation.least else None
 
 
 def grown(used: float, before: float) -> float:

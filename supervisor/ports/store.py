@@ -9,14 +9,13 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from proctor.policies.events import Event, RecordPruned
 
-from .budget_ledger import BudgetInfo, Draw, Drawn
+from .budget_ledger import BudgetInfo, Reservation, ReservationResult
 from .stored_types import (
     ANY_RUN,
     ApprovalAnswer,
     Block,
     Cancel,
-    Instruction,
-    Lift,
+    Command,
     LogEntry,
     Owner,
     Place,
@@ -25,6 +24,7 @@ from .stored_types import (
     SessionInfo,
     StoredApproval,
     StoreSize,
+    UnblockStarts,
 )
 
 
@@ -109,7 +109,7 @@ class RunRegistry(Protocol):
         ...
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        """Let an owner in; returns it with its epoch, and the latest instruction as `after`.
+        """Let an owner in; returns it with its epoch, and the latest command as `after`.
 
         It is gone `lease_s` seconds after it last renewed, by the store's clock, which no step of the wall clock
         moves; and at once where the store sees its process gone.
@@ -176,7 +176,7 @@ class ApprovalStore(Protocol):
     ) -> StoredApproval:
         """Answer an approval that is `requested`; of several answers one counts. One conditional write.
 
-        It becomes an instruction to the owner of the run; with an `event`, that is appended instead, as one unit
+        It becomes a command to the owner of the run; with an `event`, that is appended instead, as one unit
         with the answer. Raises StoreError: `no_approval`; `answered`, for one that is closed, and says how;
         `other_input`, for an answer with another `input_digest`; `not_allowed`, by somebody who may not answer or for
         more than a yes may cover (`approvers`, `started_by` and `scope` of the request).
@@ -187,7 +187,7 @@ class ApprovalStore(Protocol):
 class CommandQueue(Protocol):
     """Orders to the owners of runs."""
 
-    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
+    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
         """Keep an order for the owners of runs, durable on return; returns its number, which rises."""
         ...
 
@@ -195,38 +195,40 @@ class CommandQueue(Protocol):
         """The blocks on starts that were not lifted, oldest first."""
         ...
 
-    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+    async def commands(self, *, after: int = 0) -> list[Command]:
         """Orders and answers with a number > after, in order."""
         ...
 
-    async def last_instruction(self) -> int:
-        """The number of the latest instruction; 0 without any."""
+    async def last_command(self) -> int:
+        """The number of the latest command; 0 without any."""
         ...
 
 
 class BudgetLedger(Protocol):
     """The use of shared budgets by runs."""
 
-    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
-        """Draw on shared budgets for a run; gives an answer to each draw, in order. One conditional write.
+    async def reserve(
+        self, run_id: str, reservations: Sequence[Reservation], *, epoch: int
+    ) -> list[ReservationResult]:
+        """Reserve from shared budgets for a run in one conditional write; gives an answer to each, in order.
 
-        What the run has used since its last draw counts in the present window; what it wants set aside takes the
-        place of what was, as far as there is enough left (see `ports.windows`). What others have set aside counts
+        What the run has used since its last reservation counts in the present window; what it wants reserved takes
+        the place of what was, as far as there is enough left. What others have reserved counts
         while their run goes on, whether its owner is there or not; for a run that never started, as long as the owner
         that drew is there. A run without an owner has nothing set aside. Windows go by the store's clock. Raises
         StoreError: `no_run`; `run_over`; `fenced`, the run is another epoch's.
         """
         ...
 
-    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
-        """A run draws no more: it has `used` so much of each thing that budgets count, and nothing is set aside for
-        it; gives an answer for each budget that it drew on. Done again it changes nothing. Raises StoreError as
-        `reserve` does.
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
+        """Settle a run that reserves no more: it has `used` so much of each thing that budgets count, and nothing is
+        reserved for it. Gives an answer for each budget that it used; done again it changes nothing. Raises
+        StoreError as `reserve` does.
         """
         ...
 
     async def budgets(self) -> list[BudgetInfo]:
-        """The shared budgets that were drawn on, by name and key."""
+        """The shared budgets that were used, by name and key."""
         ...
 
 

@@ -46,7 +46,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         pid: The id of its process.
         started: When that process started, as the machine says it.
         epoch: The number that claims and appends carry; the store gives it, rising.
-        after: The number of the latest instruction when it registered.
+        after: The number of the latest command when it registered.
         gone: Its lease is over, or its process ran on this machine and runs no more.
     """
 
@@ -373,7 +373,7 @@ class Block(_Order, frozen=True, kw_only=True, tag="block"):
     """An order that no run of its scope starts until it is lifted."""
 
 
-class Lift(_Order, frozen=True, kw_only=True, tag="lift"):
+class UnblockStarts(_Order, frozen=True, kw_only=True, tag="lift"):
     """An order that lifts a block: the one of exactly its scope and value, or every block if its scope is all."""
 
     def lifts(self, block: Block) -> bool:
@@ -399,5 +399,5 @@ class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     number: int = 0
 
 
-Instruction: TypeAlias = Cancel | Block | Lift | AnswerGiven
+Command: TypeAlias = Cancel | Block | UnblockStarts | AnswerGiven
 """An order from people to the owners of runs, from any process."""

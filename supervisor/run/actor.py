@@ -20,8 +20,8 @@ from ..machine.interface import (
     AskApproval,
     BoundFlush,
     CancelAdapter,
-    Command,
     DropApproval,
+    Effect,
     Finish,
     Nets,
     Outcome,
@@ -99,7 +99,7 @@ class RunActor:
             log=self._log,
         )
         self._journal = self._recorder.journal
-        self._alarm = services.timers.alarm(self._ring)
+        self._alarm = services.timers.alarm(self._tick)
         self._early: tuple[interface.CancelAsked | interface.NetsChanged, ...] = ()
         self._background = BackgroundTasks(self._break)
         self._callbacks: CallbackRunner | None = None
@@ -187,7 +187,7 @@ class RunActor:
         self._alarm.drop()
         self._recorder.close()
         self._waiters.close()
-        if self._journal.owes:
+        if self._journal.unsettled:
             DetachedTask(self._journal.settle)
 
     async def _begin(self, begin: interface.Begin) -> None:
@@ -196,10 +196,10 @@ class RunActor:
             self._feed(input)
         await self._journal.drained()
         if self._callbacks is not None:
-            await self._callbacks.drawn()
+            await self._callbacks.wait_reserved()
 
     async def _end(self, error: Exception | None) -> None:
-        evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
+        evidence = {"rungs": self._reader.steps_taken} if self._reader.steps_taken else {}
         self._feed(interface.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
         await self._over.wait()
         await self._background.end()
@@ -207,7 +207,7 @@ class RunActor:
     def _break(self, error: Exception) -> None:
         """End the run after an internal error: its agent is stopped, and whoever awaits the run continues."""
         self._over_with(error)
-        self._journal.give_up(error)
+        self._journal.abandon(error)
         self._reader.abandon()
         self._over.set()
         self._log.failed("run.broken", error)
@@ -220,51 +220,51 @@ class RunActor:
         services = self._services
         now_ms = services.clock.now_ms()
         if now_ms >= services.timers.due_ms:  # its task waits for this one
-            services.timers.ring(now_ms)
+            services.timers.fire(now_ms)
         self._feed(interface.Reported(now_ms=now_ms, event=event))
         if self._machine.provider_done:
             return Next.END
-        return Next.REST if now_ms < services.cancel_priority.until_ms or self._journal.crowded else READ
+        return Next.REST if now_ms < services.cancel_priority.until_ms or self._journal.over_capacity else READ
 
     async def _rest(self) -> None:
         if self._services.cancel_priority.until_ms:
             await self._services.cancel_priority.wait()
         await checkpoint()
-        await self._journal.room()
+        await self._journal.wait_for_capacity()
 
     def _feed(self, input: interface.Input) -> None:
-        commands = self._machine.handle(input)
+        effects = self._machine.handle(input)
         if self._journal.idle and self._machine.unwritten:
             self._journal.idle = False
             self._background.start(self._recorder.flush)
-        for command in commands:
-            self._carry_out(command)
+        for effect in effects:
+            self._carry_out(effect)
         if self._machine.signal is not None:
             pass_on(self._machine.signal)
             self._machine.signal = None
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, effect: Effect) -> None:
         start = self._background.start
-        match command:
+        match effect:
             case ArmDeadline():
-                self._alarm.set(command.at_ms)
+                self._alarm.set(effect.at_ms)
             case AnswerGate():
-                self._waiters.answer(command.key, command.answer)
-                if not command.answer.allowed:
-                    self._log.tell("info", "call.refused", command.call, rules=list(command.rules))
+                self._waiters.answer(effect.key, effect.answer)
+                if not effect.answer.allowed:
+                    self._log.tell("info", "call.refused", effect.call, rules=list(effect.rules))
             case Reserve() | Settle() | RunChecks() | AskApproval() | DropApproval():
-                self._callback_runner().carry_out(command)
+                self._callback_runner().carry_out(effect)
             case BoundFlush():
                 self._acquire_priority()
                 start(self._recorder.hurry)
             case RetryRecord():
                 start(self._recorder.retry)
             case CancelAdapter():
-                self._log.tell("info", "run.cancelling", reason=command.reason)
+                self._log.tell("info", "run.cancelling", reason=effect.reason)
                 start(self._end_agent)
             case Finish():
-                self._outcome = self._outcome or command.outcome
-                level, fields = log_line(command.outcome)
+                self._outcome = self._outcome or effect.outcome
+                level, fields = log_line(effect.outcome)
                 self._log.tell(level, "run.finished", **fields)
                 self._over.set()
 
@@ -297,7 +297,7 @@ class RunActor:
             self._has_priority = False
             self._services.cancel_priority.release()
 
-    def _ring(self, now_ms: int) -> None:
+    def _tick(self, now_ms: int) -> None:
         self._feed(interface.Ticked(now_ms=now_ms))
 
     def now_ms(self) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from proctor.policies.events.calls import AsyncCheck, ToolCall
 
     from ..ports.adapter import Approver
-    from ..ports.budget_ledger import Drawn
+    from ..ports.budget_ledger import ReservationResult
     from ..ports.stored_types import ApprovalRequest
 
 
@@ -36,14 +36,14 @@ CHECK_TIMEOUT_S = 60.0
 """How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
 
 
-async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, Any]:
+async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, Any]:
     """Call the checks of a call one after another; returns each one's answer, or its error."""
     answers: dict[str, Any] = {}
-    for name, ask in checks:
+    for name, check in checks:
         answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
         with anyio.move_on_after(CHECK_TIMEOUT_S):
             try:
-                answers[name] = await call_isolated(partial(ask, call))
+                answers[name] = await call_isolated(partial(check, call))
             except Exception as error:  # a check that raises denies; the judge names it
                 answers[name] = error
     return answers
@@ -59,7 +59,7 @@ class Approvals:
         self._failed = failed
         self._open: dict[str, anyio.CancelScope] = {}
 
-    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+    async def request(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Ask for an answer; None if there is none, or if the request was dropped."""
         with anyio.CancelScope() as scope:
             self._open[request.approval_id] = scope
@@ -88,7 +88,7 @@ class Approvals:
             scope.cancel()
 
 
-CallbackCommand: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
+CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
 """The commands that the store, a check or an approver answers; `DropApproval` takes one back."""
 
 
@@ -116,69 +116,71 @@ class CallbackRunner:
     now_ms: Callable[[], int]
     log: RunLog
     _approvals: Approvals | None = None
-    _first_draw: OneShotEvent | None = None
+    _first_reservation: OneShotEvent | None = None
 
     def __post_init__(self) -> None:
         if self.services.approver is not None:
             self._approvals = Approvals(self.services.approver, self.log.failed)
 
-    def carry_out(self, command: CallbackCommand) -> None:
+    def carry_out(self, effect: CallbackEffect) -> None:
         """Start what the command asks for; its answer is fed to the machine later."""
-        match command:
+        match effect:
             case Reserve():
-                answered = self._first_draw = self._first_draw or OneShotEvent()
-                self.start(partial(self._reserve, command, answered))
+                answered = self._first_reservation = self._first_reservation or OneShotEvent()
+                self.start(partial(self._reserve, effect, answered))
             case Settle():
-                self.start(partial(self._settle, command))
+                self.start(partial(self._settle, effect))
             case RunChecks():
-                self.start(partial(self._check, command))
+                self.start(partial(self._check, effect))
             case AskApproval():
-                self.log.tell("info", "approval.requested", command.request.call, id=command.request.approval_id)
+                self.log.tell("info", "approval.requested", effect.request.call, id=effect.request.approval_id)
                 if self._approvals is not None:
-                    self.start(partial(self._ask, command.request, self._approvals))
+                    self.start(partial(self._request_approval, effect.request, self._approvals))
             case DropApproval():
                 if self._approvals is not None:
-                    self._approvals.drop(command.approval_id)
+                    self._approvals.drop(effect.approval_id)
 
-    async def drawn(self) -> None:
+    async def wait_reserved(self) -> None:
         """Wait until the store has answered the first reservation of a shared budget, if there was one."""
-        if self._first_draw is not None:
-            await self._first_draw.wait()
+        if self._first_reservation is not None:
+            await self._first_reservation.wait()
 
-    async def _reserve(self, command: Reserve, answered: OneShotEvent) -> None:
+    async def _reserve(self, effect: Reserve, answered: OneShotEvent) -> None:
         store = self.services.store
-        drawn, error = await self._answer(lambda: store.reserve(self.run_id, command.draws, epoch=self.epoch))
+        results, error = await self._answer(lambda: store.reserve(self.run_id, effect.reservations, epoch=self.epoch))
         try:
-            self.feed(interface.Reserved(now_ms=self.now_ms(), drawn=drawn, error=error))
+            self.feed(interface.Reserved(now_ms=self.now_ms(), results=results, error=error))
         finally:
             answered.set()
 
-    async def _settle(self, command: Settle) -> None:
+    async def _settle(self, effect: Settle) -> None:
         """Settle, and retry if the store fails: after the end of the run nobody else does it."""
         store = self.services.store
         for pause in (*_SETTLE_AGAIN_S, None):
-            drawn, error = await self._answer(lambda: store.settle(self.run_id, command.used, epoch=self.epoch))
+            results, error = await self._answer(lambda: store.settle(self.run_id, effect.used, epoch=self.epoch))
             if pause is None or error is None or getattr(error, "kind", None) in NEVER:
                 break
             await anyio.sleep(pause)
-        self.feed(interface.Settled(now_ms=self.now_ms(), drawn=drawn, error=error))
+        self.feed(interface.Settled(now_ms=self.now_ms(), results=results, error=error))
 
-    async def _answer(self, ask: Callable[[], Awaitable[list[Drawn]]]) -> tuple[tuple[Drawn, ...], Exception | None]:
+    async def _answer(
+        self, call: Callable[[], Awaitable[list[ReservationResult]]]
+    ) -> tuple[tuple[ReservationResult, ...], Exception | None]:
         """The store's answer, or its failure."""
         with anyio.move_on_after(self.within_s):
             try:
-                return tuple(await call_isolated(ask)), None
+                return tuple(await call_isolated(call)), None
             except Exception as error:
                 self.log.failed("budgets.failed", error)
                 return (), error
         return (), store_timeout(self.within_s)
 
-    async def _check(self, command: RunChecks) -> None:
-        answers = await ask_checks(command.checks, command.call)
-        self.feed(interface.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
+    async def _check(self, effect: RunChecks) -> None:
+        answers = await call_checks(effect.checks, effect.call)
+        self.feed(interface.Checked(now_ms=self.now_ms(), key=effect.key, answers=answers))
 
-    async def _ask(self, request: ApprovalRequest, approvals: Approvals) -> None:
-        answer = await approvals.ask(request)
+    async def _request_approval(self, request: ApprovalRequest, approvals: Approvals) -> None:
+        answer = await approvals.request(request)
         if answer is not None:
             self.feed(
                 interface.ApprovalAnswered(now_ms=self.now_ms(), approval_id=request.approval_id, answer=answer)

@@ -15,7 +15,7 @@ from proctor.policies.values.foreign_code import as_error
 
 from ..errors import StoreError
 from ..machine import interface
-from ..machine.run_state import weight
+from ..machine.run_state import estimated_size
 from ..store.records import same_but_seq
 from .tasks import call_isolated, store_timeout
 
@@ -46,9 +46,9 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
             raise StoreError(f"the store gave back another event than `{event.type}`; the events are not used")
 
 
-ROOM = 1024
+CAPACITY = 1024
 
-ROOM_BYTES = 32 * 1024 * 1024
+CAPACITY_BYTES = 32 * 1024 * 1024
 """The most events that wait, and the most bytes; a provider that reports faster is read no further until some are
 stored.
 """
@@ -120,13 +120,13 @@ class Journal:
         self.idle = True
 
     @property
-    def crowded(self) -> bool:
+    def over_capacity(self) -> bool:
         """Whether so many bytes wait that no more events should be read."""
-        return self._outbox.unwritten_bytes + self._writing_bytes >= ROOM_BYTES
+        return self._outbox.unwritten_bytes + self._writing_bytes >= CAPACITY_BYTES
 
-    async def room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Wait until there is capacity for more events, or the store has failed."""
-        while (len(self._outbox.unwritten) >= ROOM or self.crowded) and self.failure is None:
+        while (len(self._outbox.unwritten) >= CAPACITY or self.over_capacity) and self.failure is None:
             await self._change()
 
     async def drained(self, within_s: float = math.inf) -> StoreError | None:
@@ -145,7 +145,7 @@ class Journal:
                 return silent
         return None
 
-    def give_up(self, error: Exception) -> None:
+    def abandon(self, error: Exception) -> None:
         """Nothing more will be written: wake all waiters."""
         self.failure = error
         self._wake()
@@ -198,7 +198,7 @@ class Journal:
         return refused
 
     @property
-    def owes(self) -> bool:
+    def unsettled(self) -> bool:
         """Whether the store has not confirmed something."""
         return bool(self._unstored or self._outbox.unwritten)
 
@@ -243,7 +243,7 @@ class Journal:
         with anyio.move_on_after(ANSWER_S):
             stored = await self._store.append(batch, epoch=self._epoch)
             check_stored(batch, stored)
-            self._hand_over(stored, sum(map(weight, stored)))
+            self._publish_new(stored, sum(map(estimated_size, stored)))
             return
         raise store_timeout(ANSWER_S)
 
@@ -256,10 +256,10 @@ class Journal:
         self.failure = None  # it was only slow to answer
         self._durable += len(batch)
         self._stored(self._durable)
-        self._hand_over(stored, size)  # now, as observers may look at the run
+        self._publish_new(stored, size)  # now, as observers may look at the run
         self._wake()
 
-    def _hand_over(self, stored: list[Event], size: int) -> None:
+    def _publish_new(self, stored: list[Event], size: int) -> None:
         fresh = [event for event in stored if event.seq > self._last_seq]
         if fresh:
             self._last_seq = fresh[-1].seq

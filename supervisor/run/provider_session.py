@@ -20,48 +20,51 @@ from proctor.policies.values.foreign_code import as_error, error_text, isolated,
 
 from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described, plain
-from ..ports.adapter import Adapter, LaunchOptions, Provider, Remains, Rung
+from ..ports.adapter import Adapter, CancelStep, EndOrphans, LaunchOptions, Provider
 from ..ports.store import Store
 from .tasks import DetachedTask, OneShotEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..ports.adapter import Launch, Rung
+    from ..ports.adapter import CancelStep, Launch
     from .services import Clock
 
 
-async def walk(
-    rungs: Sequence[Rung], ended: OneShotEvent | anyio.Event, clock: Clock, on_rung: Callable[[], None] = lambda: None
+async def run_cancel_steps(
+    steps: Sequence[CancelStep],
+    ended: OneShotEvent | anyio.Event,
+    clock: Clock,
+    on_step: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
-    """Run one cancel step after another until `ended` is set; returns what each did. `on_rung` is called as each
+    """Run one cancel step after another until `ended` is set; returns what each did. `on_step` is called as each
     begins.
 
     A step that raises, or takes longer than its bound, is followed by the next.
     """
     taken: list[dict[str, Any]] = []
-    for rung in rungs:
+    for step in steps:
         if ended.is_set():
             break
-        taken.append(await _take(rung, ended, clock, on_rung))
+        taken.append(await _run_step(step, ended, clock, on_step))
     return taken
 
 
-async def _take(
-    rung: Rung, ended: OneShotEvent | anyio.Event, clock: Clock, on_rung: Callable[[], None]
+async def _run_step(
+    step: CancelStep, ended: OneShotEvent | anyio.Event, clock: Clock, on_step: Callable[[], None]
 ) -> dict[str, Any]:
     started = clock.monotonic()
-    taken: dict[str, Any] = {"rung": error_text(rung.name)}
+    taken: dict[str, Any] = {"rung": error_text(step.name)}
 
     async def acted() -> dict[str, Any] | None:
-        on_rung()
-        return await rung.act()
+        on_step()
+        return await step.act()
 
     act = DetachedTask(acted)
     try:
-        with anyio.move_on_after(rung.bound_s):
+        with anyio.move_on_after(step.bound_s):
             await act.done.wait()
-            if act.error is not None:  # the next rung is the answer to a rung that fails
+            if act.error is not None:  # the next step is the answer to a step that fails
                 taken["error"] = named_error(act.error)
             elif act.result:
                 taken["evidence"] = plain(act.result)
@@ -79,7 +82,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         run_id: The run.
-        store: Where it draws on budgets.
+        store: The store of its budgets.
         compiled: Its compiled policy.
         context: Its context.
         thread: The thread of its event loop.
@@ -134,7 +137,7 @@ class ProviderReader:
     _take: Callable[[Event], Next]
     _rest: Callable[[], Awaitable[None]]
     _parent: Parent | None = None
-    rungs: list[dict[str, Any]] = field(default_factory=list, init=False)
+    steps_taken: list[dict[str, Any]] = field(default_factory=list, init=False)
     released: bool = field(default=True, init=False)
     _client: DetachedTask[None] | None = field(default=None, init=False)
     _ended: OneShotEvent | None = field(default=None, init=False)
@@ -154,7 +157,7 @@ class ProviderReader:
             await self._walking.wait()
         if self.released:
             return client.error
-        self.rungs.append({"rung": "release", "released": False})
+        self.steps_taken.append({"rung": "release", "released": False})
         return ProviderError("the agent was not released: it does not end, and is left behind")
 
     async def _live(self, launch: Launch, ended: OneShotEvent) -> None:
@@ -170,28 +173,28 @@ class ProviderReader:
                         finally:
                             ended.set()
                 except Exception as raised:
-                    launch = await self._anew(launch, raised)
+                    launch = await self._reopened(launch, raised)
         finally:
             ended.set()
 
-    async def _anew(self, launch: Launch, raised: Exception) -> Launch:
+    async def _reopened(self, launch: Launch, raised: Exception) -> Launch:
         """Open a new session if the client does not have the one to resume. Raises any other error."""
         error, begun = as_error(raised), self._provider is not None or self._walking is not None
-        if begun or launch.retell is None or not isinstance(error, UnknownSessionError):
+        if begun or launch.load_transcript is None or not isinstance(error, UnknownSessionError):
             raise raised
-        self._take(begins_anew(error))
-        return launch.anew(await launch.retell())
+        self._take(session_missing(error))
+        return launch.with_transcript(await launch.load_transcript())
 
-    async def cancel(self, clock: Clock, on_rung: Callable[[], None]) -> None:
-        """Cancel the client step by step, once; `rungs` keeps what was tried, `on_rung` is called as each begins."""
+    async def cancel(self, clock: Clock, on_step: Callable[[], None]) -> None:
+        """Cancel the client step by step, once; `on_step` is called as each begins."""
         if self._ended is None or self._client is None or self._ended.is_set():
             return
         self._walking = OneShotEvent()
         try:
-            self.rungs.extend(await walk(self._ladder(), self._ended, clock, on_rung))
+            self.steps_taken.extend(await run_cancel_steps(self._cancel_steps(), self._ended, clock, on_step))
         finally:
             if not self._ended.is_set():
-                self.rungs.append({"rung": "abandon"})
+                self.steps_taken.append({"rung": "abandon"})
                 self.abandon()
             self._walking.set()
 
@@ -202,11 +205,11 @@ class ProviderReader:
             self._client.cancel()
             self._ended.set()
 
-    def _ladder(self) -> Sequence[Rung]:
+    def _cancel_steps(self) -> Sequence[CancelStep]:
         try:
-            return () if self._provider is None else ladder_of(self._provider)
+            return () if self._provider is None else cancel_steps_of(self._provider)
         except Exception as error:
-            self.rungs.append({"rung": "ladder", "error": named_error(error)})
+            self.steps_taken.append({"rung": "ladder", "error": named_error(error)})
             return ()
 
     async def _read(self, provider: Provider) -> None:
@@ -226,7 +229,7 @@ class ProviderReader:
                 await close()
 
 
-def begins_anew(error: UnknownSessionError) -> ErrorOccurred:
+def session_missing(error: UnknownSessionError) -> ErrorOccurred:
     """The event that says why a run that was to resume the client's own session uses replay."""
     message = f"{error.reason}: it begins anew, told the conversation so far"
     return ErrorOccurred(code=error.code, message=message, provider_error=described(error).get("details"))
@@ -248,11 +251,11 @@ def name_of(adapter: Adapter) -> str:
     return given
 
 
-def remains_of(adapter: Adapter) -> Remains | None:
+def end_orphans_of(adapter: Adapter) -> EndOrphans | None:
     """The adapter's function that ends the remains of its runs, if it has one. Raises what it raises, as an
     Exception.
     """
-    found: Remains | None = isolated(getattr, adapter, "end_remains", None)
+    found: EndOrphans | None = isolated(getattr, adapter, "end_orphans", None)
     return found
 
 
@@ -266,6 +269,6 @@ def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:
     return given
 
 
-def ladder_of(provider: Provider) -> Sequence[Rung]:
+def cancel_steps_of(provider: Provider) -> Sequence[CancelStep]:
     """The steps that end a provider. Raises what it raises, as an Exception."""
-    return isolated(lambda: tuple(provider.ladder()))
+    return isolated(lambda: tuple(provider.cancel_steps()))

@@ -20,7 +20,7 @@ from ..machine import interface
 from ..machine.interface import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import RunIdentity
-from ..ports.adapter import Remains
+from ..ports.adapter import EndOrphans
 from ..ports.processes import enter, leave, process_mark
 from ..ports.store import RunRegistry, Store
 from ..ports.stored_types import ENDING, Owner, RunInfo
@@ -49,22 +49,22 @@ async def passing_owner(store: RunRegistry) -> AsyncIterator[Owner]:
 
 
 async def end_lost_runs(
-    store: Store, *, remains: Remains | None = None, session_id: str | None = None
+    store: Store, *, end_orphans: EndOrphans | None = None, session_id: str | None = None
 ) -> list[RunInfo]:
     """End the lost runs of a store, or of one session, and give those that this ended; others may have been quicker.
 
-    `remains` ends what a run left running on this machine. Raises StoreError.
+    `end_orphans` ends what a run left running on this machine. Raises StoreError.
     """
     lost = await store.lost_runs()
     mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
     if not mine:
         return []
     async with passing_owner(store) as owner:
-        return [run for run in mine if await end_lost(store, run, epoch=owner.epoch, remains=remains)]
+        return [run for run in mine if await end_lost(store, run, epoch=owner.epoch, end_orphans=end_orphans)]
 
 
 async def end_lost(
-    store: Store, run: RunInfo, *, epoch: int, remains: Remains | None = None, again: bool = True
+    store: Store, run: RunInfo, *, epoch: int, end_orphans: EndOrphans | None = None, again: bool = True
 ) -> bool:
     """End a run whose owner is gone, or that has none; False where somebody else does. Raises StoreError.
 
@@ -76,8 +76,8 @@ async def end_lost(
     if again:
         await create_next(store, run)
     evidence = {}
-    if remains is not None:
-        evidence = await remains(process_mark(run.run_id, (await store.place()).store_id))
+    if end_orphans is not None:
+        evidence = await end_orphans(process_mark(run.run_id, (await store.place()).store_id))
     lost = interface.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence))
     return await _ended(store, claimed, epoch, lost)
 

@@ -143,7 +143,7 @@ class Timers:
             self._dropped = 0
             self.due_ms = self._queue[0][0] if self._queue else math.inf
 
-    def ring(self, now_ms: int) -> None:
+    def fire(self, now_ms: int) -> None:
         """Call the alarms that are due. A task that never yields calls this itself from `due_ms` on."""
         queue = self._queue
         while queue and queue[0][0] <= now_ms:
@@ -163,7 +163,7 @@ class Timers:
                 with anyio.move_on_after(wait_s):
                     await self._sooner.wait()
             else:
-                self.ring(max(self._queue[0][0], self._clock.now_ms()))
+                self.fire(max(self._queue[0][0], self._clock.now_ms()))
                 await anyio.lowlevel.checkpoint()
 
 

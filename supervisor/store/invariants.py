@@ -221,7 +221,9 @@ async def create_next(store: Store, run: RunInfo) -> None:
         created = stored
     order = await ordered_to_end(store, run)
     if order is not None and order.number <= created.after:  # it came too early to concern the new run
-        await store.instruct(Cancel(scope="run", value=created.run_id, by=order.by, reason=order.reason, at=order.at))
+        await store.send_command(
+            Cancel(scope="run", value=created.run_id, by=order.by, reason=order.reason, at=order.at)
+        )
 
 
 async def _stored_next(store: RunRegistry, run: RunInfo) -> RunInfo | None:
@@ -234,7 +236,7 @@ async def _stored_next(store: RunRegistry, run: RunInfo) -> RunInfo | None:
 
 async def ordered_to_end(store: CommandQueue, run: RunInfo) -> Cancel | None:
     """Somebody's order that a run ends, given since it was created."""
-    for order in await store.instructions(after=run.after):
+    for order in await store.commands(after=run.after):
         if isinstance(order, Cancel) and order.covers(
             run_id=run.run_id, session_id=run.session_id, tenant=run.tenant, labels=run.labels
         ):

@@ -16,7 +16,16 @@ import msgspec
 from proctor.policies.events import TERMINAL
 
 from ..errors import StoreError
-from ..ports.budget_ledger import DIGITS, PARTS_KEPT, BudgetInfo, Draw, Drawn, grown, set_aside, window_at
+from ..ports.budget_ledger import (
+    DIGITS,
+    PARTS_KEPT,
+    BudgetInfo,
+    Reservation,
+    ReservationResult,
+    allocate,
+    grown,
+    window_at,
+)
 from ..ports.stored_types import ANY_RUN, Place, StoreSize
 from . import invariants
 from .memory_tables import ApprovalTable, Claims, Records, places
@@ -33,14 +42,14 @@ if TYPE_CHECKING:
         ApprovalAnswer,
         Block,
         Cancel,
-        Instruction,
-        Lift,
+        Command,
         LogEntry,
         Owner,
         RunFilter,
         RunInfo,
         SessionInfo,
         StoredApproval,
+        UnblockStarts,
     )
 
 
@@ -140,7 +149,7 @@ class MemoryStore:
             self._claims.check(run, epoch)
         tenant, labels = owners(run.spec)
         stored = msgspec.structs.replace(
-            run, owner=None, after=self._approvals.last_instruction, tenant=tenant, labels=labels
+            run, owner=None, after=self._approvals.last_command, tenant=tenant, labels=labels
         )
         self._runs[run.run_id] = stored
         self._records.session(run.session_id)
@@ -174,7 +183,7 @@ class MemoryStore:
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
         """Let an owner in; returns it with its epoch."""
         self._check_open()
-        return self._claims.register(msgspec.structs.replace(owner, after=self._approvals.last_instruction), lease_s)
+        return self._claims.register(msgspec.structs.replace(owner, after=self._approvals.last_command), lease_s)
 
     async def renew(self, epoch: int, *, lease_s: float) -> None:
         """Put the end of an owner's lease off; see `Store.renew`."""
@@ -253,10 +262,10 @@ class MemoryStore:
         self._wakeups.ring()
         return self._approvals.approval(approval_id) or answered
 
-    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
+    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
         """Keep an order for the owners of runs; returns its number."""
         self._check_open()
-        number = self._approvals.instruct(instruction)
+        number = self._approvals.send_command(command)
         self._wakeups.ring()
         return number
 
@@ -265,30 +274,32 @@ class MemoryStore:
         self._check_open()
         return list(self._approvals.blocks)
 
-    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+    async def commands(self, *, after: int = 0) -> list[Command]:
         """Orders and answers with a number > after, in order."""
         self._check_open()
-        return self._approvals.instructions(after)
+        return self._approvals.commands(after)
 
-    async def last_instruction(self) -> int:
+    async def last_command(self) -> int:
         """The number of the latest, 0 when there is none."""
         self._check_open()
-        return self._approvals.last_instruction
+        return self._approvals.last_command
 
-    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
-        """Draw on shared budgets; see `Store.reserve`."""
+    async def reserve(
+        self, run_id: str, reservations: Sequence[Reservation], *, epoch: int
+    ) -> list[ReservationResult]:
+        """Reserve from shared budgets; see `Store.reserve`."""
         self._check_open()
         self._claims.check_drawing(run_id, epoch)
-        return self._ledger.reserve(run_id, draws, epoch)
+        return self._ledger.reserve(run_id, reservations, epoch)
 
-    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
-        """A run draws no more; see `Store.settle`."""
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
+        """A run reserves no more; see `Store.settle`."""
         self._check_open()
         self._claims.check_drawing(run_id, epoch)
         return self._ledger.settle(run_id, used, epoch)
 
     async def budgets(self) -> list[BudgetInfo]:
-        """The shared budgets that were drawn on, by name and key."""
+        """The shared budgets that were used, by name and key."""
         self._check_open()
         return list(self._ledger.budgets())
 
@@ -404,23 +415,23 @@ class Ledger:
         self._holds = holds
         self._counters: dict[tuple[str, ...], _Counter] = {}
 
-    def reserve(self, run_id: str, draws: Sequence[Draw], epoch: int) -> list[Drawn]:
-        """Answer each draw of a run; see `Store.reserve`."""
+    def reserve(self, run_id: str, reservations: Sequence[Reservation], epoch: int) -> list[ReservationResult]:
+        """Answer each reservation of a run; see `Store.reserve`."""
         now_ms = self._now_ms()
-        return [self._draw(run_id, draw, now_ms, epoch=epoch) for draw in draws]
+        return [self._reserve_one(run_id, reservation, now_ms, epoch=epoch) for reservation in reservations]
 
-    def settle(self, run_id: str, used: Mapping[str, float], epoch: int) -> list[Drawn]:
-        """A run draws no more; see `Store.settle`."""
+    def settle(self, run_id: str, used: Mapping[str, float], epoch: int) -> list[ReservationResult]:
+        """A run reserves no more; see `Store.settle`."""
         now_ms, found = self._now_ms(), []
         for counter in self._counters.values():
             if run_id in counter.shares:
-                draw = Draw(claim=counter.claim, used=used.get(counter.claim.counts, 0.0))
-                found.append(self._draw(run_id, draw, now_ms, epoch=epoch))
+                reservation = Reservation(claim=counter.claim, used=used.get(counter.claim.counts, 0.0))
+                found.append(self._reserve_one(run_id, reservation, now_ms, epoch=epoch))
                 del counter.shares[run_id]
         return found
 
     def budgets(self) -> Iterator[BudgetInfo]:
-        """Every budget that was drawn on."""
+        """Every budget that was used."""
         now_ms = self._now_ms()
         for _, counter in sorted(self._counters.items()):
             claim = counter.claim
@@ -438,20 +449,20 @@ class Ledger:
                 resets_at=window.resets_at(counter.oldest(window.since)),
             )
 
-    def _draw(self, run_id: str, draw: Draw, now_ms: int, *, epoch: int) -> Drawn:
-        claim = draw.claim
+    def _reserve_one(self, run_id: str, reservation: Reservation, now_ms: int, *, epoch: int) -> ReservationResult:
+        claim = reservation.claim
         counter = self._counters.setdefault((claim.budget, claim.key, claim.counts, claim.window), _Counter(claim))
         counter.claim = claim
         window = window_at(claim.window, now_ms)
         own = share.used if (share := counter.shares.get(run_id)) is not None else 0.0
         before = counter.used(window.since)
-        counter.add(window.part, grown(draw.used, own))
+        counter.add(window.part, grown(reservation.used, own))
         used = counter.used(window.since)
         counter.shares.pop(run_id, None)
         others = self._reserved(counter)
-        held = set_aside(draw, used=used, others=others)
-        counter.shares[run_id] = _Share(max(own, draw.used), held or 0.0, epoch)
-        return Drawn(
+        held = allocate(reservation, used=used, others=others)
+        counter.shares[run_id] = _Share(max(own, reservation.used), held or 0.0, epoch)
+        return ReservationResult(
             claim=claim,
             granted=held is not None,
             held=held or 0.0,

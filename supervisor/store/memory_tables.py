@@ -14,7 +14,16 @@ from msgspec.structs import replace
 from proctor.policies.events import TERMINAL, ApprovalEvent, RecordPruned, SessionEvent
 
 from ..ports.processes import is_gone
-from ..ports.stored_types import GOING_ON, AnswerGiven, Block, Lift, LogEntry, RunInfo, SessionInfo, StoredApproval
+from ..ports.stored_types import (
+    GOING_ON,
+    AnswerGiven,
+    Block,
+    LogEntry,
+    RunInfo,
+    SessionInfo,
+    StoredApproval,
+    UnblockStarts,
+)
 from . import invariants
 from .invariants import asks, check_answerable, closed, no_approval, outlives, shown
 from .records import (
@@ -40,7 +49,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import Event
 
-    from ..ports.stored_types import ApprovalAnswer, Cancel, Instruction, Owner
+    from ..ports.stored_types import ApprovalAnswer, Cancel, Command, Owner
 
 
 def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
@@ -434,13 +443,13 @@ class Claims:
 
 
 class ApprovalTable:
-    """Approvals in the order they were requested, and instructions in the order they came."""
+    """Approvals in the order they were requested, and commands in the order they came."""
 
     def __init__(self) -> None:
         self._approvals: dict[str, StoredApproval] = {}
         self._count = 0
         self._waiting: dict[str, set[str]] = {}
-        self._instructions: list[Instruction] = []
+        self._instructions: list[Command] = []
         self.blocks: list[Block] = []
 
     def note(self, event: Event) -> None:
@@ -484,23 +493,23 @@ class ApprovalTable:
             self._instructions.append(given_answer)
         return answered
 
-    def instruct(self, order: Cancel | Block | Lift) -> int:
+    def send_command(self, order: Cancel | Block | UnblockStarts) -> int:
         """Keep an order; returns its number."""
         number = len(self._instructions) + 1
         order = replace(order, number=number)
         self._instructions.append(order)
         if isinstance(order, Block):
             self.blocks.append(order)
-        elif isinstance(order, Lift):
+        elif isinstance(order, UnblockStarts):
             self.blocks = [block for block in self.blocks if not order.lifts(block)]
         return number
 
-    def instructions(self, after: int) -> list[Instruction]:
+    def commands(self, after: int) -> list[Command]:
         """Those with a number > after."""
         return self._instructions[max(after, 0) :]
 
     @property
-    def last_instruction(self) -> int:
+    def last_command(self) -> int:
         """The number of the latest."""
         return len(self._instructions)
 

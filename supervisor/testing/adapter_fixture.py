@@ -47,7 +47,7 @@ class Driven(msgspec.Struct, kw_only=True):
     log: list[ToolCall | Event] = msgspec.field(default_factory=list)
     error: Exception | None = None
     evidence: dict[str, Any] = {}
-    rungs: list[str] = msgspec.field(default_factory=list)
+    steps_taken: list[str] = msgspec.field(default_factory=list)
 
     @property
     def events(self) -> list[Event]:
@@ -78,7 +78,7 @@ class Drive:
         refuse: names of tools the gate refuses.
         answer: the gate, instead of `refuse`.
         stop: whether a refusal also stops the agent.
-        cancel_when: walk the ladder once an event satisfies this.
+        cancel_when: run the cancel steps once an event satisfies this.
         resume: the id of the agent's own session to resume.
         narrow: returns those of the given tools that could be called now; by default all.
     """
@@ -121,7 +121,7 @@ class Drive:
         return self.done
 
     def cancel(self) -> None:
-        """Walk down the ladder now."""
+        """Run the cancel steps now."""
         self._cancelled.set()
 
     async def _read(self, provider: Provider) -> None:
@@ -135,12 +135,12 @@ class Drive:
 
     async def _walk(self, provider: Provider) -> None:
         await self._cancelled.wait()
-        for rung in provider.ladder():
+        for step in provider.cancel_steps():
             if self._ended.is_set():
                 return
-            self.done.rungs.append(rung.name)
-            with anyio.move_on_after(rung.bound_s):
-                self.done.evidence[rung.name] = await rung.act()
+            self.done.steps_taken.append(step.name)
+            with anyio.move_on_after(step.bound_s):
+                self.done.evidence[step.name] = await step.act()
                 await self._ended.wait()
 
     async def _gate(self, call: ToolCall) -> GateAnswer:

@@ -30,10 +30,10 @@ class CancellingChecks(AdapterChecks):
     """Cancels at every phase. Each cancel takes a bounded time, and afterwards no process of the run is alive."""
 
     async def test_it_can_be_cancelled_before_it_does_anything(self) -> None:
-        """The ladder works from the start."""
+        """The cancel steps work from the start."""
         done = await self._cancelled(self.silent() or self.making("alpha"), _at_once)
 
-        assert not any(isinstance(event, RunCompleted) for event in done.events) or done.rungs == []
+        assert not any(isinstance(event, RunCompleted) for event in done.events) or done.steps_taken == []
 
     async def test_it_can_be_cancelled_while_a_call_is_held(self) -> None:
         """The held call does not run, not even later."""
@@ -78,7 +78,7 @@ class CancellingChecks(AdapterChecks):
             done = await Drive(agent.adapter, cancel_when=watch).run(agent.prompt)
 
         assert speaking.is_set()
-        assert done.rungs
+        assert done.steps_taken
         assert not any(isinstance(event, RunCompleted) for event in done.events)
         assert self.processes() == []
 
@@ -90,15 +90,15 @@ class CancellingChecks(AdapterChecks):
         with anyio.fail_after(PATIENCE_S):
             async with agent.adapter.open(launch) as provider:
                 seen = [event async for event in provider.events()]
-                rung = provider.ladder()[0]
-                with anyio.move_on_after(rung.bound_s), suppress(ProviderError):
-                    await rung.act()
+                step = provider.cancel_steps()[0]
+                with anyio.move_on_after(step.bound_s), suppress(ProviderError):
+                    await step.act()
 
         assert [event.type for event in seen if isinstance(event, TERMINAL)] == ["run_completed"]
         assert self.processes() == []
 
     async def test_leaving_the_context_releases_everything(self) -> None:
-        """Without the ladder: the reader of the stream just goes away."""
+        """Without the cancel steps: the reader of the stream just goes away."""
         agent = self.staying()
         moment: Callable[[], Awaitable[object]] = self.up if agent else _soon
         agent = agent or self.making("alpha")

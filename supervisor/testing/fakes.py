@@ -13,7 +13,7 @@ from proctor.policies.events import TERMINAL, Event, RunCompleted, ToolCallCompl
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import Capabilities
 
-from ..ports.adapter import LaunchOptions, Rung
+from ..ports.adapter import CancelStep, LaunchOptions
 from ..ports.stored_types import ApprovalAnswer
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ class FakeAdapter:
     Args:
         steps: what every run of it does; it then completes with `output`, unless a step said how it ends.
         gate: which calls it proposes to the gate; with `some` and `none`, calls that are not proposed run at once.
-        deaf: how many rungs of the ladder it ignores; the last one always ends it.
+        deaf: how many cancel steps it ignores; the last one always ends it.
         capabilities: more of what it can do.
         unavailable: what `prepare` raises.
         lacking: what `open` raises for a session that it is to resume.
 
     After a run, `ran` has the calls that ran, `answers` the gate's answer to each call, `launches` how it was
-    started, `rungs` which rungs were taken, and `closed` how often a client was released.
+    started, `steps_taken` which steps were taken, and `closed` how often a client was released.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FakeAdapter:
         self.ran: list[ToolCall] = []
         self.answers: dict[str, GateAnswer] = {}
         self.launches: list[Launch] = []
-        self.rungs: list[str] = []
+        self.steps_taken: list[str] = []
         self.compiled = 0
         self.closed = 0
 
@@ -187,17 +187,17 @@ class FakeProvider:
                 yield item
                 taken.set()
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         names = ("interrupt", "terminate", "kill")
         deaf = min(self._adapter.deaf, len(names) - 1)
         return [
-            Rung(name=name, act=self._rung(name, heard=n >= deaf), bound_s=self._adapter.rung_s)
+            CancelStep(name=name, act=self._rung(name, heard=n >= deaf), bound_s=self._adapter.rung_s)
             for n, name in enumerate(names)
         ]
 
     def _rung(self, name: str, *, heard: bool) -> Any:
         async def act() -> dict[str, Any]:
-            self._adapter.rungs.append(name)
+            self._adapter.steps_taken.append(name)
             if heard:
                 self._scope.cancel()
             return {"heard": heard}

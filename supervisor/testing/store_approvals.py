@@ -1,4 +1,4 @@
-"""Approvals and instructions: asked, answered once, withdrawn; orders kept in order."""
+"""Approvals and commands: asked, answered once, withdrawn; orders kept in order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from proctor.policies.events import (
 )
 from proctor.policies.limits import BudgetClaim
 
-from ..ports.budget_ledger import Draw
-from ..ports.stored_types import AnswerGiven, ApprovalAnswer, Block, Cancel, Lift, RunInfo
+from ..ports.budget_ledger import Reservation
+from ..ports.stored_types import AnswerGiven, ApprovalAnswer, Block, Cancel, RunInfo, UnblockStarts
 from .store_fixture import StoreChecks, at_once, kind_of_refusal, message, stored
 from .store_runs import LONG_S, begun, owner
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..ports.budget_ledger import Drawn
+    from ..ports.budget_ledger import ReservationResult
     from ..ports.store import Store
 
 
@@ -49,18 +49,18 @@ async def state_of(store: Store, approval_id: str) -> tuple[str, str | None, boo
 
 
 class AnsweringChecks(StoreChecks):
-    """Approvals and instructions: asked, answered once, withdrawn; orders kept in order."""
+    """Approvals and commands: asked, answered once, withdrawn; orders kept in order."""
 
     async def test_an_order_is_given_the_number_it_is_listed_under(self) -> None:
         """Whoever gave it finds it, and what came after it."""
         async with self.open_store() as store:
-            given = [await store.instruct(Cancel(scope="run", value=f"r{n}")) for n in range(3)]
-            listed = await store.instructions()
+            given = [await store.send_command(Cancel(scope="run", value=f"r{n}")) for n in range(3)]
+            listed = await store.commands()
 
             assert given == [order.number for order in listed]
             assert given == sorted({*given})
-            assert await store.last_instruction() == given[-1]
-            assert await store.instructions(after=given[1]) == listed[2:]
+            assert await store.last_command() == given[-1]
+            assert await store.commands(after=given[1]) == listed[2:]
 
     async def test_what_is_asked_for_waits_in_the_order_it_was_asked(self) -> None:
         """Every field comes back; pages, runs and sessions can be asked for alone."""
@@ -82,7 +82,7 @@ class AnsweringChecks(StoreChecks):
             assert [*waiting, await store.approval("r.4")] == await store.approvals(waiting=False)
 
     async def test_one_of_many_answers_counts(self) -> None:
-        """The others learn that they came too late; the one becomes an instruction to the run's owner."""
+        """The others learn that they came too late; the one becomes a command to the run's owner."""
         async with self.open_store() as store:
             await store.append([requested("r.1")])
             refusals: dict[str, str | None] = {}
@@ -97,7 +97,7 @@ class AnsweringChecks(StoreChecks):
 
             assert set(refusals.values()) == {None, "answered"}
             assert await state_of(store, "r.1") == ("granted" if given.granted else "denied", winner, False)
-            assert await store.instructions() == [
+            assert await store.commands() == [
                 AnswerGiven(run_id="r", approval_id="r.1", answer=given, at=AT, number=1)
             ]
             assert await store.approvals() == []
@@ -117,7 +117,7 @@ class AnsweringChecks(StoreChecks):
             assert await state_of(store, "r.1") == ("requested", None, False)
             assert await state_of(store, "r.2") == ("expired", None, True)
             assert await state_of(store, "r.3") == ("denied", "bob", True)
-            assert await store.instructions() == []
+            assert await store.commands() == []
 
     async def test_the_record_says_what_became_of_an_answer(self) -> None:
         """Taken up it stands as it was given; closed otherwise by the owner it does not count."""
@@ -148,7 +148,7 @@ class AnsweringChecks(StoreChecks):
                 "run_cancelled",
                 "tool_approval_granted",
             ]
-            assert await store.instructions() == []
+            assert await store.commands() == []
 
     async def test_the_end_of_a_run_withdraws_what_it_asked(self) -> None:
         """Not what a run that was cancelled has ended for, and not what is for the record only."""
@@ -169,17 +169,17 @@ class AnsweringChecks(StoreChecks):
             assert [approval.request.approval_id for approval in await store.approvals()] == ["cut.2"]
 
     async def test_what_blocks_starts_is_kept_until_it_is_lifted(self) -> None:
-        """By whom, when and why; a lift is for its very scope, or for all; both stay among the instructions."""
+        """By whom, when and why; a lift is for its very scope, or for all; both stay among the commands."""
         tenant = Block(scope="tenant", value="acme", by="ana", reason="é", at=AT)
         async with self.open_store() as store:
-            first = await store.instruct(tenant)
-            second = await store.instruct(Block(scope="all", by="bo"))
-            await store.instruct(Lift(scope="tenant", value="other"))
+            first = await store.send_command(tenant)
+            second = await store.send_command(Block(scope="all", by="bo"))
+            await store.send_command(UnblockStarts(scope="tenant", value="other"))
             both = await store.blocks()
-            await store.instruct(Lift(scope="tenant", value="acme"))
+            await store.send_command(UnblockStarts(scope="tenant", value="acme"))
             one = await store.blocks()
-            await store.instruct(Block(scope="label", value="a=b"))
-            await store.instruct(Lift(scope="all"))
+            await store.send_command(Block(scope="label", value="a=b"))
+            await store.send_command(UnblockStarts(scope="all"))
 
             assert [(block.number, block.value, block.reason, block.at) for block in both] == [
                 (first, "acme", "é", AT),
@@ -187,25 +187,25 @@ class AnsweringChecks(StoreChecks):
             ]
             assert one == [Block(scope="all", by="bo", number=second)]
             assert await store.blocks() == []
-            assert len(await store.instructions()) == 6
+            assert len(await store.commands()) == 6
 
     async def test_orders_are_kept_in_order_with_rising_numbers(self) -> None:
         """Every field comes back, `after` leaves out what was read, and a run knows what came before it."""
         order = Cancel(scope="label", value="env=prod", by="ana", reason="é", at=AT)
         async with self.open_store() as store:
             before = await store.create_run(RunInfo(run_id="before", session_id="s"))
-            first = await store.instruct(order)
-            second = await store.instruct(Cancel(scope="all"))
+            first = await store.send_command(order)
+            second = await store.send_command(Cancel(scope="all"))
             after = await store.create_run(RunInfo(run_id="after", session_id="s"))
             run = await store.run("after")
 
             assert second > first > 0
-            assert await store.instructions(after=first) == [Cancel(scope="all", number=second)]
-            assert (await store.instructions())[0] == Cancel(
+            assert await store.commands(after=first) == [Cancel(scope="all", number=second)]
+            assert (await store.commands())[0] == Cancel(
                 scope="label", value="env=prod", by="ana", reason="é", at=AT, number=first
             )
-            assert await store.instructions(after=second) == []
-            assert await store.last_instruction() == second
+            assert await store.commands(after=second) == []
+            assert await store.last_command() == second
             assert (before.after, after.after, run and run.after) == (0, second, second)
 
 
@@ -228,9 +228,11 @@ async def owner_of(store: Store, *run_ids: str) -> int:
 
 async def draw(
     store: Store, epoch: int, run_id: str, claim: BudgetClaim, *, used: float = 0, want: float = 0, least: float = 0
-) -> Drawn:
-    """The answer to one draw."""
-    (answer,) = await store.reserve(run_id, [Draw(claim=claim, used=used, want=want, least=least)], epoch=epoch)
+) -> ReservationResult:
+    """The answer to one reservation."""
+    (answer,) = await store.reserve(
+        run_id, [Reservation(claim=claim, used=used, want=want, least=least)], epoch=epoch
+    )
     return answer
 
 
@@ -287,8 +289,8 @@ class BudgetingChecks(StoreChecks):
             tokens = BudgetClaim(budget="org/money", key="", counts="total_tokens", window="", max=100)
             windows = ("day", "week", "3600000")
             claims = [money(), money(key='$.tenant="t"'), *(money(window=each) for each in windows), tokens]
-            draws = [Draw(claim=claim, used=n + 1.0, want=0.5) for n, claim in enumerate(claims)]
-            answers = await store.reserve("a", draws, epoch=epoch)
+            reservations = [Reservation(claim=claim, used=n + 1.0, want=0.5) for n, claim in enumerate(claims)]
+            answers = await store.reserve("a", reservations, epoch=epoch)
             listed = {(b.key, b.counts, b.window): b for b in await store.budgets()}
 
             assert [answer.used for answer in answers] == [1, 2, 3, 4, 5, 6]
@@ -407,7 +409,7 @@ class BudgetingChecks(StoreChecks):
         async with self.open_store() as one, self.open_store() as other:
             stores = (one, other if self.durable else one)
             epoch = await owner_of(one, *(f"r{n}" for n in range(20)))
-            answers: list[Drawn] = []
+            answers: list[ReservationResult] = []
 
             async def ask(n: int) -> None:
                 answers.append(await draw(stores[n % 2], epoch, f"r{n}", money(), want=1, least=1))

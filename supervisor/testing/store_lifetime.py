@@ -88,7 +88,7 @@ class LifetimeChecks(StoreChecks):
         async with self.open_store() as store:
             writes: list[Any] = [
                 lambda: store.append([message("s", "a")]),
-                lambda: store.instruct(Cancel(scope="all")),
+                lambda: store.send_command(Cancel(scope="all")),
                 lambda: store.create_run(RunInfo(run_id="r", session_id="s")),
             ]
             for write in writes:
@@ -120,9 +120,9 @@ class LifetimeChecks(StoreChecks):
                 store.runs(),
                 store.run("r"),
                 store.session("s"),
-                store.instructions(),
-                store.instruct(Cancel(scope="all")),
-                store.last_instruction(),
+                store.commands(),
+                store.send_command(Cancel(scope="all")),
+                store.last_command(),
                 store.blocks(),
                 store.approvals(),
                 store.approval("a"),
@@ -162,21 +162,21 @@ class LifetimeChecks(StoreChecks):
             assert sorted(acknowledged, key=lambda event: event.seq) == await stored(store, "s")
 
     async def test_a_store_opened_again_holds_what_was_acknowledged(self) -> None:
-        """Events, runs and instructions; the seqs, the event ids and the numbers go on."""
+        """Events, runs and commands; the seqs, the event ids and the numbers go on."""
         if not self.durable:
             return
         async with self.open_store() as store:
             await store.create_run(RunInfo(run_id="r", session_id="s", spec={"prompt": "go"}))
             first = await store.append([message("s", "a", run_id="r", event_id="e1"), message("s", "b")])
-            number = await store.instruct(Cancel(scope="run", value="r"))
+            number = await store.send_command(Cancel(scope="run", value="r"))
         async with self.open_store() as store:
             again = await store.append([message("s", "x", event_id="e1"), message("s", "c")])
 
             assert [event.seq for event in again] == [1, 3]
             assert [*first, again[1]] == await stored(store, "s")
             assert await status_of(store, "r") == "running"
-            assert await store.instructions() == [Cancel(scope="run", value="r", number=number)]
-            assert await store.instruct(Cancel(scope="all")) > number
+            assert await store.commands() == [Cancel(scope="run", value="r", number=number)]
+            assert await store.send_command(Cancel(scope="all")) > number
 
     async def test_two_open_at_once_see_each_others_writes(self) -> None:
         """Seqs without a gap, runs created once, event ids stored once, and `wait` wakes."""
@@ -192,9 +192,9 @@ class LifetimeChecks(StoreChecks):
             assert list(range(1, 11)) == [event.seq for event in await stored(one, "s")]
             with anyio.fail_after(PATIENCE_S):
                 token = await other.wait(0, 0)
-                while not await other.instructions():
+                while not await other.commands():
                     async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(one.instruct, Cancel(scope="all"))
+                        tasks.start_soon(one.send_command, Cancel(scope="all"))
                         token = await other.wait(token, 3600)
 
 

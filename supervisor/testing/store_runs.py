@@ -266,7 +266,7 @@ class FindingChecks(StoreChecks):
             assert await store.runs() == []
             assert await store.approvals(waiting=False) == []
             assert await store.approval("nobody") is None
-            assert (await store.instructions(), await store.last_instruction()) == ([], 0)
+            assert (await store.commands(), await store.last_command()) == ([], 0)
             assert await store.lost_runs() == []
 
     async def test_read_begins_after_a_seq_and_keeps_to_a_run(self) -> None:

@@ -3,6 +3,6 @@
 ROOMS = (
     "subscriptions",
     "watchdog",
-    "feed",
+    "log_follower",
 )
 """Top first: each imports only those below it."""

@@ -19,7 +19,7 @@ from ..errors import UsageError
 from ..ports.store import closing
 from ..ports.stored_types import GOING_ON, Place
 from ..store.records import event_of
-from .feed import ROOM, Buffer, Feed
+from .log_follower import CAPACITY, Buffer, LogFollower
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -39,7 +39,7 @@ Placed: TypeAlias = tuple[int, Event]
 """An event, with its place on the track."""
 
 
-class Track(ABC):
+class EventCursor(ABC):
     """The runs being followed, and how far they have been handed over: `place` is that of the last event."""
 
     session_id: str | None = None
@@ -94,7 +94,7 @@ class Track(ABC):
         return False
 
 
-class SessionTrack(Track):
+class SessionCursor(EventCursor):
     """One session, or one run of it until its end."""
 
     def __init__(self, store: Store, session_id: str | None, run_id: str | None, after: object) -> None:
@@ -135,7 +135,7 @@ class SessionTrack(Track):
         return self.run_id is not None and isinstance(event, TERMINAL)
 
 
-class LogTrack(Track):
+class LogCursor(EventCursor):
     """Everything in the store, or all of one tenant: it goes on for ever."""
 
     def __init__(self, store: Store, tenant: str | None, after: object) -> None:
@@ -186,16 +186,16 @@ class Subscriptions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.feed = Feed(store)
+        self.follower = LogFollower(store)
 
     @property
     def subscribers(self) -> int:
         """How many listen."""
-        return self.feed.buffers
+        return self.follower.buffers
 
     def close(self) -> None:
         """Let every subscriber end, after what it still has to see."""
-        self.feed.close()
+        self.follower.close()
 
     def subscribe(
         self,
@@ -205,19 +205,19 @@ class Subscriptions:
         tenant: str | None = None,
         after: int | str = 0,
         types: Sequence[str] | None = None,
-        room: int = ROOM,
+        capacity: int = CAPACITY,
     ) -> Subscription:
         """What `Supervisor.subscribe` gives. Entering raises UsageError for a run or a place there is not."""
         check_named(session_id=session_id, tenant=tenant)
         wanted = None if types is None else event_types(types)
         if tenant is not None and (session_id is not None or run_id is not None):
             raise UsageError("a tenant's events are those of all its sessions: name a tenant, or a session or a run")
-        track: Track
+        cursor: EventCursor
         if session_id is None and run_id is None:
-            track = LogTrack(self._store, tenant, after)
+            cursor = LogCursor(self._store, tenant, after)
         else:
-            track = SessionTrack(self._store, session_id, run_id, after)
-        return Subscription(self.feed, track, tenant, room, wanted)
+            cursor = SessionCursor(self._store, session_id, run_id, after)
+        return Subscription(self.follower, cursor, tenant, capacity, wanted)
 
 
 def event_types(given: object) -> frozenset[str]:
@@ -238,15 +238,20 @@ class Subscription:
     Iterated without being entered, it begins with the first event asked for, and closes at the end.
     """
 
-    __slots__ = ("_behind", "_buffer", "_feed", "_over", "_page", "_room", "_tenant", "_track", "_types")
+    __slots__ = ("_behind", "_buffer", "_capacity", "_cursor", "_follower", "_over", "_page", "_tenant", "_types")
 
     def __init__(
-        self, feed: Feed, track: Track, tenant: str | None, room: int, types: frozenset[str] | None = None
+        self,
+        follower: LogFollower,
+        cursor: EventCursor,
+        tenant: str | None,
+        capacity: int,
+        types: frozenset[str] | None = None,
     ) -> None:
-        self._feed = feed
-        self._track = track
+        self._follower = follower
+        self._cursor = cursor
         self._tenant = tenant
-        self._room = room
+        self._capacity = capacity
         self._types = types
         self._buffer: Buffer | None = None
         self._page: list[Placed] = []
@@ -258,14 +263,16 @@ class Subscription:
         """The place after the last event handed over: given as `after`, another subscription goes on from there, in
         any process and at any time. Of a session or a run it is a `seq`, else a text that is good in this store.
         """
-        return self._track.cursor
+        return self._cursor.cursor
 
     async def __aenter__(self) -> Subscription:
         if self._buffer is None:
-            await self._track.begin()
-            track = self._track
-            buffer = Buffer(session_id=track.session_id, run_id=track.run_id, tenant=self._tenant, room=self._room)
-            await self._feed.join(buffer)
+            await self._cursor.begin()
+            cursor = self._cursor
+            buffer = Buffer(
+                session_id=cursor.session_id, run_id=cursor.run_id, tenant=self._tenant, capacity=self._capacity
+            )
+            await self._follower.join(buffer)
             self._buffer = buffer
         return self
 
@@ -291,7 +298,7 @@ class Subscription:
     async def aclose(self) -> None:
         """Close the subscription."""
         if self._buffer is not None:
-            self._feed.leave(self._buffer)
+            self._follower.leave(self._buffer)
             self._over = True
 
     async def _next(self) -> Event:
@@ -302,23 +309,23 @@ class Subscription:
             if self._behind:
                 await self._catch_up(self._buffer)
             elif (entry := self._buffer.take()) is not None:
-                placed = self._track.taken(entry)
+                placed = self._cursor.taken(entry)
                 if placed is not None:
                     return self._handed(placed)
-            elif self._buffer.overflowed or self._feed.closed:
+            elif self._buffer.overflowed or self._follower.closed:
                 self._behind = True
             else:
-                await self._feed.more(self._buffer)
+                await self._follower.wait_for_more(self._buffer)
         raise StopAsyncIteration
 
     async def _catch_up(self, buffer: Buffer) -> None:
         """Read what is stored beyond the place so far. Where that is nothing, what is handed over goes on from there,
         as it is offered from before the look.
         """
-        closed, buffer.overflowed = self._feed.closed, False
-        page = await self._track.page()
-        if not page and not closed and await self._track.ended():
-            closed, page = True, await self._track.page()  # its end may have been stored after the first look
+        closed, buffer.overflowed = self._follower.closed, False
+        page = await self._cursor.page()
+        if not page and not closed and await self._cursor.ended():
+            closed, page = True, await self._cursor.page()  # its end may have been stored after the first look
         self._page = page[::-1]
         if not page:
             self._behind = False
@@ -326,6 +333,6 @@ class Subscription:
 
     def _handed(self, placed: Placed) -> Event:
         place, event = placed
-        self._track.passed(place)
-        self._over = self._over or self._track.ends_with(event)
+        self._cursor.passed(place)
+        self._over = self._over or self._cursor.ends_with(event)
         return event

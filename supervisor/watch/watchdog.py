@@ -56,17 +56,17 @@ class Watchdog:
         """The loop may end."""
         _watched.discard(self)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Ask the loop for a sign of life, and say so where it has not given one for too long."""
         now = time.monotonic()
         if self._asked_at is None or self._answered:
             if self._reported and self._asked_at is not None:
-                self._tell("loop.turns_again", seconds=round(now - self._asked_at, 1))
+                self._report("loop.turns_again", seconds=round(now - self._asked_at, 1))
             self._asked_at, self._answered, self._reported = now, False, False
             self._call(self._answer)
         elif not self._reported and now - self._asked_at >= BLOCKED_S and self in _watched:
             self._reported = True
-            self._tell(
+            self._report(
                 "loop.blocked", seconds=round(now - self._asked_at, 1), task=self._task(), stack=_stack(self._whose)
             )
 
@@ -80,7 +80,7 @@ class Watchdog:
         task = asyncio.current_task(self._loop)
         return None if task is None else str(getattr(task.get_coro(), "__qualname__", task.get_name()))
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _report(self, event: str, **fields: Any) -> None:
         run_ids = self._run_ids()
         audible(self._log).error(event, runs=len(run_ids), run_ids=run_ids[:RUN_IDS], **fields)
 
@@ -97,6 +97,6 @@ def _patrol() -> None:
         time.sleep(BLOCKED_S / 2)
         for one in tuple(_watched):
             try:
-                one.look()
+                one.check()
             except RuntimeError:  # its loop is closed
                 one.stop()

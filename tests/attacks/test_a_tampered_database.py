@@ -75,7 +75,7 @@ def url() -> Iterator[str]:
             await begun(store, epoch, "drawing", "s-drawing")
             for used in (2, 3):
                 await draw(store, epoch, "drawing", money(), used=used, want=1)
-            await store.instruct(Block(scope="tenant", value="other"))
+            await store.send_command(Block(scope="tenant", value="other"))
 
     with new_database() as url:
         anyio.run(recorded, url)

@@ -23,7 +23,7 @@ from proctor.adapters.stores.tables.transactions import all_marks, command_mark,
 from proctor.policies import Limits, Policy, RunContext, encode_event, parse_policies
 from proctor.policies.events import TokenUsageUpdated
 from proctor.supervisor import Redaction, create_run, export_lines, import_lines, prune, run_once
-from proctor.supervisor.ports.stored_types import Block, Cancel, Lift
+from proctor.supervisor.ports.stored_types import Block, Cancel, UnblockStarts
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 from proctor.supervisor.testing.store_approvals import draw, money
 from proctor.supervisor.testing.store_runs import begun, owner
@@ -358,7 +358,7 @@ def with_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for key in ("", "other"):
                 await draw(store, epoch, "drawing", money(key=key), used=2, want=1)
                 await draw(store, epoch, "drawing", money(key=key), used=3, want=1)
-            await store.instruct(Block(scope="tenant", value="other"))
+            await store.send_command(Block(scope="tenant", value="other"))
             await create_run(store, "go")
 
     anyio.run(draws)
@@ -524,8 +524,14 @@ def ordered(tmp_path: Path) -> Path:
     async def orders() -> None:
         async with SQLiteStore(tmp_path / "s.db") as store:
             acme: dict[str, Any] = {"scope": "tenant", "value": "acme", "by": "ana"}
-            for order in (Cancel(scope="all", by="ana"), Block(**acme), Cancel(**acme), Lift(**acme), Block(**acme)):
-                await store.instruct(order)
+            for order in (
+                Cancel(scope="all", by="ana"),
+                Block(**acme),
+                Cancel(**acme),
+                UnblockStarts(**acme),
+                Block(**acme),
+            ):
+                await store.send_command(order)
 
     anyio.run(orders)
     return tmp_path / "s.db"
@@ -558,7 +564,7 @@ def test_who_orders_what_is_changed_is_found_by_an_anchor(ordered: Path) -> None
 
     async def more() -> None:
         async with SQLiteStore(ordered) as store:
-            await store.instruct(Cancel(scope="all", by="bob"))
+            await store.send_command(Cancel(scope="all", by="bob"))
 
     anyio.run(more)
     assert audited(ordered, kept).findings == ()

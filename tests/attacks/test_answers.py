@@ -136,7 +136,7 @@ async def test_a_clock_that_is_set_back_changes_no_order(monkeypatch: pytest.Mon
     policies = parse_policies("{name: open}")
     run_id = await create_run(store, "go", session_id="s")
     monkeypatch.setattr("time.time", lambda: 1_000_000_000.0)
-    await store.instruct(Cancel(scope="session", value="s", reason="enough"))
+    await store.send_command(Cancel(scope="session", value="s", reason="enough"))
     first = await execute_run(store, FakeAdapter(), run_id, policies=policies)
     monkeypatch.setattr("time.time", lambda: 500_000_000.0)
     second = await run_once(FakeAdapter(), "go", policies=policies, store=store, session_id="s")

@@ -17,7 +17,7 @@ import pytest
 
 from proctor.adapters.agents.shell import ShellAdapter
 from proctor.adapters.kit.client_process import ClientProcess, start_client
-from proctor.adapters.kit.process_tree import end_remains
+from proctor.adapters.kit.process_tree import end_orphans
 from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.policies import parse_policies
 from proctor.supervisor import MemoryStore, Supervisor
@@ -342,9 +342,9 @@ async def test_what_is_left_of_a_lost_run_is_found_without_environment_and_paren
         client.guardian_killed = lambda: None  # type: ignore[method-assign]  # its supervisor is gone, too
         await until(lambda: len(sleepers(71010)) == 1)
 
-        others = await end_remains(uuid4().hex)
+        others = await end_orphans(uuid4().hex)
         left = len(sleepers(71010))
-        evidence = await end_remains(mark)
+        evidence = await end_orphans(mark)
 
     assert (others, left) == ({}, 1)
     assert len(evidence["killed"]) >= 1

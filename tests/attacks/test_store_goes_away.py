@@ -181,7 +181,7 @@ async def test_an_agent_that_is_not_held_is_ended(goes: Callable[[Path], None], 
             with pytest.raises(StoreError):
                 await run_once(adapter, "go", policies=[POLICY], store=store, session_id="s")
 
-    assert adapter.rungs == ["interrupt"]
+    assert adapter.steps_taken == ["interrupt"]
 
 
 async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:

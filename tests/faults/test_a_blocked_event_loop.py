@@ -78,8 +78,8 @@ async def test_what_it_says_of_many_runs_is_short(monkeypatch: pytest.MonkeyPatc
         watching = watchdog.Watchdog(structlog.get_logger(), lambda: [f"run-{n}" for n in range(10_000)])
         watchdog._watched.add(watching)
         try:
-            watching.look()
-            watching.look()
+            watching.check()
+            watching.check()
         finally:
             watching.stop()
 

@@ -15,7 +15,7 @@ from proctor.policies import Limits, Policy
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled, RunCompleted, RunFailed
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor import MemoryStore, ProviderError, Supervisor
-from proctor.supervisor.ports.adapter import Launch, Rung
+from proctor.supervisor.ports.adapter import CancelStep, Launch
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -68,13 +68,13 @@ class StubbornProvider:
             yield MessageReceived(content="late")
         await anyio.sleep_forever()
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         async def act() -> dict[str, Any] | None:
             if "rung" in self._adapter.where:
                 await self._adapter.hold_on()
             return None
 
-        return [Rung(name=name, act=act, bound_s=self._adapter.rung_s) for name in ("interrupt", "kill")]
+        return [CancelStep(name=name, act=act, bound_s=self._adapter.rung_s) for name in ("interrupt", "kill")]
 
 
 @pytest.mark.trio

@@ -22,7 +22,7 @@ from proctor.supervisor.testing import FakeAdapter
 POLICIES = parse_policies("{name: open, limits: {max_tool_calls: 9}}")
 FEW, MANY = 8_000, 24_000
 """Events of about a KiB each: 8 and 24 MiB of them."""
-ROOM = 5 * 1024 * 1024
+CAPACITY = 5 * 1024 * 1024
 """Bytes by which a peak may differ: a page more or less, not a third of the record."""
 BATCH = 500
 Reader = Callable[[Store], Awaitable[object]]
@@ -104,7 +104,7 @@ def test_a_reader_needs_no_more_memory_for_a_longer_record(reader: Reader, store
     on(stores[0], reader)  # what is imported and kept once is not counted
     few, many = (peak(lambda path=path: on(path, reader)) for path in stores)  # type: ignore[misc]
 
-    assert many - few < ROOM
+    assert many - few < CAPACITY
 
 
 @pytest.mark.parametrize("words", [("tail", "-n", "5"), ("show", "r", "--json"), ("runs",), ("audit", "verify")])
@@ -125,4 +125,4 @@ def test_a_command_needs_no_more_memory_for_a_longer_record(
     called(stores[0])
     few, many = (peak(lambda path=path: called(path)) for path in stores)  # type: ignore[misc]
 
-    assert many - few < ROOM
+    assert many - few < CAPACITY

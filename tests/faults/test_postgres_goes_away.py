@@ -84,7 +84,7 @@ async def test_orders_and_claims_are_made_once_wherever_the_connection_is_lost(
         for piece in range(1, PIECES):
             with anyio.fail_after(PATIENCE_S):
                 proxy.cut_at(piece, after=after)
-                numbers.append(await store.instruct(Cancel(scope="run", value=f"{piece}")))
+                numbers.append(await store.send_command(Cancel(scope="run", value=f"{piece}")))
                 proxy.cut_at(piece, after=after)
                 owner = await store.register(Owner(owner_id=f"o{piece}"), lease_s=3600)
                 proxy.cut_at(piece, after=after)
@@ -94,7 +94,7 @@ async def test_orders_and_claims_are_made_once_wherever_the_connection_is_lost(
                 await store.renew(owner.epoch, lease_s=3600)
             assert created.owner is not None
             assert created.owner.epoch == owner.epoch
-        found = await store.instructions()
+        found = await store.commands()
 
         assert numbers == list(range(1, PIECES))
         assert [(order.number, getattr(order, "value", "")) for order in found] == [(n, f"{n}") for n in numbers]
@@ -144,7 +144,11 @@ async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
         proxy.refuses = True
         proxy.cut()
         with anyio.fail_after(PATIENCE_S):
-            for attempt in (store.append([message("b")]), store.last_seq("s"), store.instruct(Cancel(scope="all"))):
+            for attempt in (
+                store.append([message("b")]),
+                store.last_seq("s"),
+                store.send_command(Cancel(scope="all")),
+            ):
                 with pytest.raises(StoreError, match="cannot be reached") as refused:
                     await attempt
                 assert refused.value.kind == "unwritable"

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-PEOPLES: Final = ("answer", "approval", "approvals", "runs", "instruct", "last_instruction", "run", "wait")
+PEOPLES: Final = ("answer", "approval", "approvals", "runs", "instruct", "last_command", "run", "wait")
 """Those that people use, who answer and give orders in processes of their own."""
 OPERATIONS: Final = (
     *("append", "create_run", "claim_run", "register", "renew", "release", "place", "last_seq", "run", "blocks"),

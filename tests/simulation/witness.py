@@ -22,7 +22,7 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor.ports.budget_ledger import Drawn
+from proctor.supervisor.ports.budget_ledger import ReservationResult
 from proctor.supervisor.ports.stored_types import RunInfo
 from proctor.supervisor.store.memory_store import MemoryStore
 
@@ -160,7 +160,7 @@ class WatchedStore(MemoryStore):
         self._witness.claimed(run_id, epoch)
         return claimed
 
-    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
         """See `Store.settle`."""
         drawn = await super().settle(run_id, used, epoch=epoch)
         self._witness.settled(run_id)

@@ -313,13 +313,13 @@ async def test_an_order_cancels_one_run_or_many(permissive: Policy) -> None:
             )
             for tenant in ("a", "b", "c")
         }
-        await store.instruct(Cancel(scope="run", value=handles["a"].run_id, reason="one"))
-        await store.instruct(Cancel(scope="tenant", value="b", reason="many"))
+        await store.send_command(Cancel(scope="run", value=handles["a"].run_id, reason="one"))
+        await store.send_command(Cancel(scope="tenant", value="b", reason="many"))
         with anyio.fail_after(PATIENCE_S):
             results["a"] = await handles["a"].wait()
             results["b"] = await handles["b"].wait()
             assert not handles["c"].done
-            await store.instruct(Cancel(scope="all", reason="all"))
+            await store.send_command(Cancel(scope="all", reason="all"))
             results["c"] = await handles["c"].wait()
 
     assert {tenant: result.reason for tenant, result in results.items()} == {"a": "one", "b": "many", "c": "all"}

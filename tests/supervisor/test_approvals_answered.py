@@ -17,7 +17,7 @@ from proctor.policies.events.calls import input_digest
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import ApprovalAnswer, ApprovalError, MemoryStore, Supervisor, run_once
 from proctor.supervisor.control.approval_inbox import answer, pending, taken_up
-from proctor.supervisor.machine.event_factory import Past
+from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.ports.stored_types import StoredApproval
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -176,7 +176,7 @@ async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool, asking
     assert (request.tool_input, request.input_digest) == ({"command": "ls"}, input_digest({"command": "ls"}))
     assert (request.held, request.ran, waiting) == (False, True, [])
     assert (granted.by, granted.input_digest) == ("ana", None)
-    past = Past()
+    past = PriorSession()
     past.take(granted)
     assert past.grants == []
 

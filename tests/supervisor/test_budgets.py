@@ -18,7 +18,7 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.supervisor import MemoryStore, RunResult, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.budget_ledger import BudgetInfo, Draw, Drawn
+from proctor.supervisor.ports.budget_ledger import BudgetInfo, Reservation, ReservationResult
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 
 pytestmark = pytest.mark.anyio
@@ -238,7 +238,7 @@ async def test_a_store_that_cannot_reserve_lets_nothing_start() -> None:
     """Nothing is used that nobody counts."""
 
     class Broken(MemoryStore):
-        async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[Drawn]:
+        async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[ReservationResult]:
             raise StoreError("the disk is full")
 
     adapter = FakeAdapter([Ask(name="a")])
@@ -252,7 +252,7 @@ async def test_a_store_that_cannot_settle_does_not_hold_the_run_up() -> None:
     """It ends as it ended; whoever reserves next finds that it is over."""
 
     class Broken(MemoryStore):
-        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
+        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[ReservationResult]:
             raise StoreError("gone", kind="gone")
 
     store = Broken()
@@ -268,7 +268,7 @@ async def test_a_store_that_fails_to_settle_is_asked_again(autojump_clock: objec
     class Hiccups(MemoryStore):
         left = 2
 
-        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
+        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[ReservationResult]:
             if self.left:
                 self.left -= 1
                 raise StoreError("the server is restarting")
@@ -286,11 +286,11 @@ async def test_a_run_without_budgets_never_asks_for_them() -> None:
     class Counting(MemoryStore):
         ledger_calls = 0
 
-        async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[Drawn]:
+        async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[ReservationResult]:
             Counting.ledger_calls += 1
             return []
 
-        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
+        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[ReservationResult]:
             Counting.ledger_calls += 1
             return []
 
@@ -343,7 +343,7 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() ->
     claim = BudgetClaim(budget="org/money", key="", counts="cost_usd", window="", max=10)
     used = TokenUsageUpdated(run_id="r", session_id="s", cost_usd=3)
     await store.append([RunStarted(run_id="r", session_id="s"), used], epoch=owner.epoch)
-    await store.reserve("r", [Draw(claim=claim, used=1, want=5)], epoch=owner.epoch)
+    await store.reserve("r", [Reservation(claim=claim, used=1, want=5)], epoch=owner.epoch)
     await store.release(owner.epoch)
     await reap(store)
 
@@ -363,7 +363,7 @@ async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:
         await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
         await store.append([RunStarted(run_id="r", session_id="s")], epoch=owner.epoch)
         claim = BudgetClaim(budget="org/money", key="", counts="cost_usd", window="", max=10)
-        await store.reserve("r", [Draw(claim=claim, used=1, want=9)], epoch=owner.epoch)
+        await store.reserve("r", [Reservation(claim=claim, used=1, want=9)], epoch=owner.epoch)
         there = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money(reserve=5))])
         with pytest.raises(PolicyViolationError, match="9 reserved"):
             await there.wait()

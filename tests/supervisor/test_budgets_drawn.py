@@ -19,11 +19,11 @@ from proctor.policies.events import (
 )
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, ArmDeadline, Command, Finish, Reserve, RunChecks, Settle
+from proctor.supervisor.machine.interface import AnswerGate, ArmDeadline, Effect, Finish, Reserve, RunChecks, Settle
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.reservations import SLICE_MS
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.ports.budget_ledger import Draw, Drawn
+from proctor.supervisor.ports.budget_ledger import Reservation, ReservationResult
 
 
 class Run:
@@ -44,7 +44,7 @@ class Run:
         self.machine = RunMachine.resume(who, self.monitor, record, budgets=self.monitor.budgets)
         self.record = [*record]
         self.stored = 0
-        self.commands: list[Command] = []
+        self.commands: list[Effect] = []
         self.keys = 0
         self.judge_is_broken = False
         if not record:
@@ -70,22 +70,22 @@ class Run:
             call = ToolCall(id=f"c{self.keys}", name=tool)
             self.tell(interface.Proposed(now_ms=now_ms, key=self.keys, call=call))
 
-    def of_commands(self, kind: type[Any]) -> list[Command]:
+    def of_commands(self, kind: type[Any]) -> list[Effect]:
         return [command for command in self.commands if isinstance(command, kind)]
 
     @property
-    def draws(self) -> tuple[Draw, ...]:
+    def reservations(self) -> tuple[Reservation, ...]:
         """What was asked last."""
-        return [command for command in self.commands if isinstance(command, Reserve)][-1].draws
+        return [command for command in self.commands if isinstance(command, Reserve)][-1].reservations
 
     def gets(self, *held: float, now_ms: int = 2, granted: bool = True) -> None:
         """The store holds so much of each for the run."""
-        answers = zip(self.draws, held, strict=True)
+        answers = zip(self.reservations, held, strict=True)
         drawn = [
-            Drawn(claim=draw.claim, granted=granted, held=much, used=draw.used, before=0, reserved=much)
+            ReservationResult(claim=draw.claim, granted=granted, held=much, used=draw.used, before=0, reserved=much)
             for draw, much in answers
         ]
-        self.tell(interface.Reserved(now_ms=now_ms, drawn=tuple(drawn)))
+        self.tell(interface.Reserved(now_ms=now_ms, results=tuple(drawn)))
 
     @property
     def allowed(self) -> list[bool]:
@@ -103,14 +103,14 @@ TIME = Budget(name="time", max_duration_ms=600_000)
 def test_before_its_first_response_a_run_sets_a_part_aside_then_as_much_as_the_largest_took() -> None:
     """Others can start beside it, and the next response is not begun on nothing."""
     run = Run(MONEY)
-    wanted = [run.draws[0].want]
+    wanted = [run.reservations[0].want]
     for usd in (0.5, 3, 1):
         run.gets(0.1)
         run.spends(usd)
-        wanted.append(run.draws[0].want)
+        wanted.append(run.reservations[0].want)
 
     assert wanted == [0.1, 0.5, 3, 3]
-    assert run.draws[0].used == 4.5
+    assert run.reservations[0].used == 4.5
 
 
 def test_time_is_set_aside_a_slice_at_once_and_more_of_it_before_that_is_over() -> None:
@@ -123,7 +123,7 @@ def test_time_is_set_aside_a_slice_at_once_and_more_of_it_before_that_is_over() 
     early = [command for command in run.commands[before:] if isinstance(command, Reserve)]
     run.tell(interface.Ticked(now_ms=1 + SLICE_MS))
 
-    assert (run.draws[0].want, run.draws[0].used) == (SLICE_MS, SLICE_MS)
+    assert (run.reservations[0].want, run.reservations[0].used) == (SLICE_MS, SLICE_MS)
     assert armed == [1 + SLICE_MS]
     assert early == []
 
@@ -145,7 +145,7 @@ def test_of_two_budgets_of_calls_only_the_one_that_is_used_up_refuses() -> None:
     run.gets(0, 0)
     run.asks("a", "b", "c")
     run.gets(1, 1)
-    wanted = [(draw.want, draw.least) for draw in run.draws]
+    wanted = [(draw.want, draw.least) for draw in run.reservations]
     run.gets(1, 2)
 
     assert wanted == [(2, 1), (2, 1)]
@@ -164,7 +164,7 @@ def test_a_run_resumed_from_its_record_keeps_asking() -> None:
     before.gets(0.1, 10)
     run = Run(MONEY, Budget(name="other", max_total_tokens=1_000), record=before.record)
     run.spends(2)
-    used = [draw.used for draw in run.draws]
+    used = [draw.used for draw in run.reservations]
     run.gets(2, 10)
 
     assert used == [2, 0]
@@ -220,7 +220,7 @@ def test_a_run_that_ends_while_the_store_is_asked_settles_after_the_answer() -> 
     run.gets(1)
     (settle,) = (command for command in run.commands if isinstance(command, Settle))
     unfinished = run.record[-1].type
-    run.tell(interface.Settled(now_ms=4, drawn=()))
+    run.tell(interface.Settled(now_ms=4, results=()))
 
     assert (early, settle.used) == ([], {"cost_usd": 1})
     assert not unfinished.startswith("run_failed")
@@ -257,7 +257,7 @@ def test_a_run_whose_agent_is_gone_is_not_cancelled_while_it_settles() -> None:
     run.gets(0.1)
     run.tell(interface.AdapterEnded(now_ms=3))
     run.tell(interface.CancelAsked(now_ms=4, by="user", reason="no"))
-    run.tell(interface.Settled(now_ms=5, drawn=()))
+    run.tell(interface.Settled(now_ms=5, results=()))
 
     assert run.record[-1].type == "run_failed"
 
@@ -267,8 +267,8 @@ def test_what_the_last_response_used_up_is_on_record() -> None:
     run = Run(MONEY)
     run.gets(0.1)
     run.tell(interface.AdapterEnded(now_ms=3))
-    refused = Drawn(claim=run.draws[0].claim, granted=False, held=0, used=11, before=0, reserved=0)
-    run.tell(interface.Settled(now_ms=4, drawn=(refused,)))
+    refused = ReservationResult(claim=run.reservations[0].claim, granted=False, held=0, used=11, before=0, reserved=0)
+    run.tell(interface.Settled(now_ms=4, results=(refused,)))
 
     assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
         (True, "start"),
@@ -292,8 +292,8 @@ def test_what_is_settled_within_the_budget_is_no_refusal() -> None:
     run = Run(MONEY)
     run.gets(0.1)
     run.tell(interface.AdapterEnded(now_ms=3))
-    within = Drawn(claim=run.draws[0].claim, granted=True, held=0, used=1, before=0, reserved=0)
-    run.tell(interface.Settled(now_ms=4, drawn=(within,)))
+    within = ReservationResult(claim=run.reservations[0].claim, granted=True, held=0, used=1, before=0, reserved=0)
+    run.tell(interface.Settled(now_ms=4, results=(within,)))
 
     assert [event.granted for event in run.of(BudgetReserved)] == [True]
 

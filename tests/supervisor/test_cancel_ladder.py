@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from proctor.supervisor.ports.adapter import Rung
-from proctor.supervisor.run.provider_session import walk
+from proctor.supervisor.ports.adapter import CancelStep
+from proctor.supervisor.run.provider_session import run_cancel_steps
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.run.tasks import OneShotEvent
 
@@ -41,8 +41,8 @@ async def test_each_rung_is_taken_for_as_long_as_its_bound_until_the_provider_ha
         return {"killed": 1}
 
     acts = {"ask": asks, "break": breaks, "hang": hangs, "end": ends, "never": asks}
-    rungs = [Rung(name=name, act=act, bound_s=float(n)) for n, (name, act) in enumerate(acts.items(), 1)]
-    walked = await walk(rungs, ended, Clock())
+    steps = [CancelStep(name=name, act=act, bound_s=float(n)) for n, (name, act) in enumerate(acts.items(), 1)]
+    walked = await run_cancel_steps(steps, ended, Clock())
 
     assert taken == ["ask", "break", "hang", "end"]
     assert walked == [

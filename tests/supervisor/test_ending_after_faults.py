@@ -59,7 +59,7 @@ async def test_a_store_that_fails_once_refuses_and_cancels_and_leaves_a_whole_re
     assert isinstance(events[-1], TERMINAL)
     started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
     assert {call.id for call in adapter.ran} <= started
-    assert len(adapter.rungs) <= 1
+    assert len(adapter.steps_taken) <= 1
     assert adapter.closed == len(adapter.launches)
     assert isinstance(events[-1], RunCompleted) == (result is not None)
 
@@ -93,7 +93,7 @@ async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored(
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
         await run_once(adapter, "go", policies=[denying("cancel")], store=RefusesViolations())
 
-    assert adapter.rungs == ["interrupt"]
+    assert adapter.steps_taken == ["interrupt"]
 
 
 async def test_the_violation_is_durable_when_the_cancel_is_sent(denying: Callable[..., Policy]) -> None:
@@ -104,14 +104,14 @@ async def test_the_violation_is_durable_when_the_cancel_is_sent(denying: Callabl
     class Looks(FakeAdapter):
         def __init__(self, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
-            self.rungs = _Watched(store, seen)
+            self.steps_taken = _Watched(store, seen)
 
     class _Watched(list[str]):
         def __init__(self, store: MemoryStore, seen: list[str]) -> None:
             self._store, self._seen = store, seen
 
-        def append(self, rung: str) -> None:
-            super().append(rung)
+        def append(self, step: str) -> None:
+            super().append(step)
             for session in self._store._sessions.values():
                 self._seen += [str(data) for data in session.data if b"policy_violation" in data]
 
@@ -192,7 +192,7 @@ async def test_a_cancelled_task_ends_its_run_first(permissive: Policy) -> None:
     (run,) = await store.runs()
 
     assert run.status == "cancelled"
-    assert adapter.rungs in (["interrupt", "terminate"], [])
+    assert adapter.steps_taken in (["interrupt", "terminate"], [])
     assert adapter.closed == len(adapter.launches)
 
 

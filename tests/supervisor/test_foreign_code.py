@@ -28,7 +28,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.values.foreign_code import error_text, isolated
 from proctor.supervisor import MemoryStore, Supervisor
-from proctor.supervisor.ports.adapter import Rung
+from proctor.supervisor.ports.adapter import CancelStep
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ async def beside(act: Callable[[Supervisor], Awaitable[Any]], **settings: Any) -
     return result
 
 
-@pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_remains"])
+@pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_orphans"])
 async def test_an_adapter_that_fails_before_the_start_is_an_error_of_the_caller(where: str, raising: Raising) -> None:
     """An Exception, whatever it raised; nothing is left of the start."""
     member = raising if where == "compile" else property(raising)
@@ -213,15 +213,15 @@ class Laddered(FakeAdapter):
         class Opened:
             async def __aenter__(self) -> Any:
                 provider = await opened.__aenter__()
-                ladder = provider.ladder
+                cancel_steps = provider.cancel_steps
 
-                def failing() -> Sequence[Rung]:
+                def failing() -> Sequence[CancelStep]:
                     if adapter.where == "ladder":
                         adapter.raising()
                     bound: Any = "soon" if adapter.where == "bound" else 0.05
-                    return [Rung(name="first", act=adapter.act, bound_s=bound), *ladder()]
+                    return [CancelStep(name="first", act=adapter.act, bound_s=bound), *cancel_steps()]
 
-                provider.ladder = failing  # type: ignore[method-assign]
+                provider.cancel_steps = failing  # type: ignore[method-assign]
                 return provider
 
             async def __aexit__(self, *error: Any) -> Any:

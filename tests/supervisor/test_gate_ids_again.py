@@ -23,7 +23,7 @@ from proctor.policies.policy import Deny, Policy
 from proctor.policies.rules import Check
 from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, Command, RunChecks
+from proctor.supervisor.machine.interface import AnswerGate, Effect, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 
@@ -43,7 +43,7 @@ class Run:
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
         self.recorded: list[Event] = []
-        self.commands: list[Command] = []
+        self.commands: list[Effect] = []
         self.tell(interface.Begin(now_ms=1, prompt="go"))
         self.store()
 

@@ -11,7 +11,7 @@ from proctor.policies.events import ToolCallCompleted
 from proctor.policies.events.calls import ToolCall
 from proctor.policies.events.run_context import RunContext
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, Command
+from proctor.supervisor.machine.interface import AnswerGate, Effect
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 
@@ -35,7 +35,7 @@ class Run:
         self._tell(interface.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=proposed.id)))
         return [each.answer.allowed for each in commands if isinstance(each, AnswerGate)]
 
-    def _tell(self, input: interface.Input) -> list[Command]:
+    def _tell(self, input: interface.Input) -> list[Effect]:
         commands = [*self._machine.handle(input)]
         self._stored += len(self._machine.take_record())
         return [*commands, *self._machine.handle(interface.Stored(now_ms=1, count=self._stored))]

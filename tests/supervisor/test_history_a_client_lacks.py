@@ -79,7 +79,7 @@ async def test_it_begins_anew_with_the_conversation_so_far(permissive: Policy) -
 
     assert (two.status, [call.id for call in later.ran]) == ("completed", ["d1"])
     assert [(launch.resume, launch.transcript) for launch in later.launches] == [("own-1", ()), (None, one.events)]
-    assert later.launches[1].retell is None
+    assert later.launches[1].load_transcript is None
     assert later.closed == 2
 
 

@@ -18,7 +18,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
 from proctor.supervisor.machine.interface import Ticked
-from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.ports.stored_types import ApprovalRequest
 from proctor.supervisor.run.tasks import SelfCancelledError, call_isolated
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
@@ -106,7 +106,7 @@ class ErraticProvider:
         yield MessageReceived(content="x")
         await self._adapter.at("after an event")
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         return ()
 
 
@@ -166,10 +166,10 @@ async def test_what_a_rung_raises_is_followed_by_the_next(where: str, raises: Ra
             await anyio.sleep_forever()
             yield MessageReceived()
 
-        def ladder(self) -> Sequence[Rung]:
+        def cancel_steps(self) -> Sequence[CancelStep]:
             if where == "ladder":
                 raise KeyboardInterrupt
-            return [Rung(name=name, act=raises, bound_s=0.01) for name in ("one", "two")]
+            return [CancelStep(name=name, act=raises, bound_s=0.01) for name in ("one", "two")]
 
     class Adapter(FakeAdapter):
         @asynccontextmanager
@@ -187,8 +187,8 @@ async def test_what_a_rung_raises_is_followed_by_the_next(where: str, raises: Ra
     end: Any = await check_one_end(store, handle)
 
     assert error is None
-    rungs = ["ladder", "abandon"] if where == "ladder" else ["one", "two", "abandon"]
-    assert [rung["rung"] for rung in end.evidence["rungs"]] == rungs
+    steps = ["ladder", "abandon"] if where == "ladder" else ["one", "two", "abandon"]
+    assert [step["rung"] for step in end.evidence["rungs"]] == steps
 
 
 @RAISES
@@ -250,7 +250,7 @@ async def test_a_judge_that_raises_cancels_its_run(
 
     assert kind.__name__ in str(error)
     assert isinstance(await check_one_end(store, handle), RunFailed)
-    assert adapter.rungs == ["interrupt"]
+    assert adapter.steps_taken == ["interrupt"]
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])

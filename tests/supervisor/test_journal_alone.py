@@ -16,7 +16,7 @@ from proctor.supervisor import MemoryStore, StoreError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
-from proctor.supervisor.run.journal import ANSWER_S, ROOM, ROOM_BYTES, Journal
+from proctor.supervisor.run.journal import ANSWER_S, CAPACITY, CAPACITY_BYTES, Journal
 
 pytestmark = pytest.mark.trio
 FULL = StoreError("the disk is full", kind="unwritable")
@@ -113,7 +113,7 @@ async def test_what_is_stored_is_reported_once_with_its_size() -> None:
     assert run.stored == [3, 4]
     assert run.published[0] == (BEGUN, size)
     assert run.types() == [*BEGUN, "message_received"]
-    assert (run.journal.idle, run.journal.failure, run.journal.owes, run.failures) == (True, None, False, [])
+    assert (run.journal.idle, run.journal.failure, run.journal.unsettled, run.failures) == (True, None, False, [])
 
 
 async def test_a_failed_append_is_reported_and_still_owed() -> None:
@@ -121,7 +121,7 @@ async def test_a_failed_append_is_reported_and_still_owed() -> None:
     run = Written(ScriptedStore(FULL))
     await run.journal.flush()
 
-    assert (run.journal.idle, run.journal.failure, run.journal.owes) == (False, FULL, True)
+    assert (run.journal.idle, run.journal.failure, run.journal.unsettled) == (False, FULL, True)
     assert (run.failures, run.stored, run.published) == (["the disk is full"], [], [])
 
 
@@ -139,7 +139,7 @@ async def test_a_run_that_is_over_asks_again_ever_more_rarely(
 
     waited = [1, 2, 4, 8, 16, 30, 30, 30, 30][: failures + 1]
     assert times == [sum(waited[: n + 1]) for n in range(failures + 1)]
-    assert (run.journal.owes, run.types()) == (False, BEGUN)
+    assert (run.journal.unsettled, run.types()) == (False, BEGUN)
 
 
 @pytest.mark.parametrize("kind", ["closed", "bad_record", "fenced", "run_over", "gone", "truncated", "forked"])
@@ -151,7 +151,7 @@ async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_cloc
     await run.journal.settle()
 
     assert len(store.appends) == 3
-    assert run.journal.owes
+    assert run.journal.unsettled
 
 
 async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
@@ -164,7 +164,7 @@ async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
         with trio.move_on_after(1):
             await run.journal.flush()
         tasks.cancel_scope.cancel()
-    assert run.journal.owes
+    assert run.journal.unsettled
     await run.journal.settle()
 
     assert len(store.appends) == 2
@@ -182,7 +182,7 @@ async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.t
         began = trio.current_time()
         error = await run.journal.drained(2)
         took = trio.current_time() - began
-        owes = run.journal.owes
+        owes = run.journal.unsettled
         with pytest.raises(StoreError, match="has not answered for 45 seconds"):
             await run.journal.retry()
         retried = trio.current_time() - began - took
@@ -203,7 +203,7 @@ async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() ->
     assert await run.journal.retry() is None
     assert [types for _, types in store.appends] == [BEGUN, [*BEGUN, "run_completed"]]
     assert run.types() == [*BEGUN, "run_completed"]
-    assert not run.journal.owes
+    assert not run.journal.unsettled
 
 
 async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() -> None:
@@ -229,7 +229,7 @@ async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
 
     with pytest.raises(StoreError, match="still full"):
         await run.journal.retry()
-    assert run.journal.owes
+    assert run.journal.unsettled
 
 
 async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockClock) -> None:
@@ -244,26 +244,26 @@ async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockC
     assert trio.current_time() - began == ANSWER_S
 
 
-@pytest.mark.parametrize(("count", "size"), [(ROOM - 3, 1), (8, ROOM_BYTES // 8)])
+@pytest.mark.parametrize(("count", "size"), [(CAPACITY - 3, 1), (8, CAPACITY_BYTES // 8)])
 async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int) -> None:
     """So many events, or so many bytes, until they are stored; one less is no reason."""
     run = Written(ScriptedStore())
     message = MessageReceived(content="x" * size)
     run.says(*[message] * (count - 1))
-    await run.journal.room()
+    await run.journal.wait_for_capacity()
     run.says(message)
 
-    assert await waits_until_flushed(run, run.journal.room) == (True, True)
+    assert await waits_until_flushed(run, run.journal.wait_for_capacity) == (True, True)
 
 
 async def test_a_provider_does_not_wait_for_a_record_that_cannot_be_written() -> None:
     """However much is unwritten."""
     run = Written(ScriptedStore(FULL))
     await run.journal.flush()
-    run.says(*[MessageReceived(content="x")] * ROOM)
+    run.says(*[MessageReceived(content="x")] * CAPACITY)
 
     with trio.fail_after(5):
-        await run.journal.room()
+        await run.journal.wait_for_capacity()
         assert await run.journal.drained() is None
 
 
@@ -271,10 +271,10 @@ async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.test
     """A store that is slow with much holds the provider as well."""
     run = Written(ScriptedStore("is silent"))
     async with trio.open_nursery() as tasks:
-        run.machine._state.outbox.unwritten_bytes = ROOM_BYTES
+        run.machine._state.outbox.unwritten_bytes = CAPACITY_BYTES
         tasks.start_soon(run.journal.flush)
         await trio.testing.wait_all_tasks_blocked()
-        crowded = (run.machine.unwritten_bytes, run.journal.crowded)
+        crowded = (run.machine.unwritten_bytes, run.journal.over_capacity)
         tasks.cancel_scope.cancel()
 
     assert crowded == (0, True)
@@ -288,7 +288,7 @@ async def test_a_waiting_caller_continues_when_nothing_more_is_written() -> None
     async with trio.open_nursery() as tasks:
         tasks.start_soon(run.journal.drained)
         await trio.testing.wait_all_tasks_blocked()
-        run.journal.give_up(error)
+        run.journal.abandon(error)
 
     assert run.journal.failure is error
 
@@ -308,7 +308,7 @@ async def test_a_store_that_has_all_of_it_and_more_stores_nothing(
     await MemoryStore.append(store, later if holds == "more" else [])
     await run.journal.settle()
 
-    assert (len(store.appends), run.journal.owes, run.types()) == (2, False, BEGUN)
+    assert (len(store.appends), run.journal.unsettled, run.types()) == (2, False, BEGUN)
 
 
 async def test_what_nobody_writes_yet_is_waited_for() -> None:

@@ -17,9 +17,9 @@ from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStr
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.ports.stored_types import Cancel
-from proctor.supervisor.run.journal import ROOM
+from proctor.supervisor.run.journal import CAPACITY
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -55,7 +55,7 @@ class _Torrent:
             self._adapter.taken += 1
             yield event
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         return ()
 
 
@@ -163,7 +163,7 @@ async def test_a_slow_store_bounds_what_waits(permissive: Policy) -> None:
                 await go_on.wait()
             return await super().append(events, **owned)
 
-    store, adapter = Slow(), Torrent(deltas(20 * ROOM))
+    store, adapter = Slow(), Torrent(deltas(20 * CAPACITY))
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         await anyio.wait_all_tasks_blocked()
@@ -171,7 +171,7 @@ async def test_a_slow_store_bounds_what_waits(permissive: Policy) -> None:
         go_on.set()
         result = await handle.wait()
 
-    assert ROOM <= read <= ROOM + 4 * TURN  # what is being written, and what waits
+    assert CAPACITY <= read <= CAPACITY + 4 * TURN  # what is being written, and what waits
     assert result.status == "completed"
     check_whole(await record_of(store))
 
@@ -214,7 +214,7 @@ async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_whole_record(
         assert run.status in ("completed", "cancelled")
 
     assert adapter.closed == len(adapter.launches)
-    assert len(set(adapter.rungs)) == len(adapter.rungs)
+    assert len(set(adapter.steps_taken)) == len(adapter.steps_taken)
 
 
 async def _cancel_after(checkpoints: int, scope: anyio.CancelScope) -> None:
@@ -270,9 +270,9 @@ async def test_an_order_that_makes_no_sense_hurts_no_run(permissive: Policy) -> 
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
         await anyio.wait_all_tasks_blocked()
-        await store.instruct(Cancel(scope="label", value="nothing"))
-        await store.instruct(Cancel(scope="run", value="nobody"))
-        await store.instruct(Cancel(scope="run", value=handle.run_id, reason="enough"))
+        await store.send_command(Cancel(scope="label", value="nothing"))
+        await store.send_command(Cancel(scope="run", value="nobody"))
+        await store.send_command(Cancel(scope="run", value=handle.run_id, reason="enough"))
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
 

@@ -15,7 +15,7 @@ from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancell
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.ports.stored_types import Cancel, Instruction
+from proctor.supervisor.ports.stored_types import Cancel, Command
 from proctor.supervisor.run.journal import ANSWER_S, HURRY_S
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S
@@ -64,7 +64,7 @@ async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
         took = trio.current_time() - began
 
     assert took == pytest.approx(HURRY_S + ANSWER_S)
-    assert adapter.rungs == ["interrupt"] * until
+    assert adapter.steps_taken == ["interrupt"] * until
     assert adapter.closed == len(adapter.launches) == until
     assert raised.value.partial.status == "cancelled"
 
@@ -133,7 +133,7 @@ async def test_a_store_that_recovers_before_the_client_ends_has_the_end_too(
         result = await handle.wait()
     stored = await store.record()
 
-    assert adapter.rungs == ["interrupt", "terminate", "kill"]
+    assert adapter.steps_taken == ["interrupt", "terminate", "kill"]
     assert result.status == "cancelled"
     assert isinstance(stored[-1], RunCancelled)
     assert list(result.events) == stored
@@ -190,17 +190,17 @@ class Unheard(MemoryStore):
         super().__init__()
         self._errors = [error]
 
-    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+    async def commands(self, *, after: int = 0) -> list[Command]:
         """Fail, or give them."""
         if self._errors:
             raise self._errors.pop()
-        return await super().instructions(after=after)
+        return await super().commands(after=after)
 
 
 async def cancelled_by_order(store: MemoryStore, policy: Policy) -> tuple[str, str]:
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[policy])
-        await store.instruct(Cancel(scope="run", value=handle.run_id, reason="enough"))
+        await store.send_command(Cancel(scope="run", value=handle.run_id, reason="enough"))
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
     return result.status, result.reason
@@ -231,14 +231,14 @@ async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         await trio.sleep(9)
-        early = [*adapter.rungs]
+        early = [*adapter.steps_taken]
         await trio.sleep(2)
-        ending = [*adapter.rungs]
+        ending = [*adapter.steps_taken]
         store.answers.set()
         with pytest.raises(StoreError, match="the store has not answered for 10 seconds"):
             await handle.wait()
 
-    assert (early, ending[:1]) == ([], adapter.rungs[:1])
+    assert (early, ending[:1]) == ([], adapter.steps_taken[:1])
     assert adapter.closed == 1
     assert isinstance((await store.record())[-1], RunFailed)
 
@@ -259,8 +259,8 @@ async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(
 
     assert (done, result.status) == (False, "cancelled")
     assert isinstance(end, RunCancelled)
-    assert len(adapter.rungs) == 2
-    assert [rung["rung"] for rung in end.evidence["rungs"]] == adapter.rungs
+    assert len(adapter.steps_taken) == 2
+    assert [step["rung"] for step in end.evidence["rungs"]] == adapter.steps_taken
 
 
 @pytest.mark.trio

@@ -191,7 +191,7 @@ class Racing(MemoryStore):
         self._looks -= 1
         if self._looks == 0:
             for order in (Block(scope="all", by="ana"), Cancel(scope="all", by="ana")):
-                await self.instruct(order)
+                await self.send_command(order)
         return found
 
 
@@ -251,8 +251,8 @@ async def test_a_secret_in_a_reason_is_not_kept() -> None:
 class PromptOwner(MemoryStore):
     """Its run is over before whoever ordered that is told that the order is kept."""
 
-    async def instruct(self, instruction: Any) -> int:
-        number = await super().instruct(instruction)
+    async def send_command(self, instruction: Any) -> int:
+        number = await super().send_command(instruction)
         await self.append([RunCancelled(run_id="r", session_id="s")])
         return number
 

@@ -28,7 +28,7 @@ from proctor.supervisor.machine.interface import (
     AnswerGate,
     AskApproval,
     CancelAdapter,
-    Command,
+    Effect,
     Finish,
     RetryRecord,
     RunChecks,
@@ -49,7 +49,7 @@ class Run:
         self.judge = compile_policy(merge_policies([policy or usual])).monitor(RunContext())
         self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), self.judge)
         self.events: list[Event] = []
-        self.commands: list[Command] = []
+        self.commands: list[Effect] = []
         self.judgements = 0
         self.tell(interface.Begin(now_ms=1, prompt="go"))
 

@@ -34,7 +34,7 @@ from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.errors import ProviderError, StoreError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.machine.ending import described
-from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish, RetryRecord
+from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Effect, Finish, RetryRecord
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
@@ -45,7 +45,7 @@ WARN_AT = 400
 INPUTS = st.sampled_from([{}, {"n": 1}])
 
 
-def plain(commands: Sequence[Command]) -> Any:
+def plain(commands: Sequence[Effect]) -> Any:
     """With errors as a record holds them: a snapshot keeps no more of them."""
     return [(type(command), msgspec.to_builtins(command, enc_hook=described)) for command in commands]
 
@@ -124,7 +124,7 @@ class Interleavings(RuleBasedStateMachine):
             self.carry_out(command, cancelling=before)
         self.check_grants()
 
-    def carry_out(self, command: Command, *, cancelling: bool) -> None:
+    def carry_out(self, command: Effect, *, cancelling: bool) -> None:
         assert self.finishes == 0 or isinstance(command, AnswerGate)
         match command:
             case AnswerGate():

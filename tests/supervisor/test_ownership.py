@@ -246,11 +246,11 @@ async def test_what_a_lost_run_left_running_is_ended_and_reported(denying: Calla
     run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     marks: list[str] = []
 
-    async def remains(mark: str) -> dict[str, Any]:
+    async def end_orphans(mark: str) -> dict[str, Any]:
         marks.append(mark)
         return {"killed": [4711]}
 
-    ended = [await reap(store, remains=remains), await reap(store, remains=remains)]
+    ended = [await reap(store, end_orphans=end_orphans), await reap(store, end_orphans=end_orphans)]
     end = (await record(store, "s"))[-1]
 
     assert ([[run.run_id for run in runs] for runs in ended], [run_of(mark) for mark in marks]) == (
@@ -267,7 +267,7 @@ class Ending:
     def __init__(self) -> None:
         self.was_requested, self.let = anyio.Event(), anyio.Event()
 
-    async def remains(self, mark: str) -> dict[str, Any]:
+    async def end_orphans(self, mark: str) -> dict[str, Any]:
         self.was_requested.set()
         await self.let.wait()
         return {}
@@ -288,7 +288,7 @@ async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_sessio
             handles.append(await supervisor.start(FakeAdapter(), "go on", **options))
 
         async with anyio.create_task_group() as elsewhere:
-            elsewhere.start_soon(partial(reap, store, remains=ending.remains))
+            elsewhere.start_soon(partial(reap, store, end_orphans=ending.end_orphans))
             await ending.was_requested.wait()
             tasks.start_soon(start)
             await anyio.wait_all_tasks_blocked()
@@ -312,7 +312,7 @@ async def test_a_start_takes_over_what_another_owner_never_ends(
     store, ending = MemoryStore(), Ending()
     await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
     async with Supervisor(store) as supervisor, anyio.create_task_group() as elsewhere:
-        elsewhere.start_soon(partial(reap, store, remains=ending.remains))
+        elsewhere.start_soon(partial(reap, store, end_orphans=ending.end_orphans))
         await ending.was_requested.wait()
         options: Any = {"policies": [permissive], "session_id": "s", "continuation": "none"}
         handle = await supervisor.start(FakeAdapter(), "go on", **options)
@@ -375,7 +375,7 @@ async def test_a_cancel_between_creation_and_start_is_honoured(permissive: Polic
         run_id = await create_run(store, "go", session_id="s")
         value = {"run": run_id, "session": "s", "all": ""}[scope]
         order: Any = {"scope": scope, "value": value, "by": "ana", "reason": "not today"}
-        await store.instruct(Cancel(**order))
+        await store.send_command(Cancel(**order))
         result = await execute_run(store, adapter, run_id, policies=[permissive])
 
         assert (result.status, result.reason) == ("cancelled", "not today")
@@ -389,15 +389,15 @@ async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive:
     class Counting(MemoryStore):
         read_again = 0
 
-        async def instructions(self, *, after: int = 0) -> list[Any]:
-            found = await super().instructions(after=after)
+        async def commands(self, *, after: int = 0) -> list[Any]:
+            found = await super().commands(after=after)
             self.read_again += len(found)
             return found
 
     store = Counting()
     for _ in range(2000):
-        await store.instruct(Cancel(scope="all"))
-    await store.instruct(Cancel(scope="session", value="s"))
+        await store.send_command(Cancel(scope="all"))
+    await store.send_command(Cancel(scope="session", value="s"))
     result = await run_once(
         FakeAdapter([Ask(id="c1", name="x")]), "go", policies=[permissive], store=store, session_id="s"
     )
@@ -411,7 +411,7 @@ async def test_a_run_that_was_withdrawn_is_not_executed(permissive: Policy) -> N
     """The error says that it is over."""
     store = MemoryStore()
     run_id = await create_run(store, "go", session_id="s")
-    await store.instruct(Cancel(scope="run", value=run_id))
+    await store.send_command(Cancel(scope="run", value=run_id))
     await execute_run(store, FakeAdapter(), run_id, policies=[permissive])
     with pytest.raises(UsageError, match="it is cancelled"):
         await execute_run(store, FakeAdapter(), run_id, policies=[permissive])

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from proctor.policies.events import Event, MessageReceived, RunCompleted
-from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.run.provider_session import TURN, Next, ProviderReader
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing import FakeAdapter
@@ -44,8 +44,8 @@ class Agent(FakeAdapter):
             yield RunCompleted(output="done")
         await self._over.wait()
 
-    def ladder(self) -> Sequence[Rung]:
-        return [Rung(name="hang up", act=self._hang_up, bound_s=60)]
+    def cancel_steps(self) -> Sequence[CancelStep]:
+        return [CancelStep(name="hang up", act=self._hang_up, bound_s=60)]
 
     async def _hang_up(self) -> dict[str, Any]:
         self._over.set()
@@ -119,6 +119,6 @@ async def test_what_a_rung_found_is_reported_though_the_agent_has_left_before_it
     async with trio.open_nursery() as tasks:
         tasks.start_soon(cancel)
         await reading.run()
-        reports = [*reading.reader.rungs]
+        reports = [*reading.reader.steps_taken]
 
-    assert [(rung["rung"], rung["evidence"]) for rung in reports] == [("hang up", {"told": True})]
+    assert [(step["rung"], step["evidence"]) for step in reports] == [("hang up", {"told": True})]

@@ -43,7 +43,7 @@ from proctor.policies.rules.precedence import Before
 from proctor.policies.stack.merge import merge_policies
 from proctor.supervisor.arguments import RecordBounds
 from proctor.supervisor.machine import interface
-from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Command, Finish
+from proctor.supervisor.machine.interface import AnswerGate, AskApproval, CancelAdapter, Effect, Finish
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
@@ -84,8 +84,8 @@ class Shell:
         self.record = record
         self.stored = stored
 
-    def happens(self, input: interface.Input) -> list[Command]:
-        done: list[Command] = []
+    def happens(self, input: interface.Input) -> list[Effect]:
+        done: list[Effect] = []
         todo = [*self.machine.handle(interface.Ticked(now_ms=input.now_ms)), *self.machine.handle(input)]
         while todo or self.machine.unwritten:
             done += todo
@@ -98,7 +98,7 @@ class Shell:
         return done
 
 
-def shown_by(commands: list[Command]) -> list[Any]:
+def shown_by(commands: list[Effect]) -> list[Any]:
     """What a client is told of these commands; of those who ask twice, only one outlives its shell."""
     shown: list[Any] = []
     for command in commands:
@@ -254,7 +254,7 @@ def test_a_yes_to_one_call_lets_no_other_run_under_the_next_shell() -> None:
 def test_a_judge_that_lived_on_is_as_one_that_reads_the_record(steps: Any) -> None:
     """Once the run is over: what it found itself it knows as what it reads."""
     record: list[Event] = []
-    lived, anew = COMPILED.monitor(RunContext()), COMPILED.monitor(RunContext())
+    lived, with_transcript = COMPILED.monitor(RunContext()), COMPILED.monitor(RunContext())
     machine = RunMachine(identity(), lived, approval=COMPILED.approval)
     shell = Shell(machine, record)
     shell.happens(interface.Begin(now_ms=1, prompt="go"))
@@ -264,10 +264,10 @@ def test_a_judge_that_lived_on_is_as_one_that_reads_the_record(steps: Any) -> No
         shell.happens(input_of(what, now_ms, key, machine))
     shell.happens(interface.AdapterEnded(now_ms=now_ms))
     for event in record:
-        anew.observe(event)
+        with_transcript.observe(event)
 
-    assert anew.finish() == lived.finish()
-    assert anew.narrow(TOOL_NAMES) == lived.narrow(TOOL_NAMES)
+    assert with_transcript.finish() == lived.finish()
+    assert with_transcript.narrow(TOOL_NAMES) == lived.narrow(TOOL_NAMES)
 
 
 def test_a_run_that_ended_refuses_and_its_session_continues_with_another() -> None:

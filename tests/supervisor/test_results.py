@@ -268,7 +268,7 @@ async def test_a_silent_provider_is_ended_by_its_user(permissive: Policy) -> Non
 
     assert (result.status, result.reason, result.output) == ("cancelled", "enough", "thinking")
     assert (counts.cancelled, counts.failed) == (1, 0)
-    assert adapter.rungs == ["interrupt"]
+    assert adapter.steps_taken == ["interrupt"]
 
 
 async def test_a_long_run_keeps_only_its_latest_events(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

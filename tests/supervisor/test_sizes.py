@@ -22,8 +22,8 @@ from proctor.policies.events import (
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.launch import history
-from proctor.supervisor.machine.run_state import MOST_BYTES, weight, within_bounds
-from proctor.supervisor.run.journal import ROOM_BYTES, KeptEvents
+from proctor.supervisor.machine.run_state import MOST_BYTES, estimated_size, within_bounds
+from proctor.supervisor.run.journal import CAPACITY_BYTES, KeptEvents
 from proctor.supervisor.store import records
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step
@@ -68,7 +68,7 @@ async def test_a_provider_is_read_no_faster_than_its_bytes_are_stored(permissive
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
 
-    assert waiting <= ROOM_BYTES // len(MB) + 3
+    assert waiting <= CAPACITY_BYTES // len(MB) + 3
     assert sum(isinstance(event, ToolCallCompleted) for event in result.events) + result.events_before >= 60
 
 
@@ -88,7 +88,7 @@ async def test_an_event_carries_so_much_and_says_what_is_left_out(permissive: Po
     assert [type(event) for event in cut] == [ToolCallCompleted, MessageReceived, RunCompleted]
     assert stored == cut
     for event in cut:
-        assert weight(event) <= MOST_BYTES
+        assert estimated_size(event) <= MOST_BYTES
         assert event.omitted_chars >= len(HUGE) - MOST_BYTES
     assert cut[0].omitted_chars + len(cut[0].tool_output) == len(HUGE)  # type: ignore[attr-defined]
     assert len(cut[0].tool_output) > MOST_BYTES // 2  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ def test_what_is_cut_can_be_read_again(event: Event) -> None:
     if isinstance(event, ToolCallStarted):
         assert cut == event
     else:
-        assert weight(cut) <= MOST_BYTES
+        assert estimated_size(cut) <= MOST_BYTES
         assert cut.omitted_chars > 0
 
 
@@ -133,12 +133,12 @@ def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
     kept = KeptEvents()
     for n in range(300):
         event = MessageReceived(content=f"{n:04}{MB}")
-        kept.add([event], weight(event))
+        kept.add([event], estimated_size(event))
     latest = kept.latest()
 
     assert kept.before + len(latest) == 300
     assert latest[-1].content[:4] == "0299"  # type: ignore[attr-defined]
-    assert sum(map(weight, latest)) <= 64 * 1024 * 1024
+    assert sum(map(estimated_size, latest)) <= 64 * 1024 * 1024
     assert len(latest) > 50
 
 
@@ -180,7 +180,7 @@ def test_an_error_is_cut_too(event: Event) -> None:
     """Its code stays."""
     cut = within_bounds(event)
 
-    assert weight(cut) <= MOST_BYTES
+    assert estimated_size(cut) <= MOST_BYTES
     assert (cut.omitted_chars > 0, cut.code) == (True, "c")  # type: ignore[attr-defined]
 
 

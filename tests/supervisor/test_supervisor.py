@@ -86,7 +86,7 @@ async def test_cancel_all_ends_every_run(permissive: Policy) -> None:
         results = [await handle.wait() for handle in handles]
 
     assert {(result.status, result.reason) for result in results} == {("cancelled", "maintenance")}
-    assert all(len(adapter.rungs) <= 1 for adapter in adapters)
+    assert all(len(adapter.steps_taken) <= 1 for adapter in adapters)
 
 
 async def test_a_session_has_one_run_at_a_time(permissive: Policy) -> None:
@@ -134,7 +134,7 @@ async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permiss
     go_on = anyio.Event()
 
     async def watch() -> None:
-        async for event in hub.subscribe(room=4):
+        async for event in hub.subscribe(capacity=4):
             seen.append(event)
             if len(seen) == 1:
                 await go_on.wait()
@@ -142,7 +142,7 @@ async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permiss
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)
         await anyio.wait_all_tasks_blocked()
-        async with Supervisor(store, publishers=[publisher, lambda e: hub.feed.publish([e])]) as supervisor:
+        async with Supervisor(store, publishers=[publisher, lambda e: hub.follower.publish([e])]) as supervisor:
             for _ in range(3):
                 await supervisor.start(saying(30), "go", policies=[permissive])
         assert len(seen) == 1
@@ -173,7 +173,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
     may_read = anyio.Semaphore(0)
 
     async def listen() -> None:
-        async for event in hub.subscribe(room=2):
+        async for event in hub.subscribe(capacity=2):
             seen.append((event.session_id, event.seq))
             await may_read.acquire()
 
@@ -185,7 +185,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
                 [MessageReceived(session_id=f"s{number}", run_id="r", content=n) for n in range(count)]
             )
             written += [(event.session_id, event.seq) for event in events]
-            hub.feed.publish(events)
+            hub.follower.publish(events)
             if read:
                 may_read.release()
                 await anyio.wait_all_tasks_blocked()

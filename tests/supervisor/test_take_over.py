@@ -17,7 +17,7 @@ async def created(store: MemoryStore) -> list[str]:
 
 
 async def cancelled(store: MemoryStore) -> list[str]:
-    return [order.value for order in await store.instructions() if isinstance(order, Cancel)]
+    return [order.value for order in await store.commands() if isinstance(order, Cancel)]
 
 
 async def test_each_stands_for_the_one_before() -> None:
@@ -67,7 +67,7 @@ async def test_an_order_that_came_before_ends_both(scope: str) -> None:
     """A run that somebody ended is not continued, though no owner was there to get the order."""
     store = MemoryStore()
     run = await store.create_run(RUN)
-    await store.instruct(_order(scope))
+    await store.send_command(_order(scope))
     await create_next(store, run)
 
     assert await created(store) == ["r"]
@@ -80,7 +80,7 @@ async def test_an_order_that_comes_in_between_is_passed_on(scope: str) -> None:
     class Ordered(MemoryStore):
         async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
             if run.run_id == "r.2":
-                await self.instruct(_order(scope))
+                await self.send_command(_order(scope))
             return await super().create_run(run, epoch=epoch)
 
     store = Ordered()

@@ -16,7 +16,7 @@ from proctor.policies.limits import Limit, Limits
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.policies.rules import Check
 from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 
 pytestmark = pytest.mark.trio
@@ -153,9 +153,9 @@ async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(
     error, took = await refused(adapter, limited(max_duration_ms=1_000))
     terminal = error.partial.events[-1]
 
-    assert adapter.rungs == ["interrupt", "terminate", "kill"]
+    assert adapter.steps_taken == ["interrupt", "terminate", "kill"]
     assert 6.99 <= took < 7.05
-    assert [rung["ended"] for rung in terminal.evidence["rungs"]] == [False, False, True]
+    assert [step["ended"] for step in terminal.evidence["rungs"]] == [False, False, True]
 
 
 async def test_many_silent_runs_all_meet_their_deadlines(autojump_clock: trio.testing.MockClock) -> None:
@@ -201,7 +201,7 @@ async def test_a_run_ends_with_the_end_that_its_agent_tells(
             yield RunCompleted(output="done")
             await trio.sleep_forever()
 
-        def ladder(self) -> Sequence[Rung]:
+        def cancel_steps(self) -> Sequence[CancelStep]:
             return ()
 
     with trio.fail_after(60):

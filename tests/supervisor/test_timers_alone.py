@@ -15,7 +15,7 @@ from proctor.supervisor.run.services import Alarm, CancelPriority, Clock, Timers
 pytestmark = pytest.mark.trio
 
 
-async def rung(*settings: list[int | None]) -> list[tuple[int, int]]:
+async def step(*settings: list[int | None]) -> list[tuple[int, int]]:
     """Which alarm rang after how many milliseconds, each of them set to these one after another."""
     clock = Clock()
     timers, began = Timers(clock), clock.now_ms()
@@ -52,7 +52,7 @@ async def test_an_alarm_rings_once_at_the_last_time_it_was_set_to(
     settings: list[list[int | None]], expected: list[tuple[int, int]], autojump_clock: trio.testing.MockClock
 ) -> None:
     """Soonest first; those of one moment in the order they were set."""
-    found = await rung(*settings)
+    found = await step(*settings)
 
     assert [number for number, _ in found] == [number for number, _ in expected]
     assert all(0 <= at - due <= 1 for (_, at), (_, due) in zip(found, expected, strict=True))
@@ -133,7 +133,7 @@ async def test_nothing_is_due_before_the_soonest_alarm() -> None:
         timers.alarm(rings.append).set(at_ms)
     due = [timers.due_ms]
     for now_ms in (2_999, 3_000, 7_000):
-        timers.ring(now_ms)
+        timers.fire(now_ms)
         due.append(timers.due_ms)
 
     assert due == [3_000, 3_000, 6_000, math.inf]

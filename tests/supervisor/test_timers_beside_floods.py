@@ -14,7 +14,7 @@ from proctor.policies.events import Event, MessageReceived, RunCompleted
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor
-from proctor.supervisor.ports.adapter import Launch, Provider, Rung
+from proctor.supervisor.ports.adapter import CancelStep, Launch, Provider
 from proctor.supervisor.run.provider_session import TURN
 from proctor.supervisor.testing import FakeAdapter, Pause
 
@@ -40,7 +40,7 @@ class Flood(FakeAdapter):
             yield MessageReceived(content="x")
         yield RunCompleted(output="done")
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         return ()
 
 
@@ -60,7 +60,7 @@ async def test_a_deadline_is_kept_beside_agents_that_never_wait(
         if not since:
             autojump_clock.jump(10)
             since.update((flood, flood.reported) for flood in flooding)
-        return bool(silent.rungs)
+        return bool(silent.steps_taken)
 
     flooding = [Flood(enough) for _ in range(floods)]
     async with Supervisor(MemoryStore()) as supervisor:
@@ -72,7 +72,7 @@ async def test_a_deadline_is_kept_beside_agents_that_never_wait(
         with pytest.raises(PolicyViolationError):
             await handle.wait()
 
-    assert silent.rungs == ["interrupt"]
+    assert silent.steps_taken == ["interrupt"]
     assert [flood.reported - since[flood] <= 1 for flood in flooding] == [True] * floods
 
 

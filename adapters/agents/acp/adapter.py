@@ -20,7 +20,7 @@ from ...kit.client_process import start_client
 from ...kit.client_tools import ACP_TOOLS as TOOLS
 from ...kit.client_tools import offering
 from ...kit.launch_options import policy_parts
-from ...kit.process_tree import end_remains, home_of, shell_of
+from ...kit.process_tree import end_orphans, home_of, shell_of
 from ...kit.tasks import helpers
 from .connection import (
     AcpConnection,
@@ -62,7 +62,7 @@ class AcpAdapter:
         UsageError: an empty command, or something that is not an MCP server.
     """
 
-    end_remains = staticmethod(end_remains)
+    end_orphans = staticmethod(end_orphans)
 
     def __init__(
         self,

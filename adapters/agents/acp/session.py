@@ -1,4 +1,4 @@
-"""One run of an agent: a session, one prompt, the gate's answers and the cancel ladder."""
+"""One run of an agent: a session, one prompt, the gate's answers and the cancel steps."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ import msgspec
 from proctor.policies.events import ToolCallDenied, ToolCallRequested
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
-from proctor.supervisor.ports.adapter import GateAnswer, Launch, Rung
+from proctor.supervisor.ports.adapter import CancelStep, GateAnswer, Launch
 
 from ...kit.client_process import ClientProcess, start_client
 from ...kit.client_tools import AMP_TOOLS, meant, offering
 from ...kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ...kit.launch_options import denied, options_for
-from ...kit.process_tree import ProcessTree, end_remains, home_of, shell_of
+from ...kit.process_tree import ProcessTree, end_orphans, home_of, shell_of
 from ...kit.provider import ClientSession
 from ...kit.tasks import helpers
 from . import delegate
@@ -106,7 +106,7 @@ class AmpAdapter:
         UsageError: settings that would let something round the gate.
     """
 
-    end_remains = staticmethod(end_remains)
+    end_orphans = staticmethod(end_orphans)
 
     name = "amp"
 
@@ -257,10 +257,10 @@ class AmpSession(ClientSession):
         if self._silent and f"{thread} does not exist" in await self._client.stderr_tail():
             raise UnknownSessionError(f"amp has no thread `{thread}`", details=self._exit_error().details)
 
-    def ladder(self) -> Sequence[Rung]:
+    def cancel_steps(self) -> Sequence[CancelStep]:
         """Terminate, kill: the client has no interrupt of its own."""
-        terminate, kill = super().ladder()
-        return [Rung(name=terminate.name, act=self._closing_by(terminate), bound_s=terminate.bound_s), kill]
+        terminate, kill = super().cancel_steps()
+        return [CancelStep(name=terminate.name, act=self._closing_by(terminate), bound_s=terminate.bound_s), kill]
 
     async def listen(self) -> None:
         """Read what the client says until it ends; then the stream of events ends."""
@@ -313,11 +313,11 @@ class AmpSession(ClientSession):
     def _exit_error(self) -> ProviderError:
         return self._client.exit_error(f"amp ended without a result, exit code {self._client.exit_code}")
 
-    def _closing_by(self, rung: Rung) -> Any:
+    def _closing_by(self, step: CancelStep) -> Any:
         async def act() -> dict[str, Any] | None:
             self._closing = True
             self._gate.stop()
-            return await rung.act()
+            return await step.act()
 
         return act
 

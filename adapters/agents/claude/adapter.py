@@ -17,7 +17,7 @@ from proctor.supervisor.ports.adapter import Launch, LaunchOptions, Provider
 
 from ...kit.client_tools import CLAUDE_TOOLS as TOOLS
 from ...kit.client_tools import offering
-from ...kit.process_tree import end_remains, home_of, shell_of
+from ...kit.process_tree import end_orphans, home_of, shell_of
 from ...kit.tasks import helpers
 from .launch import COMPILES, below_guardian, bypasses, can_sign_in, check_options, compile_options, with_defaults
 from .translation import at_the_gate
@@ -38,7 +38,7 @@ class ClaudeAdapter:
     `some` where the caller has it otherwise (see `ungated`).
     """
 
-    end_remains = staticmethod(end_remains)
+    end_orphans = staticmethod(end_orphans)
 
     name = "claude"
 

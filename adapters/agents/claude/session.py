@@ -1,4 +1,4 @@
-"""One running client: its stream of events, its cancel ladder, its end."""
+"""One running client: its stream of events, its cancel steps, its end."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from proctor.supervisor.ports.adapter import LaunchOptions
 
 from ...kit.client_tools import CODEX_TOOLS, meant, offering
 from ...kit.launch_options import allow_lists, denied, options_for
-from ...kit.process_tree import end_remains, home_of, shell_of
+from ...kit.process_tree import end_orphans, home_of, shell_of
 from ...kit.tasks import helpers
 from . import connection as settings
 from . import sandbox as sandboxing
@@ -108,7 +108,7 @@ class CodexAdapter:
         UsageError: a sandbox that the client does not hold, or configuration it cannot be given.
     """
 
-    end_remains = staticmethod(end_remains)
+    end_orphans = staticmethod(end_orphans)
 
     name = "codex"
 

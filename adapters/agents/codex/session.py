@@ -1,4 +1,4 @@
-"""One run of the client: a thread, one turn of it, the gate's answers and the cancel ladder."""
+"""One run of the client: a thread, one turn of it, the gate's answers and the cancel steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLEAN_UP_S: Final = 1.0
 
 
 class Turn:
-    """The turn; `interrupted_by` is `ladder`, or `answer` for an answer to the client that ends it.
+    """The turn; `interrupted_by` is `cancel_steps`, or `answer` for an answer to the client that ends it.
 
     Args:
         translation: what the client reported.

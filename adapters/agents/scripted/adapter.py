@@ -38,7 +38,7 @@ from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.gate import EventStream
 from ...kit.launch_options import NoLaunchOptions
-from ...kit.process_tree import end_remains
+from ...kit.process_tree import end_orphans
 from ...kit.provider import TaskProvider, at_work
 from ...kit.subprocesses import Subprocesses
 from ...kit.values import plain
@@ -208,7 +208,7 @@ class ScriptedAdapter(NoLaunchOptions):
     """
 
     name = "scripted"
-    end_remains = staticmethod(end_remains)
+    end_orphans = staticmethod(end_orphans)
 
     def __init__(
         self,

@@ -206,12 +206,12 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     from proctor.supervisor.control.ownership import withdraw_created
     from proctor.supervisor.run.recovery import whose
 
-    from ...kit.process_tree import end_remains
+    from ...kit.process_tree import end_orphans
     from ..options import is_there_as_named, opened
 
     async def ended() -> tuple[list[RunInfo], list[RunInfo]]:
         async with opened(store, must_exist=True) as opened_store:
-            lost = await reaped(opened_store, remains=end_remains)
+            lost = await reaped(opened_store, end_orphans=end_orphans)
             created = [] if age is None else await withdraw_created(opened_store, older_than=age)
         return lost, created
 

@@ -14,8 +14,8 @@ from proctor.supervisor.errors import UsageError, install_of
 from proctor.supervisor.ports.stored_types import (
     AnswerGiven,
     Block,
-    Instruction,
-    Lift,
+    Command,
+    UnblockStarts,
 )
 from proctor.supervisor.store.records import link, root
 
@@ -209,7 +209,7 @@ def _from_hex(text: str) -> bytes:
 
 _ROOT = sha256(b"proctor orders").digest()
 _NUMBER_BYTES = 8
-_orders_decode = msgspec.json.Decoder(Instruction).decode
+_orders_decode = msgspec.json.Decoder(Command).decode
 
 
 def answers_in(orders: Iterable[tuple[int, bytes]]) -> dict[str, AnswerGiven]:
@@ -279,7 +279,7 @@ class Orders:
             return
         if isinstance(order, Block):
             self._blocks[number] = order
-        elif isinstance(order, Lift):
+        elif isinstance(order, UnblockStarts):
             self._blocks = {at: block for at, block in self._blocks.items() if not order.lifts(block)}
 
     def _missing(self, first: int, last: int) -> None:

@@ -56,7 +56,7 @@ POSTGRES = Dialect(
     among=_among,
     begins=lambda text, with_what: (f"starts_with({text}, ?)", with_what),
     labelled=_labelled,
-    last_instruction="SELECT coalesce(max(number), 0) FROM instructions",
+    last_command="SELECT coalesce(max(number), 0) FROM instructions",
     until_value="extract(epoch FROM until)::text",
     lock=" FOR NO KEY UPDATE",
 )

@@ -26,10 +26,10 @@ from proctor.supervisor.ports.stored_types import (
     AnswerGiven,
     ApprovalAnswer,
     Block,
-    Instruction,
-    Lift,
+    Command,
     RunInfo,
     StoredApproval,
+    UnblockStarts,
 )
 from proctor.supervisor.store import invariants
 from proctor.supervisor.store.invariants import asks, check_answerable, no_approval, shown, state_after
@@ -186,20 +186,20 @@ class Transaction(ABC):
         """A session that it has, None where it is not there."""
 
     @abstractmethod
-    def instruct(self, instruction: Instruction) -> None:
-        """Have an instruction written."""
+    def send_command(self, command: Command) -> None:
+        """Have a command written."""
 
     @abstractmethod
     def instructed(self) -> int:
-        """The number of the instruction that it writes; it writes nothing more."""
+        """The number of the command that it writes; it writes nothing more."""
 
     def remove_beside(self, session_id: str) -> None:  # noqa: B027 - most have nothing
         """Remove what this database alone keeps beside a session."""
 
     @property
     @abstractmethod
-    def last_instruction(self) -> int:
-        """The number of the latest instruction when it began."""
+    def last_command(self) -> int:
+        """The number of the latest command when it began."""
 
     def append(self, batch: Batch, *, look_up: bool, epoch: int = 0) -> list[Event]:
         """Gather the rows of events; returns the events as they will be stored. `look_up` finds those that are
@@ -356,13 +356,13 @@ _SELECT = """SELECT position, session_id, approvals.seq, data, state, answer, an
     FROM approvals JOIN sessions ON key = approvals.session_key
     JOIN events ON events.session_key = approvals.session_key AND events.seq = approvals.seq"""
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
-_instruction = msgspec.json.Decoder(Instruction).decode
+_instruction = msgspec.json.Decoder(Command).decode
 
 
 def answer(
     recorder: Transaction, approval_id: str, given: ApprovalAnswer, at: datetime, batch: Batch | None
 ) -> StoredApproval:
-    """Take an answer, if it is the first, as an instruction or as the event in a batch; see `Store.answer`."""
+    """Take an answer, if it is the first, as a command or as the event in a batch; see `Store.answer`."""
     session_id = _found(recorder, approval_id).request.session_id
     events = [] if batch is None else batch.events
     recorder.hold([session_id, *(event.session_id for event in events)], [event.run_id for event in events])
@@ -376,25 +376,25 @@ def answer(
         "UPDATE approvals SET state = ?, answer = ?, answered_at = ? WHERE approval_id = ?",
         (answered.state, _encode(given), at.isoformat(), approval_id),
     )
-    recorder.instruct(AnswerGiven(run_id=stored.request.run_id, approval_id=approval_id, answer=given, at=at))
+    recorder.send_command(AnswerGiven(run_id=stored.request.run_id, approval_id=approval_id, answer=given, at=at))
     return answered
 
 
-def keep(recorder: Transaction, instruction: Instruction) -> int:
-    """Store an instruction; returns its number."""
+def keep(recorder: Transaction, command: Command) -> int:
+    """Store a command; returns its number."""
     recorder.hold()
-    recorder.instruct(instruction)
+    recorder.send_command(command)
     return recorder.instructed()
 
 
-def blocks_change(instruction: Instruction) -> tuple[str, tuple[Any, ...]] | None:
-    """The changes that the latest instruction makes in the list of blocks."""
-    if isinstance(instruction, Block):
+def blocks_change(command: Command) -> tuple[str, tuple[Any, ...]] | None:
+    """The changes that the latest command makes in the list of blocks."""
+    if isinstance(command, Block):
         sql = "INSERT INTO blocks SELECT max(number), CAST(? AS text), CAST(? AS text) FROM instructions"
-        return sql, (instruction.scope, instruction.value)
-    if isinstance(instruction, Lift):
+        return sql, (command.scope, command.value)
+    if isinstance(command, UnblockStarts):
         sql = "DELETE FROM blocks WHERE ? = 'all' OR (scope, value) = (?, ?)"
-        return sql, (instruction.scope, instruction.scope, instruction.value)
+        return sql, (command.scope, command.scope, command.value)
     return None
 
 
@@ -445,7 +445,7 @@ def _approval(row: tuple[Any, ...]) -> StoredApproval:
     )
 
 
-def instructions_after(tables: Tables, after: int) -> list[Instruction]:
+def instructions_after(tables: Tables, after: int) -> list[Command]:
     """Instructions in order."""
     return [
         _read(row)
@@ -453,15 +453,15 @@ def instructions_after(tables: Tables, after: int) -> list[Instruction]:
     ]
 
 
-def last_instruction(tables: Tables) -> int:
+def last_command(tables: Tables) -> int:
     """The number of the latest, 0 where there is none."""
-    rows = tables.rows(tables.dialect.last_instruction)
+    rows = tables.rows(tables.dialect.last_command)
     return int(rows[0][0]) if rows else 0
 
 
-def _read(row: tuple[int, bytes]) -> Instruction:
+def _read(row: tuple[int, bytes]) -> Command:
     number, data = row
-    found: Instruction = replace(_instruction(data), number=number)
+    found: Command = replace(_instruction(data), number=number)
     return found
 
 

@@ -17,14 +17,13 @@ import anyio.to_thread
 
 from proctor.policies.events import Event, RecordPruned
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.budget_ledger import BudgetInfo, Draw, Drawn
+from proctor.supervisor.ports.budget_ledger import BudgetInfo, Reservation, ReservationResult
 from proctor.supervisor.ports.stored_types import (
     ANY_RUN,
     ApprovalAnswer,
     Block,
     Cancel,
-    Instruction,
-    Lift,
+    Command,
     LogEntry,
     Owner,
     Place,
@@ -32,6 +31,7 @@ from proctor.supervisor.ports.stored_types import (
     RunInfo,
     SessionInfo,
     StoredApproval,
+    UnblockStarts,
 )
 
 from ...kit.tasks import Hop, Notifier, current_hop, set_all
@@ -176,32 +176,36 @@ class TableStore(ABC):
         batch = None if event is None else Batch([event])
         return await self._writer.do(lambda recorder, _: recording.answer(recorder, approval_id, given, at, batch))
 
-    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
+    async def send_command(self, command: Cancel | Block | UnblockStarts) -> int:
         """Keep an order for the owners of runs; returns its number."""
-        return await self._writer.do(lambda recorder, _: recording.keep(recorder, instruction))
+        return await self._writer.do(lambda recorder, _: recording.keep(recorder, command))
 
     async def blocks(self) -> list[Block]:
         """The blocks on starts that were not lifted, oldest first."""
         return await self._readers.query(recording.blocks)
 
-    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+    async def commands(self, *, after: int = 0) -> list[Command]:
         """Orders and answers with a number > after, in order."""
         return await self._readers.query(lambda connection: recording.instructions_after(connection, after))
 
-    async def last_instruction(self) -> int:
+    async def last_command(self) -> int:
         """The number of the latest, 0 when there is none."""
-        return await self._readers.query(recording.last_instruction)
+        return await self._readers.query(recording.last_command)
 
-    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
-        """Draw on shared budgets; see `Store.reserve`."""
-        return await self._writer.do(lambda recorder, _: shared.reserve(recorder, run_id, draws, epoch, self._now_ms))
+    async def reserve(
+        self, run_id: str, reservations: Sequence[Reservation], *, epoch: int
+    ) -> list[ReservationResult]:
+        """Reserve from shared budgets; see `Store.reserve`."""
+        return await self._writer.do(
+            lambda recorder, _: shared.reserve(recorder, run_id, reservations, epoch, self._now_ms)
+        )
 
-    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
-        """A run draws no more; see `Store.settle`."""
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[ReservationResult]:
+        """A run reserves no more; see `Store.settle`."""
         return await self._writer.do(lambda recorder, _: shared.settle(recorder, run_id, used, epoch, self._now_ms))
 
     async def budgets(self) -> list[BudgetInfo]:
-        """The shared budgets that were drawn on, by name and key."""
+        """The shared budgets that were used, by name and key."""
         return await self._readers.query(partial(shared.listed, now_ms=self._now_ms))
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:

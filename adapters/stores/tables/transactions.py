@@ -204,8 +204,8 @@ class Dialect(NamedTuple):
     """A text begins with another."""
     labelled: Callable[[Mapping[str, str]], Iterable[Condition]]
     """A run has these labels."""
-    last_instruction: str
-    """The number of the latest instruction, 0 where there is none."""
+    last_command: str
+    """The number of the latest command, 0 where there is none."""
     until_value: str
     """The end of an owner's lease, exact."""
     in_log: str = "JOIN"

@@ -169,7 +169,7 @@ async def test_a_replay_can_be_cancelled_while_it_waits() -> None:
     with anyio.fail_after(PATIENCE_S):
         done = await Drive(adapter, cancel_when=lambda event: event.type == "turn_started").run()
 
-    assert done.rungs == ["stop"]
+    assert done.steps_taken == ["stop"]
     assert done.types == ["message_sent", "turn_started"]
 
 

@@ -203,7 +203,7 @@ class BlockedBetween(MemoryStore):
         run = await super().claim_run(run_id, epoch=epoch, lost=lost)
         if not self.has_blocked:
             self.has_blocked = True
-            await self.instruct(Block(scope="all", value="", by="ana"))
+            await self.send_command(Block(scope="all", value="", by="ana"))
         return run
 
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from proctor.adapters.kit import process_tree as processes
-from proctor.adapters.kit.process_tree import ProcessTree, marked_environment, process_rungs
+from proctor.adapters.kit.process_tree import ProcessTree, marked_environment, process_cancel_steps
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 DEAF = "trap '' TERM HUP INT; "
@@ -205,8 +205,8 @@ async def test_the_rungs_close_then_terminate_then_kill() -> None:
             done.append("ended")
 
         tree = ProcessTree(process.pid)
-        rungs = process_rungs(tree, close=close, ended=ended, terminate_s=0.05)
-        evidence = {rung.name: await rung.act() for rung in rungs}
+        rungs = process_cancel_steps(tree, close=close, ended=ended, terminate_s=0.05)
+        evidence = {step.name: await step.act() for step in rungs}
 
         assert list(evidence) == ["close", "terminate", "kill"]
         assert process.pid in (evidence["close"] or {})["seen"]
@@ -219,9 +219,9 @@ async def test_the_rungs_close_then_terminate_then_kill() -> None:
 async def test_a_client_without_an_input_to_close_has_no_such_rung() -> None:
     """A rung that would do nothing is not listed."""
     async with started("true") as process:
-        rungs = process_rungs(ProcessTree(process.pid))
+        rungs = process_cancel_steps(ProcessTree(process.pid))
 
-        assert [rung.name for rung in rungs] == ["terminate", "kill"]
+        assert [step.name for step in rungs] == ["terminate", "kill"]
 
 
 def test_the_platform_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from reference.budgets import Ref
 from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.policies.events import RunCompleted, RunStarted
 from proctor.policies.limits import BudgetClaim
-from proctor.supervisor.ports.budget_ledger import Draw
+from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.stored_types import Owner, RunInfo
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -89,7 +89,7 @@ class Ledgers(RuleBasedStateMachine):
             much, wanted = (float(int(more)), float(int(want))) if whole else (more, want)
             total = self.used[name, run] = self.used.get((name, run), 0.0) + much
             least = wanted if all_of_it else 0.0
-            draws.append(Draw(claim=CLAIMS[name], used=total, want=wanted, least=least))
+            draws.append(Reservation(claim=CLAIMS[name], used=total, want=wanted, least=least))
             answer = self.ref.draw(name, run, total, wanted, least)
             expected.append((*answer, self.ref.reserved(name)))
         epochs = self.epochs(run)

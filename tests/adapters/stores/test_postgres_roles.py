@@ -16,7 +16,7 @@ from proctor.policies.events import RecordPruned
 from proctor.policies.limits import Limits
 from proctor.policies.policy import Policy
 from proctor.supervisor import StoreError, run_once
-from proctor.supervisor.ports.stored_types import Block, Lift
+from proctor.supervisor.ports.stored_types import Block, UnblockStarts
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = needs_own_server
@@ -71,8 +71,8 @@ async def test_a_supervisor_works_and_rewrites_nothing(server: OwnServer) -> Non
     async with PostgresStore(as_role(server, "worker")) as store:
         agent = FakeAdapter([Ask(id="c1", name="read")])
         result = await run_once(agent, "go", policies=[OPEN], store=store)
-        await store.instruct(Block(scope="tenant", value="x"))
-        await store.instruct(Lift(scope="all"))
+        await store.send_command(Block(scope="tenant", value="x"))
+        await store.send_command(UnblockStarts(scope="all"))
         with pytest.raises(StoreError, match="does not allow this to the role") as refused:
             await store.prune(
                 RecordPruned(session_id=result.session_id), up_to=await store.last_seq(result.session_id)
@@ -114,7 +114,7 @@ async def test_who_only_looks_sees_everything_and_writes_nothing(server: OwnServ
     async with PostgresStore(as_role(server, "reader")) as store:
         assert isinstance(await store.runs(), list)
         assert await store.wait(0, 0) > 0
-        for attempt in (store.instruct(Block(scope="all")), store.release(1)):
+        for attempt in (store.send_command(Block(scope="all")), store.release(1)):
             with pytest.raises(StoreError, match="does not allow this to the role"):
                 await attempt
 

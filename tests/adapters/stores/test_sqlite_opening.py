@@ -221,7 +221,7 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, mode: str, monkeyp
         async with SQLiteStore(path) as store, SQLiteStore(path):
             assert [event async for event in store.read("s")] == old
             assert (await store.append([MessageReceived(session_id="s")]))[0].seq == len(old) + 1
-            assert await store.instruct(Cancel(scope="all")) == 1
+            assert await store.send_command(Cancel(scope="all")) == 1
 
     anyio.run(use)
     with closing(sqlite3.connect(path)) as connection:

@@ -64,7 +64,7 @@ async def test_an_order_from_another_process_wakes_who_waits(tmp_path: Path) -> 
         "from proctor.supervisor import Cancel\n"
         "async def main():\n"
         "    async with SQLiteStore(sys.argv[1]) as store:\n"
-        "        await store.instruct(Cancel(scope='run', value='r', by='ana'))\n"
+        "        await store.send_command(Cancel(scope='run', value='r', by='ana'))\n"
         "anyio.run(main)\n"
     )
     async with SQLiteStore(path) as store:
@@ -72,7 +72,7 @@ async def test_an_order_from_another_process_wakes_who_waits(tmp_path: Path) -> 
             token = await store.wait(0, 0)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(anyio.run_process, [sys.executable, "-c", code, str(path)])
-                while not await store.instructions():
+                while not await store.commands():
                     token = await store.wait(token, 3600)
 
-        assert await store.instructions() == [Cancel(scope="run", value="r", by="ana", number=1)]
+        assert await store.commands() == [Cancel(scope="run", value="r", by="ana", number=1)]

@@ -18,8 +18,16 @@ from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
 from proctor.policies import events as ev
 from proctor.policies.limits import BudgetClaim
 from proctor.supervisor import Store, StoreError
-from proctor.supervisor.ports.budget_ledger import Draw
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, Block, Cancel, Lift, Owner, RunFilter, RunInfo
+from proctor.supervisor.ports.budget_ledger import Reservation
+from proctor.supervisor.ports.stored_types import (
+    ApprovalAnswer,
+    Block,
+    Cancel,
+    Owner,
+    RunFilter,
+    RunInfo,
+    UnblockStarts,
+)
 from proctor.supervisor.testing.store_approvals import requested
 
 pytestmark = [pytest.mark.anyio, needs_postgres]
@@ -168,16 +176,16 @@ class Uses:
             [
                 Cancel(scope="run", value=self._run(), by="ana"),
                 Block(scope="all", by="ana"),
-                Lift(scope="all", by="ana"),
+                UnblockStarts(scope="all", by="ana"),
             ]
         )
-        return lambda store, epochs: store.instruct(order)
+        return lambda store, epochs: store.send_command(order)
 
     def _reserve(self) -> Any:
         run = self._run()
         whose = self._whose(run)
         draws = [
-            Draw(
+            Reservation(
                 claim=claim,
                 used=self.chance.randrange(5),
                 want=self.chance.randrange(4),
@@ -229,7 +237,7 @@ class Uses:
                 await store.approvals(session_id=session),
                 await store.approval(f"{run}.0"),
                 await store.blocks(),
-                await store.instructions(),
+                await store.commands(),
                 await store.budgets(),
                 await store.last_seq(session),
                 [event async for event in store.read(session, after=1)],

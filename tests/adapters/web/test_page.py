@@ -207,7 +207,7 @@ def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         expect(other.get_by_role("alert").get_by_role("button")).to_have_count(0)
         assert site.get("/api/runs?status=running")["runs"] == []
         assert not any(event["type"] == "run_started" for event in web_server.ran(site, hello, POLICY))
-        tab.get_by_role("button", name="Lift").click()
+        tab.get_by_role("button", name="UnblockStarts").click()
         expect(other.get_by_role("alert")).to_be_hidden()
         assert any(event["type"] == "run_completed" for event in web_server.ran(site, hello, POLICY))
 

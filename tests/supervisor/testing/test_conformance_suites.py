@@ -64,7 +64,7 @@ class _Streaming:
     def __init__(self, provider: Provider, stream: Callable[[Stream], Stream]) -> None:
         self._provider = provider
         self._stream = stream
-        self.ladder = provider.ladder
+        self.cancel_steps = provider.cancel_steps
 
     def events(self) -> Stream:
         return self._stream(self._provider.events())

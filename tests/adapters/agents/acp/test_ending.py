@@ -187,7 +187,7 @@ async def test_a_cancel_answers_what_is_asked_as_cancelled(scripts: Any, touch: 
             await both.wait()
             drive.cancel()
 
-    assert drive.done.rungs == ["interrupt"]
+    assert drive.done.steps_taken == ["interrupt"]
     assert scripts.outcomes() == ["cancelled", "cancelled"]
     assert scripts.made() == []
 
@@ -213,6 +213,6 @@ async def test_an_agent_deaf_to_the_cancel_is_ended_by_the_next_rungs(
     adapter = scripts.adapter({"say": "x"}, {"silence": True, "late": True}, stays=True)
     done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, MessageStreamed))
 
-    assert done.rungs[:3] == ["interrupt", "close", "terminate"]
+    assert done.steps_taken[:3] == ["interrupt", "close", "terminate"]
     assert done.error is None
     assert not any(isinstance(event, (RunCompleted, ToolCallStarted)) for event in done.events)

@@ -126,7 +126,7 @@ async def test_a_cancel_terminates(bench: Any, touch: Any) -> None:
         bench.adapter({"say": "x"}, *steps), cancel_when=lambda event: isinstance(event, MessageReceived)
     )
 
-    assert done.rungs == ["terminate"]
+    assert done.steps_taken == ["terminate"]
     assert done.error is None
     assert not any(isinstance(event, RunCompleted) for event in done.events)
 

@@ -16,7 +16,7 @@ import pytest
 from proctor.policies.events import RunFailed, ToolCallCompleted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.ports.adapter import GateAnswer
-from proctor.supervisor.run.provider_session import walk
+from proctor.supervisor.run.provider_session import run_cancel_steps
 from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -57,7 +57,7 @@ async def cancelled(provider: Any, ready: Any) -> tuple[list[Any], list[Any]]:
 
     async def walk_down() -> None:
         await ready()
-        rungs.extend(await walk(provider.ladder(), ended, Clock()))
+        rungs.extend(await run_cancel_steps(provider.cancel_steps(), ended, Clock()))
 
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
@@ -79,7 +79,7 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
     async with bench.adapter().open(launch) as provider:
         seen, rungs = await cancelled(provider, lambda: until_up(bench))
 
-    assert [rung["rung"] for rung in rungs] == ["interrupt"]
+    assert [step["rung"] for step in rungs] == ["interrupt"]
     assert isinstance(seen[-1], RunFailed)
     assert seen[-1].error["code"] == "aborted_tools"
     assert not any(isinstance(event, ToolCallCompleted) for event in seen)
@@ -100,7 +100,7 @@ async def test_a_cancel_ends_a_silent_stream(bench: Any) -> None:
     async with bench.adapter().open(launch) as provider:
         _, rungs = await cancelled(provider, responding)
 
-    assert [rung["rung"] for rung in rungs] == ["interrupt"]
+    assert [step["rung"] for step in rungs] == ["interrupt"]
     assert bench.marked(launch.run_id) == []
 
 
@@ -123,7 +123,7 @@ async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
         _, rungs = await cancelled(provider, held.wait)
 
     assert given_up.is_set()
-    assert [rung["rung"] for rung in rungs] == ["interrupt"]
+    assert [step["rung"] for step in rungs] == ["interrupt"]
     assert not (bench.cwd / "never.txt").exists()
     assert bench.marked(launch.run_id) == []
 
@@ -201,6 +201,6 @@ async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> 
     async with bench.adapter().open(launch) as provider:
         _, rungs = await cancelled(provider, stopped)
 
-    assert [rung["rung"] for rung in rungs][:2] == ["interrupt", "close"]
+    assert [step["rung"] for step in rungs][:2] == ["interrupt", "close"]
     assert rungs[-1]["ended"]
     assert bench.marked(launch.run_id) == []

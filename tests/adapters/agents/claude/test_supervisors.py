@@ -65,8 +65,8 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
         (event.run_id, (event.error or {})["code"]) for event in processes.events() if isinstance(event, RunFailed)
     ]
     assert ends == [("r1", "owner_lost")]
-    anew = [event.code for event in processes.events() if isinstance(event, ErrorOccurred)]
-    assert anew == (["unknown_session"] if goes_on == "told" else [])
+    with_transcript = [event.code for event in processes.events() if isinstance(event, ErrorOccurred)]
+    assert with_transcript == (["unknown_session"] if goes_on == "told" else [])
 
 
 def test_two_supervisors_on_one_store_each_act_on_their_own_questions(processes: ClaudeProcesses) -> None:

@@ -157,8 +157,8 @@ async def test_a_second_walk_down_the_ladder_interrupts_no_second_time(bench: An
     bench.api.reply(bench.api.text("thinking"), endless=True)
     async with bench.watched() as run:
         await run.responding.wait()
-        first = await run.provider.ladder()[0].act()
-        second = await run.provider.ladder()[0].act()
+        first = await run.provider.cancel_steps()[0].act()
+        second = await run.provider.cancel_steps()[0].act()
         await run.ended.wait()
 
     assert [first, second] == [{"interrupted_by": "ladder"}] * 2
@@ -173,5 +173,5 @@ async def test_a_client_that_never_begins_its_turn_is_closed(
     async with bench.watched(adapter=bench.adapter(codex_path=stand_in(""))) as run:
         taken = await run.cancel()
 
-    assert [(rung["rung"], "error" in rung) for rung in taken][:2] == [("interrupt", True), ("close", False)]
+    assert [(step["rung"], "error" in step) for step in taken][:2] == [("interrupt", True), ("close", False)]
     assert run.error is None

@@ -24,7 +24,7 @@ async def test_the_last_rung_ends_a_client_that_hears_nothing(bench: Any, pipe: 
     async with bench.watched() as run:
         await pipe.heard()
         client(bench).send_signal(signal.SIGSTOP)
-        await run.provider.ladder()[-1].act()
+        await run.provider.cancel_steps()[-1].act()
         await run.ended.wait()
 
     assert bench.survivors() == []

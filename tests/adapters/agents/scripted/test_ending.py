@@ -93,7 +93,7 @@ async def test_cancelling_ends_the_stream_and_every_process(phase: str) -> None:
     with anyio.fail_after(PATIENCE_S):
         done = await Drive(adapter, cancel_when=lambda event: event.type == moment).run()
 
-    assert done.rungs == ["interrupt"]
+    assert done.steps_taken == ["interrupt"]
     assert done.error is None
     assert not any(isinstance(event, RunCompleted | RunFailed) for event in done.events)
     assert not running("sleep 71003")

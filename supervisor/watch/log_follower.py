@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ..ports.store import EventLog
 
 
-ROOM = 1024
-ROOM_BYTES = 8 * 1024 * 1024
+CAPACITY = 1024
+CAPACITY_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -42,7 +42,7 @@ class Buffer:
     session_id: str | None = None
     run_id: str | None = None
     tenant: str | None = None
-    room: int = ROOM
+    capacity: int = CAPACITY
     overflowed: bool = False
     come: anyio.Event = field(default_factory=anyio.Event)
     _entries: deque[LogEntry] = field(default_factory=deque)
@@ -58,7 +58,7 @@ class Buffer:
         if self.tenant is not None and self.tenant != entry.tenant:
             return
         self._size += len(entry.data)
-        if len(self._entries) >= self.room or self._size > ROOM_BYTES:
+        if len(self._entries) >= self.capacity or self._size > CAPACITY_BYTES:
             self._entries.clear()
             self._size = 0
             self.overflowed = True
@@ -85,7 +85,7 @@ KEPT = 4096
 """The most events of this process that are kept for the next look, so that they need not be decoded."""
 
 
-class Feed:
+class LogFollower:
     """Hands entries of the log to buffers.
 
     # INVARIANT: what is stored after a buffer has joined is offered to it, unless it overflowed.
@@ -144,8 +144,8 @@ class Feed:
         for buffer in self._waiting:
             buffer.come.set()
 
-    async def more(self, buffer: Buffer) -> None:
-        """Return when something was offered to `buffer`, or the feed is closed. Raises StoreError."""
+    async def wait_for_more(self, buffer: Buffer) -> None:
+        """Return when something was offered to `buffer`, or it is closed. Raises StoreError."""
         try:
             while not buffer and not self.closed:
                 if self._leading is None:
@@ -164,13 +164,13 @@ class Feed:
             try:
                 token = await self._store.wait(self._token, LONGEST_WAIT_S)
                 if token != self._token:
-                    await self._look()
+                    await self._read_new()
                     self._token = token
                     await anyio.sleep(PAUSE_S)
             finally:
                 self._leading = None
 
-    async def _look(self) -> None:
+    async def _read_new(self) -> None:
         """Offer what the log has beyond the place that was read to."""
         if self._position is None:
             return
@@ -197,15 +197,15 @@ class Publishers:
     dropped, reported and counted.
     """
 
-    def __init__(self, feed: Feed, publishers: Sequence[Publisher], log: Any) -> None:
-        self._feed = feed
+    def __init__(self, follower: LogFollower, publishers: Sequence[Publisher], log: Any) -> None:
+        self._follower = follower
         self._publishers = list(publishers)
         self._log = log
         self.dropped = 0
 
     def publish(self, events: list[Event]) -> None:
         """Publish stored events, in order."""
-        self._feed.publish(events)
+        self._follower.publish(events)
         for publisher in list(self._publishers):
             try:
                 for event in events:
