@@ -12,7 +12,7 @@ from .language.conditions import Condition
 from .language.selectors import ToolWhere, VirtualTool
 from .limits import Budget, Limit, Limits
 from .monitor.compiled_policy import CompiledPolicy, compile_policy
-from .monitor.limit_checker import LimitUse
+from .monitor.limit_checker import LimitStatus
 from .monitor.monitor import Monitor, Report, RuleReport
 from .policy import Allow, Approval, Deny, Policy, Price, Stack
 from .reading import load_policies, parse_policies
@@ -31,7 +31,7 @@ from .rules.repetition import CircuitBreaker, Loop, MaxParallel
 from .rules.response import After, Eventually, Require
 from .rules.rule import Refuse, Rule
 from .rules.sequence import ForbiddenSequence, ForbidsAfter, NeverAfter, Sequence
-from .stack.locks import Loosened, loosened
+from .stack.locks import IgnoredOverride, loosened
 from .stack.merge import merge_policies
 
 __all__ = [
@@ -57,13 +57,13 @@ __all__ = [
     "Findings",
     "ForbiddenSequence",
     "ForbidsAfter",
+    "IgnoredOverride",
     "ImmediatelyBefore",
     "Limit",
-    "LimitUse",
+    "LimitStatus",
     "LimitWarning",
     "Limits",
     "Loop",
-    "Loosened",
     "MaxCalls",
     "MaxParallel",
     "Monitor",

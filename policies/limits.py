@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from .values.model_base import Complaint
+    from .values.model_base import Issue
 
 
 PART = r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h|d)"
@@ -190,7 +190,7 @@ class Budget(ClauseRecord, frozen=True):
         given = self.warn_at
         return () if given is None else tuple(sorted(given)) if isinstance(given, Sequence) else (given,)
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         given = [name for name in BUDGETS if getattr(self, name) is not None]
@@ -207,7 +207,7 @@ class Budget(ClauseRecord, frozen=True):
             yield ("key",), "a budget of a session is known by its session, not by a `key`"
         yield from self._window_problems(given)
 
-    def _window_problems(self, given: Sequence[str]) -> Iterator[Complaint]:
+    def _window_problems(self, given: Sequence[str]) -> Iterator[Issue]:
         if self.window is not None and self.window not in WINDOWS:
             length = duration_ms(self.window)
             if length is None:
@@ -233,7 +233,7 @@ BUDGETS: Final = _rows(Budget, BudgetKind)
 """The kinds of budgets by name."""
 
 
-class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
+class BudgetAccount(msgspec.Struct, frozen=True, kw_only=True):
     """A budget as it holds for one run: whose share of it the run draws on.
 
     Attributes:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .language.selectors import NameScope
     from .rules.machine import Machine
-    from .values.model_base import Complaint
+    from .values.model_base import Issue
 
 
 OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
@@ -42,7 +42,7 @@ class ToolRule(Statement, frozen=True, kw_only=True):
 
     id: Name | None = None
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
 
 class Allow(ToolRule, frozen=True):
@@ -54,7 +54,7 @@ class Allow(ToolRule, frozen=True):
 
     tools: ListedTools = msgspec.field(name="allow")
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
@@ -82,7 +82,7 @@ class Deny(ToolRule, frozen=True):
 
     tools: ListedTools = msgspec.field(name="deny")
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from selector_problems(self.tools, ("deny",))

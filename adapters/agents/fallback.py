@@ -282,7 +282,7 @@ class FallbackSession:
                     if error is None or self._ran or self._stopping:
                         break
                     failures.append(f"`{member.label}`: {error}")
-                    await self._tell_failure(member, error)
+                    await self._report_failure(member, error)
                 else:
                     error = ProviderUnavailableError(f"no agent is left to try: {'; '.join(failures)}")
         finally:
@@ -367,7 +367,7 @@ class FallbackSession:
         self._stopping = self._stopping or answer.stop
         return answer
 
-    async def _tell_failure(self, member: Member, error: ProviderError) -> None:
+    async def _report_failure(self, member: Member, error: ProviderError) -> None:
         self._counting.next_client()
         await self._stream.send_and_wait(
             ErrorOccurred(

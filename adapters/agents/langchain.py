@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from proctor.policies.events.calls import same_input
 
-from ..kit.values import plain
+from ..kit.values import to_jsonable
 from .loop.gate import LoopGate, ToolRefused, is_forced
 
 
@@ -44,7 +44,7 @@ class Supervision(AgentMiddleware[Any, Any]):
         """A refused call gives the model the gate's text."""
         proposed = request.tool_call
         judged = judged_input(request.tool, proposed["args"])
-        recorded = plain(judged)
+        recorded = to_jsonable(judged)
 
         async def act(tool_input: dict[str, Any]) -> Any:
             args = proposed["args"] if same_input(tool_input, recorded) else tool_input

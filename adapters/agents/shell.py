@@ -93,12 +93,12 @@ class ShellAgent:
             return
         await self._stream.send_and_wait(TurnStarted(turn=1))
         try:
-            refusal = await self._ask(calls)
+            refusal = await self._propose(calls)
             if refusal is None:
                 await self._execute(calls, cwd, _clean(env), timeout_s)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._give_back()
+                await self._release()
         if refusal is not None and not refusal.stop:
             await self._stream.send_and_wait(TurnCompleted(turn=1))
             await self._fail("refused", refusal.tell_model or "the command line was refused")
@@ -124,7 +124,7 @@ class ShellAgent:
         is_strangers = part.among_words or (part.stranger and part.name == DYNAMIC)
         return is_strangers and part.argv[0].rpartition("/")[2] in self._named
 
-    async def _ask(self, calls: list[ToolCall]) -> GateAnswer | None:
+    async def _propose(self, calls: list[ToolCall]) -> GateAnswer | None:
         """Propose one call after the other, up to the first that is refused, so that no person is asked in vain."""
         for call in calls:
             answer = await self._gate(call)
@@ -161,7 +161,7 @@ class ShellAgent:
         else:
             await self._stream.send_and_wait(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output))
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         """Report calls that were allowed but did not run to their end as failed."""
         for call in self._allowed:
             error = "the line did not run to its end"

@@ -21,7 +21,7 @@ from proctor.supervisor import ApprovalAnswer, ProctorError
 from proctor.supervisor.control.kill_switch import RunScope
 from proctor.supervisor.errors import UsageError
 
-from ..kit.printable import amount, counted, dollars, encoded, printable, took
+from ..kit.display_text import amount, counted, dollars, encoded, escape_control, took
 from ..operations.views import ApprovalView, Board, BoardRun, BudgetView
 from .output import console, in_words, who_asks
 from .persons import check_outside_runs
@@ -29,7 +29,7 @@ from .persons import check_outside_runs
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from proctor.policies.monitor.limit_checker import LimitUse
+    from proctor.policies.monitor.limit_checker import LimitStatus
 
     from ..operations.service import OperatorService
 
@@ -50,7 +50,7 @@ def approval_lines(request: ApprovalView) -> Iterator[Text]:
     yield Text(f"waits    {request.approval_id}", "yellow")
     shown = encoded(request.call.input)
     yield Text(
-        f"         {printable(request.call.name)} {shown if len(shown) < _INPUT else shown[: _INPUT - 1] + '…'}"
+        f"         {escape_control(request.call.name)} {shown if len(shown) < _INPUT else shown[: _INPUT - 1] + '…'}"
     )
 
 
@@ -65,9 +65,9 @@ def run_lines(run: BoardRun) -> Iterator[Text]:
 
 def about(run: BoardRun) -> Iterator[str]:
     """The row's owner, duration, calls and usage."""
-    yield printable(run.provider) or "no agent yet"
+    yield escape_control(run.provider) or "no agent yet"
     if run.tenant:
-        yield printable(run.tenant)
+        yield escape_control(run.tenant)
     if run.started_at is not None:
         yield took(max(0, round((datetime.now(UTC) - run.started_at).total_seconds() * 1000)))
     yield counted(run.calls, "call")
@@ -80,7 +80,7 @@ def about(run: BoardRun) -> Iterator[str]:
         yield dollars(run.usage.cost_usd)
 
 
-def bar(use: LimitUse) -> str:
+def bar(use: LimitStatus) -> str:
     """How much of a limit is used, in words and as a bar of characters."""
     part = min(use.used / use.max, 1.0) if use.max else 1.0
     return f"[{'#' * round(part * _BAR):<{_BAR}}] {use.limit}: {use.used:g} of {use.max:g}"
@@ -134,14 +134,14 @@ def _figure(counts: str, figure: float) -> str:
 def approval_details(request: ApprovalView) -> Iterator[str]:
     """The whole call, and why a person is asked."""
     yield request.approval_id
-    yield f"call     {printable(request.call.name)}"
+    yield f"call     {escape_control(request.call.name)}"
     for name, value in request.call.input.items():
-        yield f"  {printable(name)}: {encoded(value)}"
+        yield f"  {escape_control(name)}: {encoded(value)}"
     for rule, why in who_asks(request):
         yield f"asked by {rule}"
         yield f"why      {why}"
     if request.approvers is not None:
-        yield f"may say  {', '.join(printable(name) for name in request.approvers) or 'nobody'}"
+        yield f"may say  {', '.join(escape_control(name) for name in request.approvers) or 'nobody'}"
     if request.expires_at:
         yield f"expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -153,11 +153,11 @@ def run_details(run: BoardRun) -> Iterator[str]:
     if run.prompt:
         yield f"prompt   {encoded(run.prompt)}"
     if run.labels:
-        yield f"labels   {', '.join(printable(f'{name}={value}') for name, value in run.labels.items())}"
+        yield f"labels   {', '.join(escape_control(f'{name}={value}') for name, value in run.labels.items())}"
     if run.started_at is not None:
         yield f"began    {run.started_at:%Y-%m-%d %H:%M:%S} UTC"
     if run.owner is not None:
-        yield f"owner    {printable(str(run.owner))}"
+        yield f"owner    {escape_control(str(run.owner))}"
     yield f"so far   {', '.join(about(run))}"
     yield from (f"         {bar(use)}" for use in run.limits)
     yield ""
@@ -372,10 +372,12 @@ def _foot(screen: Screen, width: int) -> Iterator[Text]:
     question = screen.question
     yield Text()
     if question is None:
-        yield Text(printable(screen.notice), "bold yellow") if screen.notice else Text(_HINTS[screen.view], "dim")
+        yield (
+            Text(escape_control(screen.notice), "bold yellow") if screen.notice else Text(_HINTS[screen.view], "dim")
+        )
         return
     yield Text(_ASKED[question.kind].format(target=question.target), "bold yellow")
-    yield Text(f"> {_end_of(printable(question.words), width - 4)}_")
+    yield Text(f"> {_end_of(escape_control(question.words), width - 4)}_")
 
 
 def _end_of(text: str, width: int) -> str:
@@ -385,8 +387,8 @@ def _end_of(text: str, width: int) -> str:
 
 def _head(board: Board, wanted: str) -> Iterator[Text]:
     for block in board.blocks:
-        yield Text(printable(in_words(block)), "bold red")
-    finding = f" with `{printable(wanted)}` in it; Escape shows all" if wanted else ""
+        yield Text(escape_control(in_words(block)), "bold red")
+    finding = f" with `{escape_control(wanted)}` in it; Escape shows all" if wanted else ""
     yield Text(heading(board) + finding, "bold")
 
 
@@ -419,7 +421,7 @@ async def live_board(service: OperatorService, person: Person) -> None:
     with unbuffered, Live(console=console(), auto_refresh=False, screen=True) as shown:
         board = _LiveBoard(service, person, shown)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(board.look)
+            tasks.start_soon(board.poll)
             if with_keys:
                 async for key in pressed(sys.stdin.fileno()):
                     wanted = board.screen.wanted
@@ -453,7 +455,7 @@ class _LiveBoard:
             self.screen.show(board)
             self.draw()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Show what the store has, again and again."""
         token = 0
         while True:

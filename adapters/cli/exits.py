@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
-from ..kit.printable import printable
+from ..kit.display_text import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -51,9 +51,9 @@ def report(error: BaseException, *, debug: bool) -> int:
     leaves = list(_leaves(error))
     shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
     code, text = _code_and_text(shown)
-    from ..kit.printable import printable_lines
+    from ..kit.display_text import escape_control_lines
 
-    print(printable_lines(text), file=sys.stderr)
+    print(escape_control_lines(text), file=sys.stderr)
     return code
 
 
@@ -113,11 +113,11 @@ def problem_text(problems: Sequence[Problem]) -> str:
 def _lines(problem: Problem) -> Iterator[str]:
     place = ":".join(str(part) for part in (problem.file, problem.line, problem.column) if part)
     where = f" at `{problem.path}`" if problem.path else ""
-    yield printable(f"{place + ': ' if place else ''}error: {problem.message}{where}")
+    yield escape_control(f"{place + ': ' if place else ''}error: {problem.message}{where}")
     if problem.source.strip() and problem.column:
         yield from _marked(problem.source.rstrip("\r\n"), problem.line, problem.column - 1)
     if problem.suggestion:
-        yield f"  {printable(problem.suggestion)}"
+        yield f"  {escape_control(problem.suggestion)}"
 
 
 def _marked(source: str, number: int, at: int) -> Iterator[str]:
@@ -147,10 +147,10 @@ class EndingSignals:
 
     def __init__(self) -> None:
         self._came: dict[int, int] = {}
-        self._tell: Callable[[], object] = _interrupt
+        self._notify: Callable[[], object] = _interrupt
         for number in handlers():
             if number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._take)
+                signal.signal(number, self._receive)
 
     @asynccontextmanager
     async def call(self, end: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
@@ -166,7 +166,7 @@ class EndingSignals:
             await received.wait()
             await end()
 
-        self._tell = lambda: hop(received.set)
+        self._notify = lambda: hop(received.set)
         if self._came:  # what it interrupted then went on
             received.set()
         try:
@@ -178,15 +178,15 @@ class EndingSignals:
                     raised = error
                 tasks.cancel_scope.cancel()
         finally:
-            self._tell = _do_nothing
+            self._notify = _do_nothing
         if raised is not None:  # itself, not one of a group
             raise raised
 
-    def _take(self, number: int, _: FrameType | None) -> None:
+    def _receive(self, number: int, _: FrameType | None) -> None:
         came = self._came[number] = self._came.get(number, 0) + 1
         if sum(self._came.values()) > 1 and came > _PATIENCE.get(signal.Signals(number), 1):
-            _give_way(number)
-        self._tell()
+            _end_by(number)
+        self._notify()
 
 
 def handlers() -> Handlers:
@@ -210,7 +210,7 @@ def _do_nothing() -> None:
     pass
 
 
-def _give_way(number: int) -> None:
+def _end_by(number: int) -> None:
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 

@@ -12,9 +12,9 @@ from proctor.policies.events import RunStarted, ToolCallRequested, ToolEvent
 from proctor.supervisor.ports.store import closing
 from proctor.supervisor.store.records import event_of
 
-from ..kit.printable import dollars, printable, printable_json
-from ..operations.timeline import TimelineItems, is_told
-from .output import console, say_hanging, say_json
+from ..kit.display_text import dollars, escape_control, escape_control_json
+from ..operations.timeline import TimelineItems, is_visible
+from .output import console, echo_hanging, echo_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -39,7 +39,7 @@ _STYLES = {"plain": "bold", "soft": "dim", "good": "bold green", "care": "bold y
 
 def is_line(event: Event) -> bool:
     """Whether an event has a line on a terminal: a call's request has none, what is decided on it has."""
-    return is_told(event) and not isinstance(event, ToolCallRequested)
+    return is_visible(event) and not isinstance(event, ToolCallRequested)
 
 
 class EventLines:
@@ -64,7 +64,7 @@ class EventLines:
         text = Text()
         text.append(f"{self._head(item):>8}  ", style="dim")
         text.append(f"{label:<9} ", style=_STYLES[item.tone])
-        text.append(printable(_line_text(item)))
+        text.append(escape_control(_line_text(item)))
         return text
 
     def _head(self, item: TimelineItem) -> str:
@@ -132,7 +132,7 @@ class Live:
         if self._as_json:
             from proctor.policies import encode_event
 
-            sys.stdout.write(printable_json(encode_event(event).decode()) + "\n")
+            sys.stdout.write(escape_control_json(encode_event(event).decode()) + "\n")
         else:
             line = self._lines.of(event)
             if line is None:
@@ -143,7 +143,7 @@ class Live:
 
     def _name(self, event: Event) -> None:
         if self._named and event.run_id != self._run and not isinstance(event, RunStarted):
-            self.print(printable(event.run_id) or "of no run", "bold")
+            self.print(escape_control(event.run_id) or "of no run", "bold")
         self._run = event.run_id
 
     def print(self, line: Any = "", style: str | None = None) -> None:
@@ -151,14 +151,14 @@ class Live:
         if isinstance(line, str):
             self._console.print(line, style=style)
         else:
-            say_hanging(self._console, line, _HEAD)
+            echo_hanging(self._console, line, _HEAD)
 
 
 def summary(result: RunResult, live: Live, *, as_json: bool) -> None:
     """How a run ended: usage, cost, what was violated and how far it was enforced; nothing once nobody reads."""
     try:
         if as_json:
-            say_json(_as_data(result))
+            echo_json(_as_data(result))
             return
         live.print()
         for name, value in _fields(result):
@@ -206,12 +206,12 @@ def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
     usage = result.usage
     yield "run", result.run_id
     yield "session", result.session_id
-    yield "ended", f"{result.status}{f': {printable(result.reason)}' if result.reason else ''}"
+    yield "ended", f"{result.status}{f': {escape_control(result.reason)}' if result.reason else ''}"
     cost = f", {dollars(result.cost_usd)}" if result.cost_usd else ""
     yield "usage", f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
     yield "calls", f"{sum(event.type == 'tool_call_started' for event in result.events)} ran"
     for name, value in policy_lines(result.policy):
-        yield name, printable(value)
+        yield name, escape_control(value)
 
 
 def _field(name: str, value: str) -> Any:

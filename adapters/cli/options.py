@@ -63,9 +63,9 @@ fail_on_option = click.option(
 
 def write_document(text: str) -> None:
     """A document to standard output, exactly; a terminal shows what does not print as its escape."""
-    from ..kit.printable import printable_lines
+    from ..kit.display_text import escape_control_lines
 
-    shown = printable_lines(text) if sys.stdout.isatty() else text
+    shown = escape_control_lines(text) if sys.stdout.isatty() else text
     sys.stdout.write(shown.rstrip("\n") + "\n")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from ..kit.printable import printable, printable_lines
+from ..kit.display_text import escape_control, escape_control_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ def _safe_console() -> type[Console]:
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
             """The segments of a renderable, their text printable."""
             for segment in super().render(renderable, options):
-                yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+                yield segment if segment.control else Segment(escape_control_lines(segment.text), segment.style)
 
     return SafeConsole
 
@@ -69,12 +69,12 @@ def _width(plain: bool) -> int | None:
     return 100 if plain else None
 
 
-def say(text: str = "") -> None:
+def echo(text: str = "") -> None:
     """Text on standard output, a line or several."""
-    sys.stdout.write(printable_lines(text) + "\n")
+    sys.stdout.write(escape_control_lines(text) + "\n")
 
 
-def say_hanging(out: Console, line: Text, indent: int) -> None:
+def echo_hanging(out: Console, line: Text, indent: int) -> None:
     """One line; on a terminal what is too long goes on below, indented."""
     from rich.text import Text
 
@@ -86,9 +86,9 @@ def say_hanging(out: Console, line: Text, indent: int) -> None:
         out.print(Text.assemble(head if n == 0 else " " * indent, part), no_wrap=True)
 
 
-def say_json(value: Any) -> None:
+def echo_json(value: Any) -> None:
     """One value as a line of JSON, written at once for a reader that follows."""
-    from ..kit.printable import encoded
+    from ..kit.display_text import encoded
 
     sys.stdout.write(encoded(value) + "\n")
     sys.stdout.flush()
@@ -96,7 +96,7 @@ def say_json(value: Any) -> None:
 
 def note(text: str) -> None:
     """One line on standard error: what is not the answer itself."""
-    print(printable_lines(text), file=sys.stderr)
+    print(escape_control_lines(text), file=sys.stderr)
 
 
 class NoteHandler(logging.Handler):
@@ -126,7 +126,7 @@ class Progress:
             _over("")
             self._shown = 0
 
-    def make_way(self) -> None:
+    def clear(self) -> None:
         """Take the line away where what comes on standard output would stand behind it."""
         if self._shown and sys.stdout.isatty():
             self.done()
@@ -154,9 +154,15 @@ def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
 
     for asking in request.violations:
         tag = f" ({asking.reason})" if asking.reason else ""
-        yield printable(f"{rule_name(asking.policy, asking.rule)} ({asking.kind})"), printable(asking.message + tag)
+        yield (
+            escape_control(f"{rule_name(asking.policy, asking.rule)} ({asking.kind})"),
+            escape_control(asking.message + tag),
+        )
     if not request.violations:
-        yield printable(f"{request.policy_name} ({request.violation_kind})"), printable(request.reason or "")
+        yield (
+            escape_control(f"{request.policy_name} ({request.violation_kind})"),
+            escape_control(request.reason or ""),
+        )
 
 
 def in_words(block: BlockView) -> str:

@@ -141,9 +141,9 @@ def _is_in_foreground() -> bool:
 
 
 def _named(process: psutil.Process) -> str:
-    from ..kit.printable import printable
+    from ..kit.display_text import escape_control
 
-    return f"`{printable(process.name())}`, process {process.pid}"
+    return f"`{escape_control(process.name())}`, process {process.pid}"
 
 
 def _is_adopted(process: psutil.Process) -> bool:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from proctor.supervisor import lazily
 
 if TYPE_CHECKING:
-    from .diff import CallChange, DiffTally, SessionChange, compare_sessions, diff_table
-    from .judge import DecisionRecord, SessionReport, Tally, ViolationRecord, judge_session, judge_sessions
+    from .diff import CallChange, DiffSummary, SessionChange, compare_sessions, diff_table
+    from .judge import DecisionRecord, EvalSummary, SessionReport, ViolationRecord, judge_session, judge_sessions
     from .reports import JUnitReport, SarifReport, failure_reports, summary_table
 
 __all__ = [
     "CallChange",
     "DecisionRecord",
-    "DiffTally",
+    "DiffSummary",
+    "EvalSummary",
     "JUnitReport",
     "SarifReport",
     "SessionChange",
     "SessionReport",
-    "Tally",
     "ViolationRecord",
     "compare_sessions",
     "diff_table",

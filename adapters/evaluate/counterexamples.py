@@ -25,7 +25,7 @@ from proctor.policies.events import (
 from proctor.policies.events.calls import input_digest
 from proctor.policies.events.codec import encode_event
 
-from ..kit.printable import encoded
+from ..kit.display_text import encoded
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import judge_session
 from .policy_tests import judge_test, read_policy_tests

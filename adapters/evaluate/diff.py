@@ -11,7 +11,7 @@ from rich.text import Text
 
 from proctor.policies.events.calls import STRICTNESS
 
-from ..kit.printable import printable
+from ..kit.display_text import escape_control
 from .judge import call_lines, in_words, judge_session, whose
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ LABELS = {
 """By a change: its name, and its colour."""
 
 
-class DiffTally:
+class DiffSummary:
     """Sums up changes as they come; `changed` keeps at most `keep` sessions that are judged differently."""
 
     def __init__(self, keep: int = 1000) -> None:
@@ -176,35 +176,35 @@ class DiffTally:
             self.changed.append(change)
 
 
-def diff_table(tally: DiffTally, *, calls_shown: int = 40) -> RenderableType:
+def diff_table(summary: DiffSummary, *, calls_shown: int = 40) -> RenderableType:
     """The calls judged differently, at most `calls_shown`, and the sums."""
-    return Group(*_parts(tally, calls_shown))
+    return Group(*_parts(summary, calls_shown))
 
 
-def _parts(tally: DiffTally, shown: int) -> Iterator[RenderableType]:
-    if tally.calls:
-        yield from _calls(tally, shown)
-        more = tally.calls.total() - shown
+def _parts(summary: DiffSummary, shown: int) -> Iterator[RenderableType]:
+    if summary.calls:
+        yield from _calls(summary, shown)
+        more = summary.calls.total() - shown
         if more > 0:
             yield Text(f"... and {more} more")
         yield Text()
     for change, (label, style) in LABELS.items():
-        if tally.calls[change]:
-            yield Text(f"{label}: {tally.calls[change]:,}", style)
+        if summary.calls[change]:
+            yield Text(f"{label}: {summary.calls[change]:,}", style)
     yield Text(
-        f"sessions: {tally.sessions:,}, judged differently {tally.differing:,}, "
-        f"now failing {tally.now_failing:,}, now passing {tally.now_passing:,}",
+        f"sessions: {summary.sessions:,}, judged differently {summary.differing:,}, "
+        f"now failing {summary.now_failing:,}, now passing {summary.now_passing:,}",
         "bold",
     )
 
 
-def _calls(tally: DiffTally, shown: int) -> Iterator[Text]:
+def _calls(summary: DiffSummary, shown: int) -> Iterator[Text]:
     """Each session with its calls below: no id is broken, however narrow the terminal."""
     left = shown
-    for change in tally.changed:
+    for change in summary.changed:
         if left <= 0:
             return
-        yield Text(f"{printable(change.session)}  {printable(in_words(change.whose))}".rstrip(), "bold")
+        yield Text(f"{escape_control(change.session)}  {escape_control(in_words(change.whose))}".rstrip(), "bold")
         for call in change.calls[:left]:
             label, style = LABELS[call.change]
             yield Text.assemble("  ", (f"{label:<14}", style), f"  {call.call}")
@@ -214,5 +214,5 @@ def _calls(tally: DiffTally, shown: int) -> Iterator[Text]:
 
 def answer_words(answer: DiffAnswer) -> str:
     """An answer in words, with the rules that are broken."""
-    rules = ", ".join(printable(rule) for rule in answer.rules)
+    rules = ", ".join(escape_control(rule) for rule in answer.rules)
     return f"{answer.action}: {rules}" if rules else answer.action

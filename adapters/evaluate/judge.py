@@ -24,7 +24,7 @@ from proctor.policies.events.calls import STRICTNESS, ToolCall
 from proctor.policies.stack.clauses import clauses_of
 
 from ..kit.client_tools import recorded_tools
-from ..kit.printable import printable
+from ..kit.display_text import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -357,7 +357,7 @@ class FailedSession(msgspec.Struct, frozen=True, kw_only=True):
     whose: str = ""
 
 
-class Tally:
+class EvalSummary:
     """Sums up reports; `failed` keeps at most `keep` sessions that broke rules as strict as `fail_on`."""
 
     def __init__(self, keep: int = 1000, fail_on: FailOn = "deny") -> None:
@@ -419,7 +419,7 @@ class CallLine(msgspec.Struct, kw_only=True):
     def text(self) -> str:
         """The call as it would be written in a program, long arguments cut."""
         arguments = ", ".join(f"{name}={_short(value)}" for name, value in self.input.items())
-        return f"{printable(self.name)}({printable(arguments)})"
+        return f"{escape_control(self.name)}({escape_control(arguments)})"
 
 
 def call_lines(events: list[Event]) -> list[CallLine]:

@@ -33,7 +33,7 @@ from proctor.policies.reading.tree import ListNode, MapNode, ProblemReport, Scal
 from proctor.policies.values.model_base import Amount, Name, Natural, Record
 
 from ..kit.client_tools import CLIENTS, tools_of
-from ..kit.printable import printable
+from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import call_lines, judge_session
 from .proofs import ProofQuestion, ProofRecord, read_call, record_of
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from proctor.policies import Policy
     from proctor.policies.errors import Problem
     from proctor.policies.reading.tree import Node
-    from proctor.policies.values.model_base import Complaint
+    from proctor.policies.values.model_base import Issue
 
     from .judge import DecisionRecord, SessionReport
 
@@ -89,7 +89,7 @@ class ExpectedCall(Record, frozen=True):
         """Whether the file says how the call itself ended."""
         return self.result is not msgspec.UNSET or self.error is not msgspec.UNSET
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """A call ends once, and a refused one not at all."""
         if self.result is not msgspec.UNSET and self.error is not msgspec.UNSET:
             yield ("error",), "a call has a `result` or an `error`, not both"
@@ -111,7 +111,7 @@ class PolicyTest(Record, frozen=True):
     calls: tuple[ExpectedCall, ...] = ()
     ends: dict[str, Ending] = {}
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Nothing follows a cancelled run, something is expected, and of a known agent."""
         if self.agent is not None and not tools_of(self.agent):
             hint = did_you_mean(self.agent, CLIENTS) or f"expected one of: {', '.join(CLIENTS)}"
@@ -130,7 +130,7 @@ class _File(Record, frozen=True):
     tests: tuple[PolicyTest, ...] = ()
     prove: tuple[ExpectedProof, ...] = ()
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         if not self.policies:
             yield ("policies",), "there are no policies"
         if not self.tests and not self.prove:
@@ -413,7 +413,7 @@ def failed_test(session: TraceSession, judged: JudgedTest) -> Text:
     """A failed test on a terminal: what was expected, what happened, the calls up to there."""
     text = Text()
     text.append("FAILED", "bold red")
-    text.append(f" {printable(judged.test)}\n", "bold")
+    text.append(f" {escape_control(judged.test)}\n", "bold")
     append_field(text, "file", judged.file)
     for mismatch in judged.mismatches:
         append_field(text, "expected", mismatch.expected)
@@ -459,7 +459,7 @@ class ExpectedProof(Record, frozen=True):
     unreachable: Name | None = None
     tools: Sequence[Name] = ()
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Exactly one question, in a form that can be read."""
         given = [kind for kind in _KINDS if getattr(self, kind) is not None]
         if len(given) != 1:

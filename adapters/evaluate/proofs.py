@@ -14,7 +14,7 @@ from proctor.policies import PolicyError
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
 
-from ..kit.printable import encoded, printable
+from ..kit.display_text import encoded, escape_control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -154,15 +154,15 @@ def answer_text(record: ProofRecord, width: int = WIDTH) -> Text:
     """An answer on a terminal: the verdict, why, the session call by call, and what was explored."""
     text = Text()
     text.append(f"{record.verdict:<9}", _STYLES[record.verdict])
-    append_words(text, printable(record.question), 9, width)
+    append_words(text, escape_control(record.question), 9, width)
     text.append(" " * 9)
-    append_words(text, printable(record.reason), 9, width)
+    append_words(text, escape_control(record.reason), 9, width)
     text.append_text(calls_text(record.session, record.context, width))
     text.append(" " * 9)
     append_words(text, explored_words(record.explored), 9, width, "dim")
     for bound in record.explored.get("bounded", ()):
         text.append(" " * 9)
-        append_words(text, f"taken for granted: {printable(str(bound))}", 9, width, "dim")
+        append_words(text, f"taken for granted: {escape_control(str(bound))}", 9, width, "dim")
     return text
 
 
@@ -171,7 +171,7 @@ def calls_text(session: Sequence[Mapping[str, Any]], context: Mapping[str, Any],
     text = Text()
     if context:
         text.append(" " * 9)
-        append_words(text, f"where the context is {printable(_json(context))}", 9, width)
+        append_words(text, f"where the context is {escape_control(_json(context))}", 9, width)
     for number, call in enumerate(session, 1):
         _append_call(text, number, call, width)
     return text
@@ -193,13 +193,13 @@ def _append_call(text: Text, number: int, call: Mapping[str, Any], width: int) -
     """One call: what happened before it, its input, the decision, and what became of it."""
     for event in call.get("before", ()):
         text.append(" " * 6)
-        append_words(text, printable(_event_words(event)), 6, width, "dim")
+        append_words(text, escape_control(_event_words(event)), 6, width, "dim")
     if not call["tool"]:
         return
     arguments = ", ".join(f"{name}={_json(value)}" for name, value in call["input"].items())
     head = f"{number:>4}. "
     text.append(head, "bold")
-    append_words(text, f"{printable(call['tool'])}({printable(arguments)})", 8, width)
+    append_words(text, f"{escape_control(call['tool'])}({escape_control(arguments)})", 8, width)
     fate = f"{call['decision']}, {_fate(number, call)}"
     text.append(" " * 8)
     append_words(text, fate, 8, width, "red" if call["outcome"] == "denied" else "dim")
@@ -219,7 +219,7 @@ def _fate(number: int, call: Mapping[str, Any]) -> str:
         parts.append(f"returned {_json(call['output'])}")
     if call.get("turn", 1) != 1 or call.get("run", 1) != 1:
         parts.append(f"turn {call.get('turn', 1)} of run {call.get('run', 1)}")
-    return printable(", ".join(parts))
+    return escape_control(", ".join(parts))
 
 
 def _event_words(event: Mapping[str, Any]) -> str:

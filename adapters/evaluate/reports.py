@@ -16,7 +16,7 @@ from rich.text import Text
 from proctor.policies.events.calls import rule_name
 from proctor.policies.limits import Limits
 
-from ..kit.printable import printable
+from ..kit.display_text import escape_control
 from .judge import call_lines, fails, in_words, whose
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ..traces import TraceSession
-    from .judge import CallLine, FailOn, RuleTally, SessionReport, Tally, ViolationRecord
+    from .judge import CallLine, EvalSummary, FailOn, RuleTally, SessionReport, ViolationRecord
 
 
 _OTHERWISE = "change the call, or allow it in the rule"
@@ -85,7 +85,7 @@ def _report(
     first = violations[0]
     text = Text()
     text.append(*(("FAILED", "bold red") if failed else ("WARNED", "bold yellow")))
-    text.append(f" {printable(first.rule)} ({first.kind})\n", "bold")
+    text.append(f" {escape_control(first.rule)} ({first.kind})\n", "bold")
     append_field(text, "session", session.id)
     if of := in_words(whose(session)):
         append_field(text, "whose", of)
@@ -107,7 +107,7 @@ def _report(
 def append_field(text: Text, name: str, value: str) -> None:
     """A named line of a failure."""
     text.append(f"  {name + ':':<12}", "dim")
-    text.append(f"{printable(value)}\n")
+    text.append(f"{escape_control(value)}\n")
 
 
 def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord], shown: int) -> None:
@@ -280,32 +280,32 @@ def _rule(violation: ViolationRecord) -> dict[str, Any]:
 _STATUSES = ("violated", "held", "not_exercised", "pending")
 
 
-def summary_table(tally: Tally, *, failed_shown: int = 20) -> RenderableType:
+def summary_table(summary: EvalSummary, *, failed_shown: int = 20) -> RenderableType:
     """A table of the rules and one of the sessions that failed, at most `failed_shown` of them.
 
     Everything it says is in words and figures; colour only repeats it.
     """
-    return Group(*_parts(tally, failed_shown))
+    return Group(*_parts(summary, failed_shown))
 
 
-def _parts(tally: Tally, failed_shown: int) -> Iterator[RenderableType]:
-    yield _rules(tally)
-    if tally.failed and failed_shown:
+def _parts(summary: EvalSummary, failed_shown: int) -> Iterator[RenderableType]:
+    yield _rules(summary)
+    if summary.failed and failed_shown:
         yield Text()
-        yield _sessions(tally, failed_shown)
-    more = tally.sessions - tally.passed - min(failed_shown, len(tally.failed))
+        yield _sessions(summary, failed_shown)
+    more = summary.sessions - summary.passed - min(failed_shown, len(summary.failed))
     if more > 0:
         yield Text(f"... and {more} more that failed")
     yield Text()
-    yield _verdict(tally)
+    yield _verdict(summary)
 
 
-def _rules(tally: Tally) -> Table:
+def _rules(summary: EvalSummary) -> Table:
     table = _table("rules, in sessions")
     table.add_column("rule", overflow="fold")
     for heading in ("violated", "held", "not exercised", "pending", "violations"):
         table.add_column(heading, justify="right")
-    for rule in tally.rules.values():
+    for rule in summary.rules.values():
         table.add_row(*_rule_cells(rule))
     return table
 
@@ -318,28 +318,28 @@ def _rule_cells(rule: RuleTally) -> list[Text]:
     style = "red" if rule.violations else ""
     counts = [Text(str(rule.sessions[status])) for status in _STATUSES]
     counts[0].style = style
-    return [Text(printable(rule.rule), style), *counts, Text(str(rule.violations), style)]
+    return [Text(escape_control(rule.rule), style), *counts, Text(str(rule.violations), style)]
 
 
-def _sessions(tally: Tally, shown: int) -> Table:
+def _sessions(summary: EvalSummary, shown: int) -> Table:
     table = _table("sessions that failed")
     table.add_column("session", overflow="fold", ratio=3)
     table.add_column("rules violated", overflow="fold", ratio=2)
-    with_owner = any(failed.whose for failed in tally.failed[:shown])
+    with_owner = any(failed.whose for failed in summary.failed[:shown])
     if with_owner:
         table.add_column("whose", overflow="fold", ratio=2)
-    for failed in tally.failed[:shown]:
+    for failed in summary.failed[:shown]:
         rules = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in failed.rules.items())
-        of = [Text(printable(failed.whose))] if with_owner else []
-        table.add_row(Text(printable(failed.session)), Text(printable(rules), "red"), *of)
+        of = [Text(escape_control(failed.whose))] if with_owner else []
+        table.add_row(Text(escape_control(failed.session)), Text(escape_control(rules), "red"), *of)
     return table
 
 
-def _verdict(tally: Tally) -> Text:
-    failed = tally.sessions - tally.passed
-    text = f"{_counted(tally.sessions, 'session')}: {tally.passed} passed, {failed} failed"
+def _verdict(summary: EvalSummary) -> Text:
+    failed = summary.sessions - summary.passed
+    text = f"{_counted(summary.sessions, 'session')}: {summary.passed} passed, {failed} failed"
     style = "bold red" if failed else "bold green"
-    return Text(f"{text} ({_counted(tally.violations, 'violation')})" if failed else text, style)
+    return Text(f"{text} ({_counted(summary.violations, 'violation')})" if failed else text, style)
 
 
 def _counted(count: int, noun: str) -> str:

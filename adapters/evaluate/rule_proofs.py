@@ -17,7 +17,7 @@ from proctor.policies.rules.lists import Allowlist, Blocklist
 from proctor.policies.rules.response import Eventually, Require
 from proctor.policies.stack.clauses import clauses_of
 
-from ..kit.printable import printable
+from ..kit.display_text import escape_control
 from .counterexamples import session_of
 from .diff import LABELS, DiffAnswer, answer_words, compare_sessions
 from .proofs import WIDTH, ProofRecord, append_words, calls_text, record_of
@@ -250,8 +250,10 @@ def difference_text(found: ProofDifference, width: int = WIDTH) -> Text:
     label, style = LABELS[found.change]
     certain = found.verdict != "unknown"
     text.append(f"{label if certain else 'unknown':<15}", f"bold {style}" if certain else "bold yellow")
-    rules = ", ".join(f"`{printable(rule)}`" for rule in found.rules)
-    append_words(text, rules if certain else f"whether it is {label}: {rules}: {printable(found.reason)}", 15, width)
+    rules = ", ".join(f"`{escape_control(rule)}`" for rule in found.rules)
+    append_words(
+        text, rules if certain else f"whether it is {label}: {rules}: {escape_control(found.reason)}", 15, width
+    )
     text.append_text(calls_text(found.session, found.context, width))
     if found.old is not None and found.new is not None:
         text.append(" " * 8)

@@ -31,7 +31,7 @@ from proctor.supervisor.watch.subscriptions import Subscriptions
 
 from ..stores.store_names import is_url, open_store
 from .placement import Placing
-from .queue import Room, enqueue
+from .queue import QueueCapacity, enqueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,7 +231,7 @@ class Fleet:
         self._named = _everywhere(store) if isinstance(store, str | os.PathLike) else None
         self._placing = Placing(name, address)
         self._store: Store = self._own or store  # type: ignore[assignment]  # a name was opened
-        self._room = Room(self._store, max_waiting)
+        self._capacity = QueueCapacity(self._store, max_waiting)
         self._subscriptions = Subscriptions(self._store)
         self.switch = KillSwitch(self._store)
 
@@ -309,7 +309,7 @@ class Fleet:
             UsageError: an argument is wrong.
             StoreError: the id is taken, or the store cannot be written.
         """
-        await self._room.take()
+        await self._capacity.take()
         run = await enqueue(self._store, spec, run_id=run_id, session_id=session_id)
         return FleetHandle(run, self._store, self._subscriptions, self.switch)
 

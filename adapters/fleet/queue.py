@@ -192,7 +192,7 @@ async def _count(store: Store, *, most: int) -> int:
     return count
 
 
-class Room:
+class QueueCapacity:
     """Room in the queue: whoever puts runs down waits while too many wait there already.
 
     Counted when what was counted last is used up, so several who put runs down may go beyond it by what each of them

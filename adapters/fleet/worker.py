@@ -65,7 +65,7 @@ class Starts:
         assert run.owner is not None
         self.epoch = run.owner.epoch
         if run.attempts > ATTEMPTS:
-            await self._give_up(run)
+            await self._fail_untried(run)
             return None
         return await self._started(supervisor, run)
 
@@ -99,7 +99,7 @@ class Starts:
     async def _withdraw(self, run: RunInfo, reason: str) -> None:
         await withdraw(self._store, run, epoch=self.epoch, reason=reason)
 
-    async def _give_up(self, run: RunInfo) -> None:
+    async def _fail_untried(self, run: RunInfo) -> None:
         reason = f"it was tried {ATTEMPTS} times, and each time its worker went away before it had begun"
         self._log.error("run.given_up", run_id=run.run_id, session_id=run.session_id, attempts=ATTEMPTS)
         await fail_untried(self._store, run, epoch=self.epoch, reason=reason)
@@ -174,7 +174,7 @@ class Worker:
             token = 0
             while not self._drained:
                 try:
-                    await self._look(supervisor, tasks)
+                    await self._poll(supervisor, tasks)
                     token = await self._news(token)
                 except StoreError as error:
                     if error.kind == "closed":
@@ -191,7 +191,7 @@ class Worker:
         self._freed, self._listening = False, None
         return token
 
-    async def _look(self, supervisor: Supervisor, tasks: TaskGroup) -> None:
+    async def _poll(self, supervisor: Supervisor, tasks: TaskGroup) -> None:
         """End lost runs when it is time, and take what there is room for."""
         now = anyio.current_time()
         if now >= self._next_reap:

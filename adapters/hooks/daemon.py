@@ -94,7 +94,7 @@ class _Daemon:
     def run(self) -> None:
         """Take connections, each in a thread of its own: one that sends nothing keeps nobody waiting."""
         while self._needed():
-            self._look()
+            self._check()
             try:
                 connection, _ = self._listener.accept()
             except TimeoutError:
@@ -110,11 +110,11 @@ class _Daemon:
         busy = self._judging.locked() or self._judge.watches or time.monotonic() - self._asked_at < IDLE_S
         return there and busy and self._code == _code()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Look after the clients whose runs go on; whoever is being judged does not wait for that."""
         if time.monotonic() - self._looked_at >= LOOK_S and self._judging.acquire(blocking=False):
             with contextlib.suppress(Exception):  # it is looked at again, and by whoever else uses the store
-                self._judge.look()
+                self._judge.check()
             self._looked_at = time.monotonic()
             self._judging.release()
 

@@ -84,7 +84,7 @@ class Hook:
         if self._goes_on:
             self._count_usage()
         if self._goes_on:
-            self._tell(interface.Ticked(now_ms=self._now))
+            self._handle(interface.Ticked(now_ms=self._now))
         verdict, reason = handler(self)
         cancelled = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
         refused = any(isinstance(c, interface.AnswerGate) and c.answer.stop for c in self._wanted)
@@ -97,7 +97,7 @@ class Hook:
             if approval.answer is not None:
                 self._answered(approval.request, approval.answer, self._input.tool_input)
             else:
-                self._tell(interface.Ticked(now_ms=self._now))
+                self._handle(interface.Ticked(now_ms=self._now))
         verdict, reason = self._outcome(approval)
         stop = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
         stop = stop and self._input.kind in CAN_STOP
@@ -124,19 +124,19 @@ class Hook:
     def _goes_on(self) -> bool:
         return self._session.goes_on
 
-    def _tell(self, input: interface.Input) -> None:
+    def _handle(self, input: interface.Input) -> None:
         """Hand an input to the machine; a run that it cancels is over, since the client is told to stop."""
-        self._follow(self._session.tell(input, self._record))
+        self._follow(self._session.handle(input, self._record))
 
     def _follow(self, outcome: Outcome) -> None:
         recorded, wanted = outcome
         self._recorded += recorded
         self._wanted += wanted
         if any(isinstance(command, interface.CancelAdapter) for command in wanted):
-            self._tell(interface.AdapterEnded(now_ms=self._now))
+            self._handle(interface.AdapterEnded(now_ms=self._now))
 
     def _report(self, event: Event) -> None:
-        self._tell(interface.Reported(now_ms=self._now, event=event))
+        self._handle(interface.Reported(now_ms=self._now, event=event))
 
     def _prompted(self) -> Verdict:
         self._complete(None)
@@ -160,7 +160,7 @@ class Hook:
             self._count_usage()
         key = session.next_key()
         with session.judge.supposing(session.machine.requests):
-            self._tell(interface.Proposed(now_ms=self._now, key=key, call=call))
+            self._handle(interface.Proposed(now_ms=self._now, key=key, call=call))
         for command in self._wanted:
             if isinstance(command, interface.AnswerGate) and command.key == key:
                 answer = command.answer
@@ -191,7 +191,7 @@ class Hook:
         still = {id: opened[id] for id in self._session.machine.calls if id in opened}
         self._record.keep(OPENED_NOTE, msgspec.json.encode({**still, call_id: why}))
 
-    def _asking(self) -> Verdict:
+    def _on_permission(self) -> Verdict:
         """The client is about to ask its person about a call: not where the policy allows that call positively."""
         given, opened = self._input, _opened_calls(self._record)
         part = given.tool_input
@@ -242,7 +242,7 @@ class Hook:
             turn=session.machine.turn,
         )
         if current is not None and not calls.is_same(current, started.tool_name, tool_input):
-            self._tell(interface.InputChanged(now_ms=self._now, event=started))
+            self._handle(interface.InputChanged(now_ms=self._now, event=started))
         else:
             self._report(started)
 
@@ -307,7 +307,7 @@ class Hook:
     def _session_over(self) -> Verdict:
         if self._goes_on:
             reason = f"the session ended: {self._input.reason or 'no reason given'}"
-            self._tell(interface.CancelAsked(now_ms=self._now, reason=reason))
+            self._handle(interface.CancelAsked(now_ms=self._now, reason=reason))
         return _ALLOWED
 
     def _settings_changed(self) -> Verdict:
@@ -327,7 +327,7 @@ class Hook:
         answered = interface.ApprovalAnswered(
             now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input
         )
-        self._tell(answered)
+        self._handle(answered)
 
     def _by_the_client(self, *, granted: bool) -> ApprovalAnswer:
         """The answer of its own person, as the call's end shows it."""
@@ -341,7 +341,7 @@ class Hook:
         if self._goes_on:
             self._report(RunCompleted(output=output))
         if self._goes_on:
-            self._tell(interface.AdapterEnded(now_ms=self._now))
+            self._handle(interface.AdapterEnded(now_ms=self._now))
 
     def _count_usage(self) -> None:
         """Take in what the client's log says was used.
@@ -402,7 +402,7 @@ _ALLOWED: Verdict = ("allow", "")
 _HANDLERS: dict[Kind, Callable[[Hook], Verdict]] = {
     "prompt": Hook._prompted,
     "call": Hook._proposed,
-    "permission": Hook._asking,
+    "permission": Hook._on_permission,
     "completed": Hook._completed,
     "failed": Hook._failed,
     "batch": Hook._batch,

@@ -188,7 +188,7 @@ class HookJudge:
         self._seen = {pid: client for pid, client in self._seen.items() if not is_gone(client)}
         return bool(self._clients or self._seen)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """End the runs of clients that have died, and renew the leases of the others. Raises StoreError."""
         for session_id, watched in list(self._clients.items()):
             if is_gone(watched.process):

@@ -39,7 +39,7 @@ Unmatched: TypeAlias = Literal["ask", "allow", "deny"]
 _RUNS = ("allow", "warn")
 
 
-class AskingJudge:
+class ApprovalJudge:
     """A monitor that can judge a new call as if the person had agreed to every call being asked about.
 
     Two questions at once could otherwise both be answered yes and together spend more than there is.

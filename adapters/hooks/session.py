@@ -25,7 +25,7 @@ from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.recovery import lost_error
 
 from ..kit.process_tree import home_of
-from .judge import AskingJudge, Rules, Unmatched
+from .judge import ApprovalJudge, Rules, Unmatched
 from .messages import HookClient
 from .record import HookRecord
 
@@ -63,7 +63,7 @@ class HookedSession:
         self.rules = rules
         place = {"provider": provider, "session_id": session_id, **_place(past, folder, rules.context)}
         self.context = msgspec.structs.replace(rules.context, **place)
-        self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context), unmatched)
+        self.judge = ApprovalJudge(rules.compiled, rules.compiled.monitor(self.context), unmatched)
         self.runs = 0
         self.run_at: datetime | None = None
         self.called = False
@@ -96,8 +96,8 @@ class HookedSession:
         owner = record.owner
         if owner is not None and owner.is_client and is_gone(owner):
             now = at_ms(at)
-            self.tell(interface.OwnerLost(now_ms=now, error=lost_error(owner)), record)
-            self.tell(interface.AdapterEnded(now_ms=now), record)
+            self.handle(interface.OwnerLost(now_ms=now, error=lost_error(owner)), record)
+            self.handle(interface.AdapterEnded(now_ms=now), record)
 
     def refuses_on(self, prompt_id: str) -> bool:
         """Whether the run that this prompt of the client began was cancelled: nothing of it runs any more, whatever
@@ -128,9 +128,9 @@ class HookedSession:
         now = round(at.timestamp() * 1000)
         begin = interface.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=run_metadata)
         named = interface.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
-        recorded, wanted = self.tell(begin, record)
+        recorded, wanted = self.handle(begin, record)
         if not self.machine.cancelling:
-            more = self.tell(named, record)
+            more = self.handle(named, record)
             recorded, wanted = [*recorded, *more[0]], [*wanted, *more[1]]
         return recorded, wanted
 
@@ -143,7 +143,7 @@ class HookedSession:
         self._keys += 1
         return self._keys
 
-    def tell(self, input: interface.Input, record: HookRecord) -> Outcome:
+    def handle(self, input: interface.Input, record: HookRecord) -> Outcome:
         """Tell the machine; gives what it recorded and what it wants done.
 
         The record counts as durable here: nobody is answered before it is.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .subprocesses import CommandResult, Subprocesses
     from .tasks import helpers
     from .transcript import MessageCall, conversation, extract_calls, replay_prompt, text_of
-    from .values import import_object, plain
+    from .values import import_object, to_jsonable
 
 __all__ = [
     "ByteLines",
@@ -59,7 +59,6 @@ __all__ = [
     "import_object",
     "marked_environment",
     "options_for",
-    "plain",
     "policy_parts",
     "process_cancel_steps",
     "provider_error",
@@ -68,6 +67,7 @@ __all__ = [
     "run_logger",
     "start_client",
     "text_of",
+    "to_jsonable",
     "tokens",
     "trace_of",
     "uncounted",
@@ -86,7 +86,7 @@ __getattr__, __dir__ = lazily(
         "subprocesses": "CommandResult Subprocesses",
         "tasks": "helpers",
         "transcript": "MessageCall conversation extract_calls replay_prompt text_of",
-        "values": "import_object plain",
+        "values": "import_object to_jsonable",
     },
 )
 
@@ -97,7 +97,7 @@ ROOMS = (
     "client_tools",
     "http_server",
     "launch_options",
-    "printable",
+    "display_text",
     "transcript",
     "trace_lines",
     "function_tools",

@@ -131,7 +131,7 @@ class ClientProcess:
         code = self._process.returncode
         return SIGNALLED - code if GUARDS and code is not None and code > SIGNALLED else code
 
-    async def say(self, text: str) -> None:
+    async def write_input(self, text: str) -> None:
         """Give it all its input at once, and nothing more."""
         try:
             await self.stdin.send(text.encode())
@@ -281,7 +281,7 @@ class RpcClient:
             tagged=tagged,
         )
 
-    async def ask(self, method: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
+    async def request(self, method: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
         """Ask the client for something. Raises ProviderError if it refuses, is gone, or does not answer."""
         name = self.process.name
         try:

@@ -151,7 +151,7 @@ class CallGate:
         self._log = run_logger(launch)
         self.stopped = False
 
-    async def ask(self, call: ToolCall) -> GateAnswer:
+    async def propose(self, call: ToolCall) -> GateAnswer:
         """The gate's answer for one call; an answer the client cannot carry out refuses it."""
         async with self._order:
             await self._stream.drain()
@@ -175,7 +175,7 @@ class CallGate:
         """
         if self._narrow([call.name]):
             return False
-        answer = await self.ask(call)
+        answer = await self.propose(call)
         if answer.allowed:
             self.reject(call, NO_SUCH_TOOL)
         return True

@@ -51,7 +51,7 @@ def main(status_fd: int, limit: int, command: list[str]) -> int:
     while True:
         status, alone = _reap(child, status)
         if status is not None and not reported and status_fd != NO_PIPE:
-            reported = _tell(status_fd, status)
+            reported = _report_status(status_fd, status)
         if (status is not None and status_fd == NO_PIPE) or os.getppid() != parent or _hung_up(status_fd):
             break
         if alone:
@@ -146,7 +146,7 @@ def _reap(child: int = 0, status: int | None = None) -> tuple[int | None, bool]:
             status = ended
 
 
-def _tell(status_fd: int, status: int) -> bool:
+def _report_status(status_fd: int, status: int) -> bool:
     try:
         return os.write(status_fd, b"%d\n" % os.waitstatus_to_exitcode(status)) > 0
     except OSError:  # nobody listens

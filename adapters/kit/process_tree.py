@@ -104,7 +104,7 @@ def send(process: psutil.Process, number: int) -> bool:
     return True
 
 
-def ask_to_end(process: psutil.Process) -> bool:
+def terminate(process: psutil.Process) -> bool:
     """Ask a process to end, a stopped one too; kill it where there is no such signal. False as of `send`."""
     if not POSIX:
         return kill(process)
@@ -186,7 +186,7 @@ class ProcessTree:
 
     def snapshot(self) -> list[int]:
         """Look for the whole tree now and remember it; returns the pids that are alive, parents first."""
-        self._look()
+        self._scan()
         return self.alive()
 
     def alive(self) -> list[int]:
@@ -198,7 +198,7 @@ class ProcessTree:
         deadline = time.monotonic() + grace_s
         signalled: dict[int, None] = {}
         while fresh := [p for p in await self._looked() if p.pid not in signalled]:
-            signalled.update(dict.fromkeys(p.pid for p in fresh if ask_to_end(p)))
+            signalled.update(dict.fromkeys(p.pid for p in fresh if terminate(p)))
             await self._wait_until(deadline)
             if time.monotonic() >= deadline or all(p.pid not in signalled for p in fresh):
                 break
@@ -233,7 +233,7 @@ class ProcessTree:
         return await anyio.to_thread.run_sync(function, limiter=self._limiter)
 
     async def _looked(self) -> list[psutil.Process]:
-        await self._in_thread(self._look)
+        await self._in_thread(self._scan)
         return [process for process in self._processes if runs(process)]
 
     async def _wait_until(self, deadline: float) -> None:
@@ -243,7 +243,7 @@ class ProcessTree:
             await anyio.sleep(pause)
             pause = min(pause * 1.5, 0.05)
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         children: dict[int, list[psutil.Process]] = {}
         marked: list[psutil.Process] = []
         spared = ourselves()
@@ -289,7 +289,7 @@ class ProcessTree:
         frozen: set[psutil.Process] = set()
         spared: set[psutil.Process] = set()
         while True:
-            self._look()
+            self._scan()
             fresh = [p for p in self._processes if p not in frozen and p not in spared and runs(p)]
             spared.update(p for p in fresh if (patient or p in self._roots) and is_guardian(p))
             fresh = [p for p in fresh if p not in spared]

@@ -182,13 +182,13 @@ class TaskProvider:
             last = process_cancel_steps(self._commands.tree, ended=self._given_up)
         return [CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *last]
 
-    async def ask(self, call: ToolCall) -> GateAnswer:
+    async def propose(self, call: ToolCall) -> GateAnswer:
         """The gate's answer; one that stops ends the job, and so does a gate that fails.
 
         The job goes on until it next waits, so that it can still hear that the call is refused.
         """
         self.check_thread()
-        answer = await self._gate.ask(call)
+        answer = await self._gate.propose(call)
         if answer.stop:
             self.scope.cancel()
         return answer

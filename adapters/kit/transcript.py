@@ -22,7 +22,7 @@ from proctor.policies.events import (
 from proctor.supervisor.errors import UsageError
 
 from .trace_lines import tool_input
-from .values import plain
+from .values import to_jsonable
 
 
 class Said(msgspec.Struct, kw_only=True):
@@ -198,9 +198,9 @@ def extract_calls(messages: Iterable[Any]) -> list[MessageCall]:
 
 
 def _as_data(given: Any, number: int) -> dict[str, Any]:
-    message = plain(given)
+    message = to_jsonable(given)
     if isinstance(given, tuple) and len(given) == 2:  # LangChain's short form: who, and what
-        message = {"role": given[0], "content": plain(given[1])}
+        message = {"role": given[0], "content": to_jsonable(given[1])}
     if not isinstance(message, dict):
         raise UsageError(f"message {number} is none: `{type(given).__name__}` instead of an object or a dictionary")
     inner = message.get("data")

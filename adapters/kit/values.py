@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.policies.values.foreign_code import error_text, isolated
+from proctor.policies.values.foreign_code import as_data, isolated
+from proctor.policies.values.foreign_code import to_jsonable as to_jsonable
 from proctor.supervisor.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,18 +24,10 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 
-def plain(value: Any) -> Any:
-    """The value as JSON would have it; what has no such form becomes text, whatever an object of others raises."""
-    try:
-        return msgspec.json.decode(isolated(msgspec.json.encode, value, enc_hook=_as_data))
-    except Exception:
-        return error_text(value).encode("utf-8", "backslashreplace").decode()
-
-
 def is_finite(value: Any) -> bool:
     """Whether every number in a value is one that JSON can say; records hold `null` for any other."""
     try:
-        return _all_finite(isolated(msgspec.to_builtins, value, enc_hook=_as_data))
+        return _all_finite(isolated(msgspec.to_builtins, value, enc_hook=as_data))
     except Exception:
         return False
 
@@ -45,12 +38,6 @@ def _all_finite(value: Any) -> bool:
     if isinstance(value, dict):
         return all(_all_finite(item) for item in value.values())
     return not isinstance(value, list | tuple | set | frozenset) or all(map(_all_finite, value))
-
-
-def _as_data(value: Any) -> Any:
-    """Pydantic's models by their own account, anything else as text."""
-    dump = getattr(value, "model_dump", None)
-    return dump(mode="json") if callable(dump) else error_text(value)
 
 
 def login_name() -> str:

@@ -67,7 +67,7 @@ class ProxySession:
         self._relays: set[Relay] = set()
         self._tree = ProcessTree(mark=launch.mark)
         numbers = count(1)
-        self._desk = SharedByConnections(
+        self._shared = SharedByConnections(
             gate=launch.gate,
             report=self._stream.send_and_wait,
             naming=naming,
@@ -85,7 +85,7 @@ class ProxySession:
         """Answer what is open and hang up; then the server's processes. See Provider."""
         return [
             CancelStep(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S),
-            *process_cancel_steps(self._tree, ended=self._give_up),
+            *process_cancel_steps(self._tree, ended=self._abort),
         ]
 
     async def work(self) -> None:
@@ -112,7 +112,7 @@ class ProxySession:
         relay: Relay | None = None
         try:
             async with self._upstream.connect(self._launch.mark) as server:
-                relay = Relay(self._desk, client, server)
+                relay = Relay(self._shared, client, server)
                 self._relays.add(relay)
                 try:
                     await relay.run()
@@ -135,7 +135,7 @@ class ProxySession:
         self._scope.cancel()
         return {"seen": seen}
 
-    async def _give_up(self) -> None:
+    async def _abort(self) -> None:
         self._stream.close()
         self._stream.abandon()
 

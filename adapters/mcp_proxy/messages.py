@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from proctor.policies.policy import members_of
 from proctor.policies.values.paths import keys_of
 
-from ..kit.printable import printable
+from ..kit.display_text import escape_control
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator
@@ -88,7 +88,7 @@ def unread(error: Exception) -> str:
 
 def short(text: str) -> str:
     """A foreign text as one short line for people."""
-    return printable(text)[:_SHORT]
+    return escape_control(text)[:_SHORT]
 
 
 def _is_text(block: Any) -> bool:

@@ -186,16 +186,16 @@ class Relay:
 
     def __init__(
         self,
-        desk: SharedByConnections,
+        shared: SharedByConnections,
         client: tuple[messages.Incoming, messages.Outgoing],
         server: tuple[messages.Incoming, messages.Outgoing],
     ) -> None:
-        self._desk = desk
+        self._shared = shared
         self._from_client, self._to_client = client
         self._from_server, self._to_server = server
         self._pending = Pending()
         self._asked_by_server: set[messages.RequestId] = set()
-        self._tools = ToolList(desk.naming, desk.visibility)
+        self._tools = ToolList(shared.naming, shared.visibility)
         self._version: str | None = None
         self._lost = False
         self._quiet = anyio.Event()
@@ -217,7 +217,7 @@ class Relay:
         for request in self._pending:
             self._pending.drop(request)
             if isinstance(request, PendingCall) and not request.withdrawn:
-                await self._tell(messages.refusal(request.id, tell_model_default(request.call.name)))
+                await self._send(messages.refusal(request.id, tell_model_default(request.call.name)))
 
     async def answer_for_the_server(self, why: str) -> None:
         """Answer every open request with an error, as the server will not."""
@@ -229,14 +229,14 @@ class Relay:
                 else:
                     request.scope.cancel()
                 if not request.withdrawn:
-                    await self._tell(messages.refusal(request.id, why))
+                    await self._send(messages.refusal(request.id, why))
             elif not request.withdrawn:
-                await self._tell(messages.failure(request.id, messages.INTERNAL_ERROR, why))
+                await self._send(messages.failure(request.id, messages.INTERNAL_ERROR, why))
 
     async def _serve_client(self, tasks: TaskGroup) -> None:
         async for item in self._from_client:
             if isinstance(item, Exception):
-                await self._tell(messages.failure(None, messages.PARSE_ERROR, "not a JSON-RPC message"))
+                await self._send(messages.failure(None, messages.PARSE_ERROR, "not a JSON-RPC message"))
                 continue
             message = item.message
             if isinstance(message, JSONRPCRequest):
@@ -247,7 +247,7 @@ class Relay:
                 self._asked_by_server.discard(message.id)
                 await self._pass_on(message)
             else:
-                self._desk.warn("the client sent an answer to no request; it is dropped")
+                self._shared.warn("the client sent an answer to no request; it is dropped")
         tasks.cancel_scope.cancel()
 
     async def _noticed(self, message: JSONRPCNotification) -> None:
@@ -256,25 +256,27 @@ class Relay:
         elif message.method in messages.NOTICES:
             await self._pass_on(message)
         else:  # also a request whose id is none: null, a float, a boolean, an object, a list
-            self._desk.warn(f"the client sent `{messages.short(message.method)}` without a usable id; it is dropped")
+            self._shared.warn(
+                f"the client sent `{messages.short(message.method)}` without a usable id; it is dropped"
+            )
             why = f"`{message.method}` is not a notification; a request needs an id that is a string or an integer"
-            await self._tell(messages.failure(None, messages.INVALID_REQUEST, why))
+            await self._send(messages.failure(None, messages.INVALID_REQUEST, why))
 
     async def _take_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         if self._pending.has(message.id):
             why = f"the request id `{message.id}` is in use"
-            await self._tell(messages.failure(message.id, messages.INVALID_REQUEST, why))
+            await self._send(messages.failure(message.id, messages.INVALID_REQUEST, why))
         elif message.method == messages.TOOL_CALL:
             await self._called(message, tasks)
         elif message.method == "server/discover":
             # Without the handshake there would be no stream for the notice that the tools changed.
             why = "this proxy speaks the protocol versions that begin with `initialize`"
-            await self._tell(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
+            await self._send(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
         elif message.method not in messages.REQUESTS:
             why = (
                 f"this proxy passes on no `{message.method}`: the protocol does not define it, or it evades the gate"
             )
-            await self._tell(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
+            await self._send(messages.failure(message.id, messages.METHOD_NOT_FOUND, why))
         else:
             request = asked_for(message)
             self._pending.add(request)
@@ -289,12 +291,12 @@ class Relay:
 
     async def _called(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         params = message.params or {}
-        problem = messages.call_problem(params, self._desk.keys)
+        problem = messages.call_problem(params, self._shared.keys)
         if problem is not None:
-            await self._tell(messages.failure(message.id, messages.INVALID_PARAMS, problem))
+            await self._send(messages.failure(message.id, messages.INVALID_PARAMS, problem))
             return
-        judged = self._desk.naming.judged(params["name"])
-        call = ToolCall(id=self._desk.new_id(), name=judged, input=params.get("arguments") or {})
+        judged = self._shared.naming.judged(params["name"])
+        call = ToolCall(id=self._shared.new_id(), name=judged, input=params.get("arguments") or {})
         pending = PendingCall(message.id, call, progress_token(params))
         self._pending.add(pending)
         tasks.start_soon(self._gate, message, pending)
@@ -305,7 +307,7 @@ class Relay:
             with pending.scope:
                 refused = await self._decided(message, pending)
             if refused is not None:
-                await self._tell(refused)
+                await self._send(refused)
         finally:
             if not pending.running:
                 self._pending.drop(pending)
@@ -314,11 +316,11 @@ class Relay:
     async def _decided(self, message: JSONRPCRequest, pending: PendingCall) -> SessionMessage | None:
         """The immediate answer to the client; None when the call went on to the server."""
         call = pending.call
-        if not self._desk.visibility.knows(call.name):
-            self._desk.warn(f"refused `{call.name}`: it was not offered when its server's annotations were read")
+        if not self._shared.visibility.knows(call.name):
+            self._shared.warn(f"refused `{call.name}`: it was not offered when its server's annotations were read")
             return messages.refusal(message.id, tell_model_default(call.name))
-        answer = await self._desk.gate(call)
-        self._desk.visibility.touch()
+        answer = await self._shared.gate(call)
+        self._shared.visibility.touch()
         if not answer.allowed:
             return messages.refusal(message.id, answer.tell_model or tell_model_default(call.name))
         if answer.input is not None:
@@ -340,7 +342,7 @@ class Relay:
         elif number is not None:
             await self._pass_on(message.model_copy(update={"params": {**params, "requestId": number}}))
 
-    async def _tell(self, item: SessionMessage) -> None:
+    async def _send(self, item: SessionMessage) -> None:
         try:
             await self._to_client.send(item)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -359,11 +361,11 @@ class Relay:
     async def _serve_server(self, tasks: TaskGroup) -> None:
         async for item in self._from_server:
             if isinstance(item, Exception):
-                self._desk.warn(f"the MCP server wrote something that is not a message: {messages.unread(item)}")
+                self._shared.warn(f"the MCP server wrote something that is not a message: {messages.unread(item)}")
                 continue
             answer = await self._take_answer(item)
             if answer is not None:
-                await self._tell(answer)
+                await self._send(answer)
         self._lost = True
         await self.answer_for_the_server(LOST)
         tasks.cancel_scope.cancel()
@@ -375,7 +377,7 @@ class Relay:
             return await self._take_from_server(message)
         request = self._pending.answered(message.id)
         if request is None:
-            self._desk.warn("the MCP server sent an answer to no request; it is dropped")
+            self._shared.warn("the MCP server sent an answer to no request; it is dropped")
             return None
         if isinstance(request, PendingCall):
             await self._outcome(request, message)
@@ -392,7 +394,7 @@ class Relay:
             if isinstance(message, JSONRPCRequest):
                 self._asked_by_server.add(message.id)
             return SessionMessage(message, about(message, self._pending))
-        self._desk.warn(
+        self._shared.warn(
             f"the MCP server sent `{messages.short(message.method)}`, which no server sends; it is dropped"
         )
         if isinstance(message, JSONRPCRequest):
@@ -411,7 +413,7 @@ class Relay:
         seen = 0
         while True:
             seen = await self._tools.changed(seen)
-            await self._tell(messages.tools_changed())
+            await self._send(messages.tools_changed())
 
     async def _outcome(self, request: PendingCall, message: JSONRPCResponse | JSONRPCError) -> None:
         call = request.call
@@ -427,5 +429,5 @@ class Relay:
         await self._report(ToolCallFailed(tool_call_id=request.call.id, tool_name=request.call.name, error=error))
 
     async def _report(self, event: Event) -> None:
-        await self._desk.report(event)
-        self._desk.visibility.touch()
+        await self._shared.report(event)
+        self._shared.visibility.touch()

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from proctor.policies.events import Event, ToolApprovalRequested
-    from proctor.policies.monitor.limit_checker import LimitUse
+    from proctor.policies.monitor.limit_checker import LimitStatus
     from proctor.supervisor.control.kill_switch import Scope
     from proctor.supervisor.ports.store import EventLog, RunRegistry, Store
     from proctor.supervisor.ports.stored_types import ApprovalRequest, Block, RunInfo
@@ -281,7 +281,7 @@ class OperatorService:
         blocks = await self.blocks()
         return Board(runs=tuple(runs), more=more, approvals=tuple(approvals), blocks=blocks, budgets=shared)
 
-    async def _limits(self, run: RunInfo) -> tuple[LimitUse, ...]:
+    async def _limits(self, run: RunInfo) -> tuple[LimitStatus, ...]:
         try:
             return (await self.folds.of(run)).limits()
         except ProctorError:  # it has not started, or another version wrote its policies
@@ -436,7 +436,7 @@ class Fold:
         if chunk:
             await anyio.to_thread.run_sync(self._take, chunk)
 
-    def limits(self) -> tuple[LimitUse, ...]:
+    def limits(self) -> tuple[LimitStatus, ...]:
         """The use of each limit; for a run that is not over, as of now."""
         monitor = self.refold().monitor
         if self.over or not monitor.state.clocked:

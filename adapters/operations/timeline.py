@@ -23,7 +23,7 @@ from proctor.policies.shell.parser import read_commands
 from proctor.policies.stack.merge import figure
 
 from ..evaluate.judge import CallLine
-from ..kit.printable import dollars
+from ..kit.display_text import dollars
 from .views import CallShown, CommandLine, CommandPart, Edit, EditLine, TimelineItem
 
 _LONGEST = 300
@@ -98,16 +98,16 @@ class TimelineItems:
         return event.tool_input
 
 
-def is_told(event: ev.Event) -> bool:
+def is_visible(event: ev.Event) -> bool:
     """Whether an event gives an item."""
     return type(event) in _DESCRIBED
 
 
-Told: TypeAlias = tuple[Any, str, str]
+Rendering: TypeAlias = tuple[Any, str, str]
 """The tone, the label and the text of an item."""
 
 
-def _violated(items: TimelineItems, event: ev.PolicyViolated) -> Told:
+def _violated(items: TimelineItems, event: ev.PolicyViolated) -> Rendering:
     expected = event.details.get("expected")
     message = items.placed(event)
     why = f"{message}; expected {expected}" if expected else message
@@ -115,20 +115,20 @@ def _violated(items: TimelineItems, event: ev.PolicyViolated) -> Told:
     return tone, "violation", f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})"
 
 
-def _used(_: TimelineItems, event: ev.TokenUsageUpdated) -> Told:
+def _used(_: TimelineItems, event: ev.TokenUsageUpdated) -> Rendering:
     cost = f", {dollars(event.cost_usd)}" if event.cost_usd else ""
     used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
     return "soft", "tokens", f"{used} so far" if event.scope == "cumulative" else f"+ {used}"
 
 
-def _reserved(_: TimelineItems, event: ev.BudgetReserved) -> Told:
+def _reserved(_: TimelineItems, event: ev.BudgetReserved) -> Rendering:
     left = f"{figure(event.used)} of {figure(event.max)} used"
     if event.granted:
         return "soft", "budget", f"{event.budget}: {left}, {figure(event.reserved)} reserved"
     return "care", "budget", f"{event.budget}: {left}, nothing can be reserved"
 
 
-def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Told:
+def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Rendering:
     call = _call(event.tool_name, event.tool_input)
     if event.ran:
         return "care", "approval", f"{call} ran without the one it needed: it could not be held"
@@ -148,17 +148,17 @@ def _answered(event: ev.ApprovalEvent) -> str:
     return f"{event.tool_name} by {event.by or 'unknown'}{f': {event.reason}' if event.reason else ''}"
 
 
-def _failed(_: TimelineItems, event: ev.RunFailed) -> Told:
+def _failed(_: TimelineItems, event: ev.RunFailed) -> Rendering:
     error = event.error
     return "bad", "failed", str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-def _message(_: TimelineItems, event: ev.MessageSent | ev.MessageReceived) -> Told:
+def _message(_: TimelineItems, event: ev.MessageSent | ev.MessageReceived) -> Rendering:
     own = isinstance(event, ev.MessageReceived) and event.role == "assistant"
     return "plain", "agent" if own else event.role, _content(event.content)
 
 
-_DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Told]]] = {
+_DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rendering]]] = {
     ev.RunStarted: (
         "run",
         lambda _, e: ("plain", "run", f"{e.run_id} under {e.metadata.get('policy') or 'no policy'}"),

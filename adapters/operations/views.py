@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies.monitor.limit_checker import LimitUse
+from proctor.policies.monitor.limit_checker import LimitStatus
 from proctor.supervisor.ports.budget_ledger import BudgetInfo
 from proctor.supervisor.ports.stored_types import ApprovalRequest, ApprovalState, Owner, RunInfo
 
@@ -230,7 +230,7 @@ class Answered(View, frozen=True, kw_only=True):
 class LimitList(View, frozen=True, kw_only=True):
     """The limits of a run, each with its use."""
 
-    limits: tuple[LimitUse, ...]
+    limits: tuple[LimitStatus, ...]
     unpriced: tuple[str, ...] = ()
 
 
@@ -332,7 +332,7 @@ class Cancelled(View, frozen=True, kw_only=True):
 class BoardRun(RunView, frozen=True, kw_only=True):
     """A run that goes on, with the use of each of its limits."""
 
-    limits: tuple[LimitUse, ...] = ()
+    limits: tuple[LimitStatus, ...] = ()
 
 
 class Board(View, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.policies.values.json_values import text_of
 
-from ..kit.printable import printable_json
+from ..kit.display_text import escape_control_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +77,7 @@ def supported(values: Mapping[str, set[Any]]) -> Counter[Any]:
     return Counter(value for found in values.values() for value in found)
 
 
-def with_room(amounts: Sequence[float]) -> float:
+def with_headroom(amounts: Sequence[float]) -> float:
     """A limit over what was used: the largest amount, or twice what 95 % of the sessions stay below; two digits."""
     ordered = sorted(amounts)
     if not ordered:
@@ -94,13 +94,13 @@ def _rounded_up(amount: float) -> float:
     return round(rounded) if rounded >= 10 else round(rounded, 6)
 
 
-def beyond_room(amounts: Mapping[str, float]) -> frozenset[str]:
+def beyond_headroom(amounts: Mapping[str, float]) -> frozenset[str]:
     """The sessions that use more than the limit which the others would have given."""
     ordered = sorted(amounts.items(), key=lambda item: item[1], reverse=True)[:1]
     return frozenset(
         session
         for session, amount in ordered
-        if len(amounts) > 1 and amount > with_room([other for id, other in amounts.items() if id != session])
+        if len(amounts) > 1 and amount > with_headroom([other for id, other in amounts.items() if id != session])
     )
 
 
@@ -118,7 +118,7 @@ def flow(value: Any) -> str:
         return "[" + ", ".join(map(flow, value)) + "]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.casefold() not in _WORDS:
         return value
-    return printable_json(msgspec.json.encode(value).decode())
+    return escape_control_json(msgspec.json.encode(value).decode())
 
 
 def listed(values: Iterable[Any]) -> list[Any]:

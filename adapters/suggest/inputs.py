@@ -20,7 +20,7 @@ from proctor.policies.values.json_values import is_number, number_of, text_of
 from proctor.policies.values.paths import place_of
 from proctor.supervisor.machine.pending_approvals import is_like
 
-from .entries import SUPPORT, Entry, beyond_room, likely, listed, supported, with_room
+from .entries import SUPPORT, Entry, beyond_headroom, likely, listed, supported, with_headroom
 from .observed import HOST, LINK, host_of, is_address, links_in
 
 if TYPE_CHECKING:
@@ -179,14 +179,14 @@ def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | No
     for use in uses:
         largest = max(number_of(value, True) or 0 for value in use.values)
         most[use.session] = max(most.get(use.session, largest), largest)
-    disturbed = beyond_room(most)
+    disturbed = beyond_headroom(most)
     if min(amounts) < 0 or not likely(len(disturbed), len(most)) or len({*amounts}) == 1:
         return None
-    bound = with_room([*most.values()])
+    bound = with_headroom([*most.values()])
     where = [{"path": path, "gte": 0, "lte": bound}]
     about = f"`{path}` up to {bound:,.15g}; the largest was {max(amounts):,.15g}"
     if disturbed:
-        usual = with_room([amount for session, amount in most.items() if session not in disturbed])
+        usual = with_headroom([amount for session, amount in most.items() if session not in disturbed])
         about = f"`{path}` up to {bound:,.15g}, which one session alone asks for; without it, {usual:,.15g}"
     return _condition(tool, path, uses, about, where, disturbed, len(uses) < calls, stops=bound + 1)
 

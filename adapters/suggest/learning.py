@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .entries import SUPPORT, Entry, beyond_room, likely, with_room
+from .entries import SUPPORT, Entry, beyond_headroom, likely, with_headroom
 from .inputs import Use, input_entries
 from .observed import ObservedCall, ObservedSession
 
@@ -189,7 +189,7 @@ def limit_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
         amounts = {session.id: session.used[limit] for session in sessions if session.used.get(limit)}
         if len(amounts) < SUPPORT:
             continue
-        most = with_room([*amounts.values()])
+        most = with_headroom([*amounts.values()])
         about = f"`{limit}`: at most {max(amounts.values()):,.6g} in a session"
         action = {} if limit == "max_tool_calls" else {"action": "warn"}
         part = {limit: {"max": most, **action}}
@@ -199,5 +199,5 @@ def limit_entries(sessions: Sequence[ObservedSession]) -> Iterator[Entry]:
             tool="",
             sessions=len(amounts),
             part=part,
-            disturbed=beyond_room(amounts) if not action else frozenset(),
+            disturbed=beyond_headroom(amounts) if not action else frozenset(),
         )

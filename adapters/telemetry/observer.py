@@ -298,10 +298,10 @@ class OpenTelemetry:
     def _follow(self, run: OpenRun, event: Event) -> None:
         match event:
             case ToolCallRequested():
-                self._say(run.decide(event), names.TOOL_ARGUMENTS, event.tool_input)
+                self._set(run.decide(event), names.TOOL_ARGUMENTS, event.tool_input)
             case ToolCallStarted():
                 self._decided(run, run.decided(event.tool_call_id, moment(event)))
-                self._say(run.call(event), names.TOOL_ARGUMENTS, event.tool_input)
+                self._set(run.call(event), names.TOOL_ARGUMENTS, event.tool_input)
             case ToolCallDenied():
                 self._decided(run, run.decided(event.tool_call_id, moment(event), name(event.decision)))
             case ToolCallCompleted() | ToolCallFailed():
@@ -314,9 +314,9 @@ class OpenTelemetry:
             case BudgetWarned():
                 run.own.span.add_event(names.WARNING_EVENT, {names.LIMIT: name(event.limit)}, moment(event))
             case MessageSent():
-                self._say(run.own, names.INPUT_MESSAGES, event.content)
+                self._set(run.own, names.INPUT_MESSAGES, event.content)
             case MessageReceived():
-                self._say(run.own, names.OUTPUT_MESSAGES, event.content)
+                self._set(run.own, names.OUTPUT_MESSAGES, event.content)
             case RunCompleted() | RunFailed() | RunCancelled():
                 self._over(run, event)
 
@@ -324,13 +324,13 @@ class OpenTelemetry:
         status = _STATUS[type(event)]
         error = None
         if isinstance(event, RunCompleted):
-            self._say(run.own, names.OUTPUT_MESSAGES, event.output)
+            self._set(run.own, names.OUTPUT_MESSAGES, event.output)
         elif isinstance(event, RunCancelled):
             error = "policy_violation" if run.ended_by is not None else None
-            self._say(run.own, names.REASON, event.reason)
+            self._set(run.own, names.REASON, event.reason)
         else:
             error = "run_failed"
-            self._say(run.own, names.REASON, event.error)
+            self._set(run.own, names.REASON, event.error)
         self._end(event.run_id, moment(event), status, error, event.usage)
 
     def _end(self, run_id: str, at: int, status: str, error: str | None, usage: dict[str, Any] | None = None) -> None:
@@ -350,7 +350,7 @@ class OpenTelemetry:
         if call is None:
             return
         failed = isinstance(event, ToolCallFailed)
-        self._say(call, names.TOOL_RESULT, event.error if isinstance(event, ToolCallFailed) else event.tool_output)
+        self._set(call, names.TOOL_RESULT, event.error if isinstance(event, ToolCallFailed) else event.tool_output)
         seconds = call.end(moment(event), error="tool_error" if failed else None)
         tool = event.tool_name if event.tool_name in run.tools else None
         self._meters.ran(run.agent, tool=tool, failed=failed, seconds=seconds)
@@ -376,7 +376,7 @@ class OpenTelemetry:
         about.waits_since = None
         self._meters.approval(run.agent, outcome, waited)
 
-    def _say(self, about: OpenSpan, attribute: str, value: object) -> None:
+    def _set(self, about: OpenSpan, attribute: str, value: object) -> None:
         """Content, where it is asked for."""
         if self._content and value is not None:
             about.span.set_attribute(attribute, content(value))

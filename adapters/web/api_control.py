@@ -209,11 +209,11 @@ class StoreHealth:
         """Whether the store could be read, now or within the last second."""
         async with self._looking:
             if anyio.current_time() >= self._until:
-                self._found = await self._look()
+                self._found = await self._poll()
                 self._until = anyio.current_time() + KEPT_S
             return self._found
 
-    async def _look(self) -> bool:
+    async def _poll(self) -> bool:
         try:
             with anyio.fail_after(PATIENCE_S):
                 await self._store.runs(limit=1)

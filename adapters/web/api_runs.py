@@ -16,7 +16,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 
 from ..drawing import draw_svg
-from ..kit.printable import printable_lines
+from ..kit.display_text import escape_control_lines
 from ..operations.service import MissingError
 from ..operations.timeline import TimelineItems
 from ..operations.views import (
@@ -346,8 +346,8 @@ def _drawn(fold: Fold) -> Policies:
             PolicyInForce(name=str(each.get("name")), locked=bool(each.get("locked")), written=each, text=_yaml(each))
             for each in fold.was.policies
         ),
-        mermaid=printable_lines(draw_mermaid(stack, monitor)),
-        svg=printable_lines(draw_svg(stack, monitor)),
+        mermaid=escape_control_lines(draw_mermaid(stack, monitor)),
+        svg=escape_control_lines(draw_svg(stack, monitor)),
     )
 
 
@@ -355,7 +355,7 @@ def _yaml(written: dict[str, Any]) -> str:
     import yaml
 
     lines: str = yaml.safe_dump(written, sort_keys=False, default_flow_style=None, allow_unicode=True, width=100)
-    return printable_lines(lines)
+    return escape_control_lines(lines)
 
 
 @operation("GET", "/api/me", Me)

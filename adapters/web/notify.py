@@ -17,7 +17,7 @@ from proctor.policies.values.foreign_code import isolated
 from proctor.supervisor.errors import StoreError, UsageError, install_of
 from proctor.supervisor.log import logger
 
-from ..kit.printable import printable_lines
+from ..kit.display_text import escape_control_lines
 from ..operations.identities import read_private
 from ..operations.service import MissingError, OperatorService
 from .webhook import send_events
@@ -142,8 +142,8 @@ def is_open(approval: ApprovalView) -> bool:
 
 def message(approval: ApprovalView, page: str) -> tuple[str, str]:
     """The title and the text of a notification: without secrets, and without what a program would obey."""
-    title = printable_lines(f"{approval.call.name} waits for a person")
-    lines = [printable_lines(line) for part in _lines(approval) for line in part.split("\n")]
+    title = escape_control_lines(f"{approval.call.name} waits for a person")
+    lines = [escape_control_lines(line) for part in _lines(approval) for line in part.split("\n")]
     shown = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines[:_MOST_LINES]]
     if len(lines) > _MOST_LINES:
         shown.append(f"… {len(lines) - _MOST_LINES} more lines on the page")

@@ -203,14 +203,14 @@ async def serve(
     )
     server = BoundedServer(config)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_told_to_end, server, closing)
+        tasks.start_soon(_close_on_request, server, closing)
         tasks.start_soon(server.accept, listener)
         with anyio.CancelScope(shield=True):  # it ends by being told, in order
             await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
 
 
-async def _told_to_end(server: BoundedServer, closing: anyio.Event) -> None:
+async def _close_on_request(server: BoundedServer, closing: anyio.Event) -> None:
     try:
         await anyio.sleep_forever()
     finally:

@@ -454,7 +454,7 @@ class Alphabet:
 
     def _open_bits(self, part: RuleComponent | SplitComponent, name: str) -> Iterator[int]:
         probe = self._probe(part, name)
-        return (bit.bit_length() - 1 for bit, _ in probe.asks)
+        return (bit.bit_length() - 1 for bit, _ in probe.tests)
 
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
         """The identity of a condition, whichever rule has it, and whether it permits."""

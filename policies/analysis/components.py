@@ -142,7 +142,7 @@ def saturated(machine: Machine, at: RuleMoment) -> Hashable:
     if isinstance(machine, NetMachine):
         marking = tuple(sorted(state.marking.items()))
         return state.overrun, marking, tuple(sorted((id, tuple(n)) for id, n in state.waiting.items()))
-    return machine.seen_from(at.state, at.now)
+    return machine.equivalence_key(at.state, at.now)
 
 
 def _evidence(machine: PreconditionMachine, at: RuleMoment) -> Hashable:

@@ -121,7 +121,7 @@ class HypotheticalCall:
         self.id = self.name = f"call {number}"
         self.memo: dict[Any, Any] = {}
 
-    def loose_fingerprint(self) -> str:
+    def normalized_digest(self) -> str:
         """The call's own id: no other call is the same."""
         return self.id
 
@@ -228,7 +228,7 @@ class Graph:
         return bool(mask) or machine.every_call or (machine.ordinals and machine.due(held, now) == now + 1)
 
     def _number(self, held: Any, now: int) -> int:
-        view = self._machine.seen_from(held, now)
+        view = self._machine.equivalence_key(held, now)
         if view not in self._numbers:
             self._numbers[view] = len(self._held)
             self._held.append((held, now))

@@ -8,7 +8,7 @@ from ..events.calls import STRICTNESS
 from ..limits import LIMITS
 from ..monitor.usage import PriceBook
 from ..policy import members_of
-from ..rules.rule import Of, Owed, names, times
+from ..rules.rule import Obligation, Of, names, times
 from ..stack.clauses import Clause
 from ..stack.locks import loosened
 from ..stack.merge import effective_budgets, effective_limits, figure, price_tables
@@ -180,7 +180,7 @@ class Want(NamedTuple):
     """A clause's obligation, and the kinds of calls that may fulfil it."""
 
     clause: Clause
-    owed: Owed
+    owed: Obligation
     kinds: frozenset[CallClass]
 
 
@@ -242,7 +242,7 @@ def _often(least: int) -> str:
 
 def _wants(clauses: Iterable[Clause], possible: Saturation) -> Iterator[Want]:
     for clause in clauses:
-        owed = clause.record.owes()
+        owed = clause.record.obligation()
         if owed is not None and owed.after is None and clause.binds:
             reached = {name for reach in possible.kinds.reaches(owed.tool, clause.scope) for name in reach.names}
             possible.kinds.work.spend(len(possible.found))

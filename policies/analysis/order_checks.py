@@ -157,7 +157,7 @@ def _is_tool(kind: CallClass, possible: Saturation) -> bool:
 def never_satisfied(clauses: Iterable[Clause], possible: Saturation) -> Iterator[PreflightFinding]:
     """The rules that owe a call of which none is possible."""
     for clause in clauses:
-        owed = clause.record.owes()
+        owed = clause.record.obligation()
         if owed is None or not clause.binds:
             continue
         kinds = possible.kinds.of(owed.tool, clause)
@@ -215,7 +215,7 @@ def _one_after_another(demands: Iterable[System], possible: Saturation) -> list[
     """The calls that meet each demand, with what they need before; a first guess."""
     calls: dict[CallClass, int] = {}
     for demand in demands:
-        owed = demand.clause.record.owes()
+        owed = demand.clause.record.obligation()
         possible.kinds.work.spend(len(possible.found))
         wanted = [kind for kind in possible.found if demand.mask(*kind)]
         if wanted:

@@ -80,7 +80,7 @@ class _Shadows:
 
     def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
-        if isinstance(clause.record, Net) or clause.record.owes() is not None:
+        if isinstance(clause.record, Net) or clause.record.obligation() is not None:
             return None
         if any(
             not system.graph.may_end(state) for system in self._systems[clause.id] for state in system.graph.states

@@ -214,7 +214,7 @@ def mark(name: str, input: Any) -> bytes:
     return _short(text if written is input else fingerprint((name, written)))
 
 
-def is_mark_of(mark_: bytes, name: str, input: Any) -> bool:
+def matches_digest(mark_: bytes, name: str, input: Any) -> bool:
     """Whether a mark is that of this tool with this input: the order of keys aside, and 7.0 is 7.
 
     Raises one of UNREADABLE.

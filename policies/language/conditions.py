@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from ..values.model_base import Complaint
+    from ..values.model_base import Issue
 
 
 Expand: TypeAlias = Callable[[str | Sequence[str]], tuple[str, ...]]
@@ -52,7 +52,7 @@ def output_ref(operand: dict[str, Any], expand: Expand = as_written) -> OutputRe
     return OutputRef(expand(operand["output_of"]), operand.get("path", "$"))
 
 
-def operand_problems(name: str, operand: Any) -> Iterator[Complaint]:
+def operand_problems(name: str, operand: Any) -> Iterator[Issue]:
     if is_argument(operand):
         yield from _argument_problems(name, operand["arg"])
     elif is_output(operand):
@@ -75,7 +75,7 @@ def operand_problems(name: str, operand: Any) -> Iterator[Complaint]:
         yield (name,), f"`{name}`: not a number"
 
 
-def _directory_problems(directory: str) -> Iterator[Complaint]:
+def _directory_problems(directory: str) -> Iterator[Issue]:
     if paths.place_of(directory) is None:
         yield ("within",), f"`within` takes a directory, as in `.`, `/srv/data` or `~/work`, not `{directory}`"
 
@@ -86,7 +86,7 @@ _SHELLS_OWN = frozenset("*?;&|<>()`$\n")
 _STANDARD = re.compile(r"\s*/(usr/)?(local/)?s?bin/")
 
 
-def _command_problems(commands: str | Sequence[str]) -> Iterator[Complaint]:
+def _command_problems(commands: str | Sequence[str]) -> Iterator[Issue]:
     named = [commands] if isinstance(commands, str) else commands
     if not named:
         yield ("runs",), "`runs` names no command"
@@ -98,7 +98,7 @@ def _command_problems(commands: str | Sequence[str]) -> Iterator[Complaint]:
             yield ("runs",), f"`runs` takes a command by its name, wherever it stands: `{name}`, not `{command}`"
 
 
-def _argument_problems(name: str, path: Any) -> Iterator[Complaint]:
+def _argument_problems(name: str, path: Any) -> Iterator[Issue]:
     if name in ("regex", "exists", "type", "within", "runs"):
         yield (name,), f"`{name}` takes no `{{arg: ...}}`"
     elif not isinstance(path, str):
@@ -107,7 +107,7 @@ def _argument_problems(name: str, path: Any) -> Iterator[Complaint]:
         yield from paths.problems(path, (name, "arg"))
 
 
-def _output_problems(name: str, operand: dict[str, Any]) -> Iterator[Complaint]:
+def _output_problems(name: str, operand: dict[str, Any]) -> Iterator[Issue]:
     if name not in MEMBERSHIPS:
         yield (name,), "`output_of` goes with `in`, `not_in` and `set_equals` only"
     for key in operand.keys() - {"output_of", "path"}:
@@ -189,7 +189,7 @@ class Condition(Record, frozen=True):
             if operand is not UNSET:
                 yield name, operand
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         given = list(self.operators())
         if self.any_of is not UNSET or self.not_ is not UNSET:
@@ -204,7 +204,7 @@ class Condition(Record, frozen=True):
         for name, operand in given:
             yield from operand_problems(name, operand)
 
-    def _group_problems(self, given: Sequence[tuple[str, Any]]) -> Iterator[Complaint]:
+    def _group_problems(self, given: Sequence[tuple[str, Any]]) -> Iterator[Issue]:
         name, inner = ("any_of", self.any_of) if self.any_of is not UNSET else ("not", self.not_)
         if self.any_of is not UNSET and self.not_ is not UNSET:
             yield (), "`any_of` and `not` are two conditions: write one inside the other, or both in the list"
@@ -241,7 +241,7 @@ def has_arguments(conditions: Sequence[Condition]) -> bool:
     return any(is_argument(operand) for c in all_in(conditions) for _, operand in c.operators())
 
 
-def when_problems(conditions: Sequence[Condition]) -> Iterator[Complaint]:
+def when_problems(conditions: Sequence[Condition]) -> Iterator[Issue]:
     """The problems in a `when`: it is settled before there is a call, so it cannot refer to one."""
     if has_references(conditions):
         yield ("when",), "`when` is settled when the run starts: no `arg` and no `output_of` here"

@@ -50,7 +50,7 @@ def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
 
 
 Predicate: TypeAlias = Callable[[Any, Facts], bool]
-Outlook: TypeAlias = Callable[[Facts], bool]
+Forecast: TypeAlias = Callable[[Facts], bool]
 Fold: TypeAlias = Callable[[Iterable[bool]], bool]
 
 
@@ -68,8 +68,8 @@ class CompiledConditions(NamedTuple):
     holds: Predicate
     dynamic: bool
     outputs: tuple[OutputRef, ...]
-    always: Outlook = _unknown
-    never: Outlook = _unknown
+    always: Forecast = _unknown
+    never: Forecast = _unknown
 
 
 def compile_conditions(
@@ -156,8 +156,8 @@ class _Test(NamedTuple):
     whole: bool
     dynamic: bool = False
     outputs: tuple[OutputRef, ...] = ()
-    always: Outlook = _unknown
-    never: Outlook = _unknown
+    always: Forecast = _unknown
+    never: Forecast = _unknown
 
 
 def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need: int) -> Predicate:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from ..values.globs import Matcher
-    from ..values.model_base import Complaint, Where
+    from ..values.model_base import Issue, Where
     from .conditions import OutputRef
     from .facts import CallNames
 
@@ -41,7 +41,7 @@ class ToolWhere(Record, frozen=True):
     tool: Name | Sequence[Name]
     where: Sequence[Condition] = ()
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         return selector_problems(self.tool, ("tool",))
 
@@ -61,14 +61,14 @@ def is_person(item: Any) -> bool:
     return isinstance(item, str) and item.strip().casefold() == HUMAN
 
 
-def person_problems(name: str, where: Where) -> Iterator[Complaint]:
+def person_problems(name: str, where: Where) -> Iterator[Issue]:
     """That a person's approval stands where a tool is named, if it does."""
     if is_person(name):
         message = f"`{HUMAN}` is a person's approval, not a tool: it stands in `first` of `before` and "
         yield where, f"{message}`immediately_before`, in `prior`, and in `require {HUMAN} before TOOL`"
 
 
-def selector_problems(selector: Any, where: Where, *, person: bool = False) -> Iterator[Complaint]:
+def selector_problems(selector: Any, where: Where, *, person: bool = False) -> Iterator[Issue]:
     """The problems in a selector's names; its records check themselves. `person`: an approval is allowed."""
     if isinstance(selector, str):
         yield from glob_problems(selector, where)
@@ -96,7 +96,7 @@ class VirtualTool(Record, frozen=True):
     match: str
     as_: Name = msgspec.field(name="as")
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from selector_problems(self.tool, ("tool",))
         yield from person_problems(self.as_, ("as",))
@@ -180,18 +180,18 @@ def any_of(bounds: Sequence[Bound]) -> Bound:
     """Whether any of them is met."""
     if True in bounds:
         return True
-    asks = [bound for bound in bounds if not isinstance(bound, bool)]
-    if len(asks) > 1:
-        return lambda call: any(ask(call) for ask in asks)
-    return asks[0] if asks else False
+    tests = [bound for bound in bounds if not isinstance(bound, bool)]
+    if len(tests) > 1:
+        return lambda call: any(test(call) for test in tests)
+    return tests[0] if tests else False
 
 
 def all_of(bounds: Sequence[Bound]) -> Bound:
     """Whether all of them are met."""
     if False in bounds:
         return False
-    asks = [bound for bound in bounds if not isinstance(bound, bool)]
-    return (lambda call: all(ask(call) for ask in asks)) if asks else True
+    tests = [bound for bound in bounds if not isinstance(bound, bool)]
+    return (lambda call: all(test(call) for test in tests)) if tests else True
 
 
 class Slot:
@@ -270,9 +270,9 @@ class Slot:
                 return f"{alias}, and {part.words}" if part.words else alias
         return ""
 
-    def outlook(self, names: CallNames, facts: Facts) -> tuple[bool, bool]:
+    def forecast(self, names: CallNames, facts: Facts) -> tuple[bool, bool]:
         """Whether every call of these names is met as things stand, and whether some call may be."""
-        found = [part.outlook(self._bound(part, names, names), self._seen(names), facts) for part in self._parts]
+        found = [part.forecast(self._bound(part, names, names), self._seen(names), facts) for part in self._parts]
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
 
 
@@ -322,7 +322,7 @@ class _Part:
             return not self._permits
         return call.goes_by(name)
 
-    def outlook(self, bound: Bound, names: CallNames, facts: Facts) -> tuple[bool, bool]:
+    def forecast(self, bound: Bound, names: CallNames, facts: Facts) -> tuple[bool, bool]:
         if isinstance(bound, bool):
             return bound, bound
         return names.any(self.matches) and self._compiled.always(facts), not self._compiled.never(facts)

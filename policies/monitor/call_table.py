@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from ..events import ToolCallDenied, ToolCallRequested, ToolCallStarted
-from ..events.calls import UNREADABLE, fingerprint, is_mark_of, mark
+from ..events.calls import UNREADABLE, fingerprint, mark, matches_digest
 from ..language.facts import NamingKind
 from ..language.selectors import VirtualName
 from ..rules.machine import JudgeCall
@@ -242,11 +242,11 @@ class CallState(msgspec.Struct, gc=False):
         if self.name != name:
             return False
         try:
-            return self.given is input or is_mark_of(self.kept or mark(name, self.given), name, input)
+            return self.given is input or matches_digest(self.kept or mark(name, self.given), name, input)
         except UNREADABLE:
             return False
 
-    def loose_fingerprint(self) -> str:
+    def normalized_digest(self) -> str:
         """The same text for the same tool and input, whatever its JSON types."""
         loose: str | None = self.memo.get(LOOSE)
         if loose is None:
@@ -270,7 +270,7 @@ class Session:
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
     `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
-    `earlier` those of responses before, `denied` the ids whose latest call was refused. `clashing` are the ids of
+    `earlier` those of responses before, `denied` the ids whose latest call was refused. `conflicting` are the ids of
     calls, in flight or over, under which another call was refused, until that is recorded.
     """
 
@@ -287,7 +287,7 @@ class Session:
     finished: dict[str, bytes] = field(default_factory=dict)
     earlier: dict[str, bytes] = field(default_factory=dict)
     denied: dict[str, None] = field(default_factory=dict)
-    clashing: frozenset[str] = frozenset()
+    conflicting: frozenset[str] = frozenset()
     granted: dict[str, Grant] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
@@ -322,7 +322,7 @@ class Session:
         self.turn_offset = None if self.runs > 1 else 0
         self.begun = 0
         self.finished, self.earlier, self.denied, self.granted = {}, {}, {}, {}
-        self.clashing = EMPTY
+        self.conflicting = EMPTY
         self.meter.new_run(model)
         if self.budgets.open or self.budgets.shut:
             self.budgets = BudgetState()
@@ -423,8 +423,8 @@ class CallTable(dict[str, CallState]):
             if ended is None or turn >= session.begun:
                 return "new"
         kept = ended.removeprefix(DENIED)
-        if not is_mark_of(kept, name, input) and not (
-            self.redact is not None and is_mark_of(kept, name, self.redact(input))
+        if not matches_digest(kept, name, input) and not (
+            self.redact is not None and matches_digest(kept, name, self.redact(input))
         ):
             return "conflict"
         return "denied" if ended.startswith(DENIED) else "ended"

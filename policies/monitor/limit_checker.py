@@ -24,7 +24,7 @@ from ..events.calls import STRICTNESS, LimitWarning
 from ..events.run_context import RunContext
 from ..language.facts import NoCall
 from ..language.predicates import compile_when
-from ..limits import Budget, BudgetClaim
+from ..limits import Budget, BudgetAccount
 from ..policy import Policy, members_of
 from ..rules.machine import Finding
 from ..stack.merge import BudgetEntry, LimitEntry, figure, strictest
@@ -68,7 +68,7 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.started_at = now
 
 
-class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
+class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One limit and how much of it is used.
 
     Attributes:
@@ -193,10 +193,10 @@ class LimitChecker:
                 fraction = used / entry.limit.max if entry.limit.max else 1.0
                 yield LimitWarning(limit=entry.name, used=used, max=entry.limit.max, fraction=fraction)
 
-    def uses(self, state: LimitState, meter: TokenMeter) -> tuple[LimitUse, ...]:
+    def uses(self, state: LimitState, meter: TokenMeter) -> tuple[LimitStatus, ...]:
         """Every limit with what is used of it."""
         return tuple(
-            LimitUse(
+            LimitStatus(
                 limit=entry.name,
                 used=self._used[number](state, meter),
                 max=entry.limit.max,
@@ -286,7 +286,7 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def take(self, event: BudgetReserved) -> None:
         """Note an answer of the store."""
-        share = share_of(event.budget, event.key)
+        share = account_id(event.budget, event.key)
         self.shut.pop(share, None)
         self.open = [other for other in self.open if other != share]
         if event.granted:
@@ -294,9 +294,9 @@ class BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
         else:
             self.shut[share] = event
 
-    def answered(self, claim: BudgetClaim) -> bool:
+    def answered(self, claim: BudgetAccount) -> bool:
         """Whether the store has answered about it."""
-        share = share_of(claim.budget, claim.key)
+        share = account_id(claim.budget, claim.key)
         return share in self.shut or share in self.open
 
 
@@ -317,7 +317,7 @@ class BudgetChecker:
         found = [entry for entry in self.entries if entry.id == id and entry.budget.key in (None, key)]
         return max(found, key=lambda entry: STRICTNESS[entry.action], default=None)
 
-    def claims(self, context: RunContext) -> tuple[BudgetClaim, ...]:
+    def claims(self, context: RunContext) -> tuple[BudgetAccount, ...]:
         """The budgets that a run with this context draws on, each share once: of its entries the strictest in every
         field.
         """
@@ -379,13 +379,13 @@ class BudgetChecker:
                 )
 
 
-def share_of(budget: str, key: str) -> str:
+def account_id(budget: str, key: str) -> str:
     """One share of one budget."""
     return f"{budget} {key}" if key else budget
 
 
-def _claim(entry: BudgetEntry, key: str) -> BudgetClaim:
-    return BudgetClaim(
+def _claim(entry: BudgetEntry, key: str) -> BudgetAccount:
+    return BudgetAccount(
         budget=entry.id,
         key=key,
         counts=entry.counts,

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from ..events.run_context import Usage
     from ..language.conditions import Condition
     from ..language.facts import NamingKind
-    from ..limits import BudgetClaim
+    from ..limits import BudgetAccount
     from ..rules.net_shorthand import NetLine
     from ..rules.petri_net import Net, Stance
     from ..shell.words import Shell
     from .call_table import RuleName
-    from .limit_checker import LimitUse
+    from .limit_checker import LimitStatus
     from .program import CompiledRule
     from .state import MonitorState
 
@@ -58,26 +58,26 @@ def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[s
     text that the model gets.
     """
     action = violations[0].action if violations else "allow"
-    tell = None
+    text = None
     if action not in ("allow", "warn"):
         refusing = [v for v in violations if v.action == action]
         own = (v.tell_model for v in refusing if v.tell_model)
-        tell = next(own, tell_model_default(call.name, refusing[0].cause))
+        text = next(own, tell_model_default(call.name, refusing[0].cause))
         if action != "request_approval":
-            violations = [_with_text(v, tell) if v.action == action else v for v in violations]
+            violations = [_with_text(v, text) if v.action == action else v for v in violations]
     return Decision(
         action=action,
         tool_call_id=call.id,
         tool_name=call.name,
         tool_input=call.input,
         violations=tuple(violations),
-        tell_model=tell,
+        tell_model=text,
         errors=errors,
     )
 
 
-def _with_text(violation: Violation, tell: str) -> Violation:
-    return msgspec.structs.replace(violation, details={**violation.details, "tell_model": tell})
+def _with_text(violation: Violation, text: str) -> Violation:
+    return msgspec.structs.replace(violation, details={**violation.details, "tell_model": text})
 
 
 def explained(
@@ -120,7 +120,7 @@ def _refusing(on: MonitorState, tool: str, kind: NamingKind) -> Iterator[str]:
     probes = on.program.probes(kind)
     named = {probe.rule.number for probe in probes}
     due = [(number, 0, 0) for number in on.due_next() if number not in named]
-    for number, sure, maybe in [*((probe.rule.number, *probe.outlook(ahead)) for probe in probes), *due]:
+    for number, sure, maybe in [*((probe.rule.number, *probe.forecast(ahead)) for probe in probes), *due]:
         rule = on.rules[number]
         if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in on.session.broken:
             continue
@@ -226,7 +226,7 @@ class Monitor:
         return self.state.session.limits.calls
 
     @property
-    def budgets(self) -> tuple[BudgetClaim, ...]:
+    def budgets(self) -> tuple[BudgetAccount, ...]:
         """The budgets this run shares with others; the store knows how much is left of them."""
         return self.state.program.budgets.claims(self.state.context)
 
@@ -242,7 +242,7 @@ class Monitor:
             if subject is None:
                 return self._used(call)
             if checks is None:
-                if subject.bound.plan.asks and (needed := self._needed(subject)):
+                if subject.bound.plan.async_checks and (needed := self._needed(subject)):
                     return NeedsChecks(checks=needed)
                 checks = NO_ANSWERS
             errors: list[str] = []
@@ -263,7 +263,7 @@ class Monitor:
             subject = self._asked(call)
         except (*UNREADABLE, AttributeError):
             return ()
-        return self._needed(subject) if subject is not None and subject.bound.plan.asks else ()
+        return self._needed(subject) if subject is not None and subject.bound.plan.async_checks else ()
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
         """Evaluate a call under every rule and, if it is allowed, count it.
@@ -306,7 +306,7 @@ class Monitor:
 
     def _needed(self, subject: CallState) -> tuple[AsyncCheck, ...]:
         states = self.state.states
-        return tuple((r.id, m.bound_check(states[r.number], subject)) for r, m in subject.bound.plan.asks)
+        return tuple((r.id, m.bound_check(states[r.number], subject)) for r, m in subject.bound.plan.async_checks)
 
     def _unreadable(self, call: ToolCall, error: Exception) -> Decision:
         if not isinstance(call, ToolCall):
@@ -350,7 +350,7 @@ class Monitor:
         on = self.state
         on.come_to(call.turn)
         current = on.calls.get(call.id)
-        on.session.clashing |= {call.id}
+        on.session.conflicting |= {call.id}
         return decision_on(call, [id_in_use(on.program.name, call, current)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:
@@ -432,7 +432,7 @@ class Monitor:
         """The limits that passed their `warn_at` since last asked."""
         return handlers.warnings(self.state)
 
-    def limits(self) -> tuple[LimitUse, ...]:
+    def limits(self) -> tuple[LimitStatus, ...]:
         """The limits that hold, each with what is used of it; clocks as of the last event or `tick`."""
         on = self.state
         return on.program.limits.uses(on.session.limits, on.session.meter)

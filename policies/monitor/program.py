@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..language.facts import CallNames, NamingKind
     from ..language.selectors import NameScope
     from ..policy import Allow, Deny, Policy
-    from ..rules.machine import Ahead
+    from ..rules.machine import UpcomingCall
     from ..rules.net_shorthand import NetLine
     from ..rules.petri_net import Mappers, OnResults, Validators
 
@@ -71,23 +71,23 @@ class Probe(msgspec.Struct, frozen=True):
 
     rule: CompiledRule
     mask: int
-    asks: tuple[tuple[int, Callable[[Subject], bool]], ...]
+    tests: tuple[tuple[int, Callable[[Subject], bool]], ...]
     maybe: int
 
-    def outlook(self, ahead: Ahead) -> tuple[int, int]:
+    def forecast(self, ahead: UpcomingCall) -> tuple[int, int]:
         """The slots that every future call matches in this state, and those that some call may match."""
         sure, maybe = self.mask, self.maybe
         for n, slot in enumerate(self.rule.machine.slots):
             if slot.outputs and maybe & 1 << n:
-                every, some = slot.outlook(ahead.names, ahead)
+                every, some = slot.forecast(ahead.names, ahead)
                 sure, maybe = sure | every << n, maybe if some else maybe & ~(1 << n)
         return sure, maybe
 
     def mask_of(self, call: Subject) -> int:
         """The slots that a call matches."""
         mask = self.mask
-        for bit, ask in self.asks:
-            if ask(call):
+        for bit, matches in self.tests:
+            if matches(call):
                 mask |= bit
         return mask
 
@@ -95,7 +95,7 @@ class Probe(msgspec.Struct, frozen=True):
 def probe_of(rule: CompiledRule, names: CallNames) -> Probe:
     """The probe of a rule for calls that have these names."""
     sure, maybe = 0, 0
-    asks = []
+    tests = []
     for n, slot in enumerate(rule.machine.slots):
         bound = slot.bind(names)
         if bound is False:
@@ -104,11 +104,11 @@ def probe_of(rule: CompiledRule, names: CallNames) -> Probe:
         if bound is True:
             sure |= 1 << n
         else:
-            asks.append((1 << n, bound))
-    return Probe(rule, sure, tuple(asks), maybe)
+            tests.append((1 << n, bound))
+    return Probe(rule, sure, tuple(tests), maybe)
 
 
-Met: TypeAlias = tuple[CompiledRule, int]
+MatchedRule: TypeAlias = tuple[CompiledRule, int]
 """A rule that a call concerns, with the slots that the call matches."""
 
 Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
@@ -118,14 +118,14 @@ Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 class CallPlan:
     """The rules that a call concerns, in the stack's order, and what each does at which step of the call.
 
-    `asks` are the checks that have to wait, asked first; `judges` and `spends` say how (None: nothing), `validators`
-    what is asked last; `attempts` want to know that
-    the call is asked for, `outcomes` how it ends; `ordinals` are the numbers of those that depend on what comes
-    next; `exercised` are the ids of those that restrict it. `by_name`: every call of its kind has this plan.
+    `async_checks` are answered before the others evaluate the call, `validators` after them. `judges` and `spends`
+    evaluate and spend by themselves (None: nothing to do); `attempts` want to know that the call is asked for,
+    `outcomes` how it ends. `ordinals` are the numbers of rules that depend on what comes next, `exercised` the ids of
+    those that restrict the call. `by_name`: every call of its kind has this plan.
     """
 
     __slots__ = (
-        "asks",
+        "async_checks",
         "attempts",
         "by_name",
         "exercised",
@@ -138,7 +138,7 @@ class CallPlan:
         "validators",
     )
 
-    def __init__(self, rules: Sequence[Met], remembers: Remembers = (), *, by_name: bool = False) -> None:
+    def __init__(self, rules: Sequence[MatchedRule], remembers: Remembers = (), *, by_name: bool = False) -> None:
         self.rules = rules
         self.remembers = remembers
         self.by_name = by_name
@@ -149,7 +149,9 @@ class CallPlan:
         self.attempts = [met for met in rules if met[1] & met[0].machine.attempts]
         self.outcomes = [met for met in rules if met[1] & met[0].machine.outcomes]
         checks = ((rule, rule.machine) for rule, mask in rules if mask & TOOL)
-        self.asks = [(rule, check) for rule, check in checks if isinstance(check, CheckMachine) and check.is_async]
+        self.async_checks = [
+            (rule, check) for rule, check in checks if isinstance(check, CheckMachine) and check.is_async
+        ]
         self.ordinals = [rule.number for rule, _ in rules if rule.machine.ordinals]
         self.exercised = frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts)
 
@@ -164,7 +166,7 @@ class _Kind(NamedTuple):
     """The calls of one kind: what looks at them, those of it that ask, and the plans found so far, by what is met."""
 
     probes: tuple[Probe, ...]
-    asking: tuple[Probe, ...]
+    asked: tuple[Probe, ...]
     remembers: Remembers
     plans: dict[tuple[int, ...], CallPlan]
 
@@ -211,15 +213,15 @@ class Program:
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
         """The plan for a call of this kind: the clauses that it concerns."""
         entry = self._kinds.get(kind) or self._seen(kind)
-        masks = tuple([probe.mask_of(call) for probe in entry.asking])
+        masks = tuple([probe.mask_of(call) for probe in entry.asked])
         plan = entry.plans.get(masks)
         if plan is None:
             if len(entry.plans) >= PLANS_KEPT:
                 entry.plans.clear()
-            by_rule = {probe.rule.number: mask for probe, mask in zip(entry.asking, masks, strict=True)}
+            by_rule = {probe.rule.number: mask for probe, mask in zip(entry.asked, masks, strict=True)}
             rules = [(probe.rule, by_rule.get(probe.rule.number, probe.mask)) for probe in entry.probes]
             rules = [(rule, mask) for rule, mask in rules if mask or rule.machine.every_call]
-            plan = entry.plans[masks] = CallPlan(rules, entry.remembers, by_name=not entry.asking)
+            plan = entry.plans[masks] = CallPlan(rules, entry.remembers, by_name=not entry.asked)
         return plan
 
     def probes(self, kind: NamingKind) -> tuple[Probe, ...]:
@@ -240,8 +242,8 @@ class Program:
         looked = (probe_of(rule, names) for rule in self.rules)
         probes = tuple(probe for probe in looked if probe.maybe or probe.rule.machine.every_call)
         remembers = [(ref, path) for ref, (matches, path) in self.references.items() if names.any(matches)]
-        asking = tuple(probe for probe in probes if probe.asks)
-        entry = self._kinds[kind] = _Kind(probes, asking, remembers, {})
+        asked = tuple(probe for probe in probes if probe.tests)
+        entry = self._kinds[kind] = _Kind(probes, asked, remembers, {})
         return entry
 
     def at(self, context: RunContext) -> Program:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..stack.merge import BudgetEntry
     from .call_table import Relation, RuleName
     from .limit_checker import Exceeded
-    from .program import CallPlan, CompiledRule, Met, Program
+    from .program import CallPlan, CompiledRule, MatchedRule, Program
 
 
 PLANS_BOUND = 128
@@ -265,8 +265,8 @@ class MonitorState:
 
     def mark_unapproved(self, call: CallState) -> None:
         """Mark the rules as violated that requested an approval of this call and got none."""
-        asking = (self.program.named(policy, rule) for policy, rule in self._unanswered(call))
-        self.session.violated |= {rule.id for rule in asking if rule is not None}
+        rules = (self.program.named(policy, rule) for policy, rule in self._unanswered(call))
+        self.session.violated |= {rule.id for rule in rules if rule is not None}
 
     def awaits_person(self, rule: CompiledRule) -> bool:
         """Whether a call is pending an approval that this rule requests."""
@@ -333,7 +333,7 @@ class MonitorState:
         if relation in ("conflict", "running"):
             self.come_to(event.turn)
             if current is None or relation == "conflict" or current.status == STARTED:
-                session.clashing |= {id}  # it will be refused, for having the id of another call
+                session.conflicting |= {id}  # it will be refused, for having the id of another call
         elif current is None or current.status == REQUESTED or relation == "changed":
             self.latest = self.request(id, name, input, event.turn, REQUESTED, relation != "repeat")
 
@@ -378,8 +378,8 @@ class MonitorState:
     def on_denied(self, event: ev.ToolCallDenied) -> list[Violation]:
         """A call was denied and never ran; one that had been allowed here counts as failed."""
         call = self.calls.get(event.tool_call_id)
-        if event.tool_call_id in self.session.clashing:
-            self.session.clashing -= {event.tool_call_id}
+        if event.tool_call_id in self.session.conflicting:
+            self.session.conflicting -= {event.tool_call_id}
             if call is None:
                 self.session.deny(event.tool_call_id)
             return []  # another call was refused, for having this one's id
@@ -410,6 +410,6 @@ class MonitorState:
         """Whether a call runs or is held."""
         return any(call.status not in (REQUESTED, LAPSED) for call in self.calls.values())
 
-    def describe(self, rules: Sequence[Met]) -> dict[str, str]:
+    def describe(self, rules: Sequence[MatchedRule]) -> dict[str, str]:
         """The states of rules as text, by id."""
         return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in rules}

@@ -13,6 +13,7 @@ from . import schema
 from .rewriting import as_written
 from .schema import (
     AnyRule,
+    Boolean,
     Choice,
     Items,
     MapOf,
@@ -22,7 +23,6 @@ from .schema import (
     Open,
     PythonCode,
     Text,
-    Truth,
     did_you_mean,
     either,
     fields_of,
@@ -75,7 +75,7 @@ def fits(option: Shape, node: Node) -> bool:
         return any(type(node.value) is type(value) for value in option.values)
     if isinstance(option, schema.Text):
         return isinstance(node.value, str)
-    if isinstance(option, schema.Truth):
+    if isinstance(option, schema.Boolean):
         return isinstance(node.value, bool)
     if isinstance(option, schema.Number):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
@@ -214,7 +214,7 @@ class Converter:
             return self._number(shape, node)
         if isinstance(shape, Choice):
             return self._choice(shape, node)
-        if isinstance(shape, Truth) and isinstance(node.value, bool):
+        if isinstance(shape, Boolean) and isinstance(node.value, bool):
             return node.value
         if isinstance(shape, PythonCode) and callable(node.value):
             return node.value

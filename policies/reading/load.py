@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from ..values.model_base import Complaint
+    from ..values.model_base import Issue
     from .tree import Node
 
 
@@ -56,7 +56,7 @@ def check_whole(node: MapNode, report: ProblemReport) -> None:
     _check_ids(node, report)
 
 
-def _complaints(node: MapNode) -> Iterator[Complaint]:
+def _complaints(node: MapNode) -> Iterator[Issue]:
     aliases = node.entries.get("aliases")
     scope = NameScope(_names(aliases)) if isinstance(aliases, MapNode) else NameScope()
     for alias, tools in aliases.entries.items() if isinstance(aliases, MapNode) else ():

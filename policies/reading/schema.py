@@ -87,7 +87,7 @@ class Number(msgspec.Struct, frozen=True):
     lt: float | None = None
 
 
-class Truth(msgspec.Struct, frozen=True):
+class Boolean(msgspec.Struct, frozen=True):
     """True or false."""
 
 
@@ -130,8 +130,8 @@ class OneOf(msgspec.Struct, frozen=True):
     options: tuple[Shape, ...]
 
 
-Shape: TypeAlias = Open | Text | Number | Truth | Choice | Items | MapOf | OfRecord | AnyRule | PythonCode | OneOf
-_SIMPLE: dict[Any, Shape] = {Any: Open(), bool: Truth(), str: Text(), float: Number()}
+Shape: TypeAlias = Open | Text | Number | Boolean | Choice | Items | MapOf | OfRecord | AnyRule | PythonCode | OneOf
+_SIMPLE: dict[Any, Shape] = {Any: Open(), bool: Boolean(), str: Text(), float: Number()}
 _SIMPLE[int] = Number(whole=True)
 _NOTHING = (type(None), msgspec.UnsetType)
 
@@ -199,7 +199,7 @@ def wanted(shape: Shape) -> str:
         return "a whole number" if shape.whole else "a number"
     if isinstance(shape, Text):
         return "text"
-    if isinstance(shape, Truth):
+    if isinstance(shape, Boolean):
         return "true or false"
     if isinstance(shape, Items):
         return "a list"
@@ -250,7 +250,7 @@ def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:
         return dict(_FILLED) if shape.filled else {"type": "string"}
     if isinstance(shape, Number):
         return _number(shape)
-    if isinstance(shape, Truth):
+    if isinstance(shape, Boolean):
         return {"type": "boolean"}
     if isinstance(shape, Choice):
         return {"enum": list(shape.values)} if len(shape.values) > 1 else {"const": shape.values[0]}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ..language.selectors import NameScope, Selector
-from ..values.model_base import Complaint, Natural, Positive
-from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, counted, listed, slots_of
+from ..values.model_base import Issue, Natural, Positive
+from .machine import Finding, JudgeCall, JudgedCall, Machine, Spend, UpcomingCall, counted, listed, slots_of
 from .machine import RuleState as NoState
-from .rule import LARGEST, Cap, Note, Of, Owed, Roles, Rule, names, owes_nothing, restricts_tool, times
+from .rule import LARGEST, Cap, Note, Obligation, Of, Roles, Rule, names, owes_nothing, restricts_tool, times
 
 BEHIND = 32
 """How many responses a sub-agent's call may be behind, which counts in the response that asked for it; past them a
@@ -35,7 +35,7 @@ class Count(Rule, tag="count", frozen=True):
     of: Of = "started"
     within_turns: Positive | None = None
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.max is None and self.min is None and self.exact is None:
@@ -64,24 +64,24 @@ class Count(Rule, tag="count", frozen=True):
     def _least(self) -> int:
         return (self.min if self.exact is None else self.exact) or 0
 
-    def owes(self) -> Owed | None:
+    def obligation(self) -> Obligation | None:
         """So many calls, unless no value of the key need ever come, or a refused attempt will do."""
         if not self._least or self.key is not None or self.of == "attempted":
             return None
-        return Owed(self.tool, self._least, self.of)
+        return Obligation(self.tool, self._least, self.of)
 
     def caps(self) -> Iterator[Cap]:
         """Its maximum."""
         if self._most is not None:
             yield Cap((self.tool,), self._most, self.of, self.within_turns)
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """Its figures, as far as they are small and hold for all values of the key together."""
         if self._most == 0:
             return (Count(tool=self.tool, max=0),)
         capped = self._most is not None and self._most <= LARGEST and self.within_turns is None
         most = self._most if capped and self.key is None else None
-        owed = self.owes()
+        owed = self.obligation()
         least = min(owed.least, LARGEST) if owed is not None else None
         of: Of = "completed" if self.of == "completed" else "started"
         return (Count(tool=self.tool, max=most, min=least, of=of),) if most is not None or least is not None else ()
@@ -117,15 +117,15 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
         """As `count`."""
         return self._as_count().words()
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """As `count`."""
         return self._as_count().caps()
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """As `count`."""
-        return self._as_count().outline()
+        return self._as_count().abstraction()
 
     def drawing(self) -> tuple[Note, ...]:
         """As `count`."""
@@ -240,7 +240,7 @@ class CountMachine(Machine, judges=Count):
             del state.turns[old]
             state.forgotten = max(state.forgotten, old)
 
-    def seen_from(self, state: CountState, now: int) -> Hashable:
+    def equivalence_key(self, state: CountState, now: int) -> Hashable:
         """The total up to where it makes no difference; the rule's outline counts no attempts and has no window."""
         return min(state.total, max(self.max or 0, self.min or 0))
 
@@ -256,6 +256,6 @@ class CountMachine(Machine, judges=Count):
             suggestion=f"{self.min - count} more before the end",
         )
 
-    def closed(self, state: CountState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: CountState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """One more would exceed the maximum."""
         return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

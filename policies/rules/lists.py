@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..language.selectors import ListedTools, NameScope, Slot
-from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, listed
+from .machine import Finding, JudgeCall, JudgedCall, Machine, RuleState, UpcomingCall, listed
 from .rule import KEYLESS, Roles, Rule, drawn_in_words, itself, names, owes_nothing
 
 
@@ -30,8 +30,8 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         """The rule in words."""
         return f"only {names(self.tools)}"
 
-    owes = owes_nothing
-    outline = itself
+    obligation = owes_nothing
+    abstraction = itself
     drawing = drawn_in_words
 
 
@@ -58,8 +58,8 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         """The rule in words."""
         return f"no {names(self.tools)}"
 
-    owes = owes_nothing
-    outline = itself
+    obligation = owes_nothing
+    abstraction = itself
     drawing = drawn_in_words
 
 
@@ -98,7 +98,7 @@ class AllowlistMachine(Machine):
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
 
-    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """No entry could admit the tool."""
         return not maybe & self.ADMITS
 
@@ -125,6 +125,6 @@ class BlocklistMachine(Machine):
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 
-    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """An entry names the tool whatever its input."""
         return bool(sure & self.LISTED)

@@ -112,7 +112,7 @@ class JudgedCall(Subject, Protocol):
         """Whether it happened already."""
         ...
 
-    def loose_fingerprint(self) -> str:
+    def normalized_digest(self) -> str:
         """The same text for calls of the same tool with the same input, whatever its JSON types."""
         ...
 
@@ -135,7 +135,7 @@ class JudgedCall(Subject, Protocol):
         ...
 
 
-class Ahead(Facts, Protocol):
+class UpcomingCall(Facts, Protocol):
     """Facts about future calls of one tool: the next response's number, and the past."""
 
     name: str
@@ -251,7 +251,7 @@ class Machine:
     def denied(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
         """A call was refused and never ran."""
 
-    def seen_from(self, state: Any, now: int) -> Hashable:
+    def equivalence_key(self, state: Any, now: int) -> Hashable:
         """The part of a state that affects later calls: equal where the same calls get the same answers. `now`
         counted calls came before; growing figures are capped at the values that matter.
         """
@@ -265,7 +265,7 @@ class Machine:
         """The obligations left if the session ended now."""
         return None
 
-    def closed(self, state: Any, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: Any, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Whether every call of a tool would be refused next: `sure` slots it meets whatever its input,
         `maybe` slots some input meets (sure ones included).
         """

@@ -11,7 +11,7 @@ import msgspec
 
 from ..language.selectors import HUMAN, NameScope, VirtualTool, selector_problems
 from ..values.globs import overlap
-from ..values.model_base import Complaint, Where
+from ..values.model_base import Issue, Where
 from .petri_net import Net, Transition
 from .rule import ClauseRecord
 
@@ -45,13 +45,13 @@ class NetLine(ClauseRecord, frozen=True):
 
     line: str
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from line_problems(self.line, ("line",))
 
 
-def line_problems(line: str, where: Where = (), scope: NameScope | None = None) -> Iterator[Complaint]:
+def line_problems(line: str, where: Where = (), scope: NameScope | None = None) -> Iterator[Issue]:
     """The errors in a line of shorthand, if any; `scope` resolves aliases."""
     try:
         read = read_line(line)
@@ -96,8 +96,8 @@ def net_of(item: str | NetLine | Net) -> Net | VirtualTool:
 def _require(line: str, match: re.Match[str]) -> Net:
     first, then = match.groups()
     if first.lower() == HUMAN:
-        ask = Transition(name="ask", type="manual", tools=(then,))
-        return Net(name=line, places=(), transitions=(ask,))
+        approval = Transition(name="ask", type="manual", tools=(then,))
+        return Net(name=line, places=(), transitions=(approval,))
     _apart(line, first, then)
     prepare = Transition(name="prepare", outputs=("ready",), tools=(first,), deferred=True)
     use = Transition(name="use", inputs=("ready",), tools=(then,))

@@ -10,7 +10,7 @@ import msgspec
 from ..language.conditions import OutputRef
 from ..values import paths
 from ..values.json_values import given_texts
-from .machine import BOUND, Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn
+from .machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, UpcomingCall
 
 KEY_SHOWN = 200
 """How much of a key a violation tells."""
@@ -174,7 +174,7 @@ class Keyed(Machine):
         """An instance's remaining obligations."""
         return next(filter(None, map(self.inner.settle, state.rows.values())), None)
 
-    def closed(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Every instance refuses the tool, and so would a new one."""
         if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, ahead):
             return False
@@ -182,9 +182,9 @@ class Keyed(Machine):
             self.inner.closed(row, sure, maybe, state.counts.get(key, 0), ahead) for key, row in state.rows.items()
         )
 
-    def seen_from(self, state: KeyedState, now: int) -> Hashable:
+    def equivalence_key(self, state: KeyedState, now: int) -> Hashable:
         """Where the instances stand, whatever their values."""
-        return frozenset(self.inner.seen_from(row, state.counts.get(key, 0)) for key, row in state.rows.items())
+        return frozenset(self.inner.equivalence_key(row, state.counts.get(key, 0)) for key, row in state.rows.items())
 
     def describe(self, state: KeyedState) -> str:
         """The instances in words."""

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ..errors import RefusalCause
     from ..language.selectors import Bound, Subject, VirtualName
-    from ..values.model_base import Complaint, Where
-    from .machine import Ahead, JudgeCall
+    from ..values.model_base import Issue, Where
+    from .machine import JudgeCall, UpcomingCall
 
 
 MAX_SILENT = 10_000
@@ -53,7 +53,7 @@ class Transition(Record, frozen=True):
         """Whether the places that it takes from hold enough tokens."""
         return all(marking.get(place, 0) >= tokens for place, tokens in Counter(self.inputs).items())
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         if self.tools:
             yield from selector_problems(self.tools, ("tools",))
@@ -85,7 +85,7 @@ class Net(Statement, frozen=True):
     terminal_places: tuple[Name, ...] = ()
     free_tools: tuple[Name | ToolWhere, ...] = ()
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out: unknown places, names used twice, silent cycles."""
         yield from super().problems()
         yield from _repeated(self.places, "place", ("places",))
@@ -117,7 +117,7 @@ class Net(Statement, frozen=True):
         """The rule in words."""
         return f"net `{self.name}`"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """Tools of one transition only, each firing of which takes tokens that nothing gives back."""
@@ -143,7 +143,7 @@ class Net(Statement, frozen=True):
                 yield from ((("transitions", n, side, m), p) for m, p in enumerate(getattr(transition, side)))
 
 
-def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) -> Iterator[Complaint]:
+def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) -> Iterator[Issue]:
     seen: set[str] = set()
     for n, name in enumerate(names):
         if name in seen:
@@ -181,7 +181,7 @@ Mappers: TypeAlias = Mapping[str, Mapper]
 Stance: TypeAlias = Literal["free", "abstain", "gated", "blocked"]
 """A net's answer to a call."""
 
-Tell: TypeAlias = Callable[[Transition], None]
+OnFinished: TypeAlias = Callable[[Transition], None]
 
 
 class NetState(RuleState):
@@ -433,7 +433,7 @@ class NetMachine(Machine):
             if not marking[place]:
                 del marking[place]
 
-    def _give(self, marking: dict[str, int], places: tuple[str, ...]) -> None:
+    def _add_tokens(self, marking: dict[str, int], places: tuple[str, ...]) -> None:
         for place in places:
             tokens = marking.get(place, 0) + 1
             marking[place] = min(tokens, self.net.capacity.get(place, tokens))
@@ -446,7 +446,7 @@ class NetMachine(Machine):
             if len(enabled) != 1:
                 break
             self._take(state.marking, enabled[0])
-            self._give(state.marking, self.net.transitions[enabled[0]].outputs)
+            self._add_tokens(state.marking, self.net.transitions[enabled[0]].outputs)
             fired.append(enabled[0])
             state.overrun = len(fired) >= MAX_SILENT
         return fired
@@ -463,19 +463,19 @@ class NetMachine(Machine):
             if self.net.transitions[n].deferred:
                 state.waiting.setdefault(id, []).append(n)
             else:
-                self._give(state.marking, self.net.transitions[n].outputs)
+                self._add_tokens(state.marking, self.net.transitions[n].outputs)
         return [*firing, *self._advance(state)]
 
-    def finish(self, state: NetState, id: str, *, failed: bool, tell: Tell | None = None) -> list[int]:
+    def finish(self, state: NetState, id: str, *, failed: bool, on_finished: OnFinished | None = None) -> list[int]:
         """A call ends: what it deferred gives its outputs, or puts its inputs back.
 
         Returns the transitions that fire by themselves then.
         """
         for n in state.waiting.pop(id, ()):
             transition = self.net.transitions[n]
-            self._give(state.marking, transition.inputs if failed else transition.outputs)
-            if tell is not None:
-                tell(transition)
+            self._add_tokens(state.marking, transition.inputs if failed else transition.outputs)
+            if on_finished is not None:
+                on_finished(transition)
         return self._advance(state)
 
     def started(self, state: NetState, call: JudgedCall, mask: int, now: int) -> None:
@@ -485,15 +485,17 @@ class NetMachine(Machine):
     def completed(self, state: NetState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """Give the outputs of what was deferred."""
         on_result = self.on_result
-        tell = None if on_result is None else lambda transition: isolated(on_result, call, transition, output, state)
-        self.finish(state, call.id, failed=False, tell=tell)
+        on_finished = (
+            None if on_result is None else lambda transition: isolated(on_result, call, transition, output, state)
+        )
+        self.finish(state, call.id, failed=False, on_finished=on_finished)
 
     def failed(self, state: NetState, call: JudgedCall, mask: int) -> Finding | None:
         """Put back the inputs of what was deferred."""
         self.finish(state, call.id, failed=True)
         return None
 
-    def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The tool's own name, or its portable one, is blocked whatever the input."""
         if state.overrun and sure & self.restricts:
             return True
@@ -504,7 +506,7 @@ class NetMachine(Machine):
             return False
         return not any(maybe & view.admits[n] and self._enabled(state.marking, n) for n in self._order)
 
-    def seen_from(self, state: NetState, now: int) -> Hashable:
+    def equivalence_key(self, state: NetState, now: int) -> Hashable:
         """The tokens of each place as far as they are few, and the transitions that calls in flight hold back."""
         marking = tuple(min(state.marking.get(place, 0), LARGEST) for place in self.net.places)
         return (state.overrun, marking, tuple(sorted(n for waiting in state.waiting.values() for n in waiting)))

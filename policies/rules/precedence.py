@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ..language.selectors import NameScope
-    from .machine import Ahead, JudgedCall, ToolReturn
+    from .machine import JudgedCall, ToolReturn, UpcomingCall
 
 
 PERSON = "a person's approval"
@@ -67,9 +67,9 @@ class Before(Rule, tag="before", frozen=True):
         """The rule in words."""
         return f"{names(self.first)} before {names(self.then)}"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The same rule, for all values of the key together."""
         return (self if self.key is None else msgspec.structs.replace(self, key=None),)
 
@@ -99,9 +99,9 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
         """The rule in words."""
         return f"{names(self.first)} right before {names(self.then)}"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, calls of other values may stand between."""
         return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
 
@@ -159,7 +159,7 @@ class BeforeMachine(Machine, judges=Before):
         """`first` has come and succeeded."""
         state.satisfied = True
 
-    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """`first` has not come."""
         return bool(sure & THEN) and not state.satisfied and not self._asks
 
@@ -182,7 +182,7 @@ class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
         self._asks = asks_person(rule.first)
 
-    def seen_from(self, state: AdjacentState, now: int) -> Hashable:
+    def equivalence_key(self, state: AdjacentState, now: int) -> Hashable:
         """Whether the last call was `first`."""
         return self._ready(state, now)
 
@@ -209,6 +209,6 @@ class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
         if mask & FIRST:
             state.last_first = now + 1
 
-    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The last call is not `first`."""
         return bool(sure & THEN) and not self._ready(state, now) and not self._asks

@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from ..language.conditions import OutputRef
 from ..language.selectors import NameScope, Selector
-from ..values.model_base import Complaint
-from .machine import Ahead, Finding, JudgedCall, Machine, RuleState, ToolReturn, slots_of
+from ..values.model_base import Issue
+from .machine import Finding, JudgedCall, Machine, RuleState, ToolReturn, UpcomingCall, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
 from .rule import Fact, Link, Roles, Rule, items_of, names, owes_nothing
@@ -35,7 +35,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
     tool: Selector
     requires: tuple[Requirement, ...]
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if not self.requires:
@@ -53,7 +53,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The input paths its calls are bound by, and its key."""
@@ -64,7 +64,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
                 if requirement.prior is not UNSET and not same.of_output:
                     yield requirement.prior, same.prior_path or same.path
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """For each requirement that only calls can meet, that one of them came; the values are taken to fit."""
         found = []
         for requirement in self.requires:
@@ -153,7 +153,7 @@ class PreconditionMachine(Machine, judges=Precondition):
         self,
         requirement: Requirement,
         state: PreconditionState,
-        facts: JudgedCall | Ahead,
+        facts: JudgedCall | UpcomingCall,
         serves: Serves,
         *,
         approved: bool = True,
@@ -184,13 +184,13 @@ class PreconditionMachine(Machine, judges=Precondition):
                 evidence = state.priors.setdefault(test.number, PriorEvidence())
                 test.note(evidence, call, mask, output)
 
-    def seen_from(self, state: PreconditionState, now: int) -> Hashable:
+    def equivalence_key(self, state: PreconditionState, now: int) -> Hashable:
         """The evidence there is."""
         return frozenset(
             (number, item.mask, item.good) for number, kept in state.priors.items() for item in kept.items.values()
         )
 
-    def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Some requirement holds for no input."""
         return bool(sure & TOOL) and not all(self._holds(r, state, ahead, PriorTest.meetable) for r in self.requires)
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ..language.conditions import OutputRef
     from ..language.facts import Facts
     from ..language.selectors import NameScope
-    from ..values.model_base import Complaint
-    from .machine import Ahead, JudgedCall, ToolReturn
+    from ..values.model_base import Issue
+    from .machine import JudgedCall, ToolReturn, UpcomingCall
 
 
 PER_KEY = 32
@@ -160,7 +160,7 @@ class PriorTest:
         """Whether the latest call may be one that was lost: past a bound the rule refuses."""
         return evidence.lost and self.pick == "latest"
 
-    def meetable(self, evidence: PriorEvidence, ahead: Ahead) -> bool:
+    def meetable(self, evidence: PriorEvidence, ahead: UpcomingCall) -> bool:
         """Whether some input would be served."""
         if self._unsure(evidence):
             return False
@@ -285,7 +285,7 @@ class Same(Record, frozen=True):
     prior_output_path: str | None = None
     prior_output_regex: str | None = None
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         given = [n for n in ("prior_path", "prior_output_path", "prior_output_regex") if getattr(self, n) is not None]
         if len(given) > 1:
@@ -329,7 +329,7 @@ class Requirement(Record, frozen=True):
     any_of: tuple[Requirement, ...] | UnsetType = UNSET
     description: str | None = None
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         kinds = ("prior", "turns_gte", "user_said", "any_of")
         given = [name for name in kinds if getattr(self, name) is not UNSET]

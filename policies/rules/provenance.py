@@ -10,7 +10,7 @@ from msgspec import field
 from ..language.selectors import NameScope, Selector, selector_problems
 from ..values import paths, regexes
 from ..values.json_values import given_texts, scalars_in, text_of
-from ..values.model_base import Complaint, Record
+from ..values.model_base import Issue, Record
 from .machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, captured, listed, slots_of
 from .rule import Fact, Link, Roles, Rule, names, owes_nothing, undecided
 
@@ -30,7 +30,7 @@ class Source(Record, frozen=True):
     path: str | None = None
     regex: str | None = None
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from selector_problems(self.tool, ("tool",))
         if (self.path is None) == (self.regex is None):
@@ -58,7 +58,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
     extract: str | None = None
     except_: tuple[Any, ...] = field(default=(), name="except")
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from paths.problems(self.path, ("path",))
@@ -75,14 +75,14 @@ class Provenance(Rule, tag="provenance", frozen=True):
         """The rule in words."""
         return f"`{self.path}` of {names(self.tool)} from known sources"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The value it follows, and its key."""
         yield from super().inputs()
         yield self.tool, self.path
 
-    outline = undecided  # a call without the value needs no source
+    abstraction = undecided  # a call without the value needs no source
 
     def drawing(self) -> tuple[Link, ...]:
         """An arrow from the sources to the tool."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ..language.selectors import NameScope
-    from ..values.model_base import Complaint
+    from ..values.model_base import Issue
     from .machine import JudgedCall, ToolReturn
 
 
@@ -103,7 +103,7 @@ class Check(Rule, tag="check", frozen=True):
 
     keyless = "it keeps no state"
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if callable(self.check) and _takes(self.check) is None:
@@ -117,8 +117,8 @@ class Check(Rule, tag="check", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} as a function says"
 
-    owes = owes_nothing
-    outline = undecided  # nobody knows what the callable will say
+    obligation = owes_nothing
+    abstraction = undecided  # nobody knows what the callable will say
     drawing = drawn_in_words
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ..language.selectors import NameScope
-    from ..values.model_base import Complaint
-    from .machine import Ahead, JudgedCall, ToolReturn
+    from ..values.model_base import Issue
+    from .machine import JudgedCall, ToolReturn, UpcomingCall
 
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
@@ -41,7 +41,7 @@ class Loop(Rule, tag="loop", frozen=True):
     threshold: Positive
     tool: Selector = "*"
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.threshold > self.window:
@@ -58,9 +58,9 @@ class Loop(Rule, tag="loop", frozen=True):
             f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
         )
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """No call at all, where one is too many; else another input will do."""
         return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
 
@@ -88,7 +88,7 @@ class LoopMachine(Machine, judges=Loop):
     def judge(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that is one repetition too many."""
         oldest = now + 1 - self.window
-        mark = call.loose_fingerprint()
+        mark = call.normalized_digest()
         same = 1 + sum(1 for ordinal, seen in state.recent if ordinal > oldest and seen == mark)
         if same < self.threshold:
             return None
@@ -110,13 +110,13 @@ class LoopMachine(Machine, judges=Loop):
             drop += 1
         del state.recent[:drop]
         if mask:
-            state.recent.append((now + 1, call.loose_fingerprint()))
+            state.recent.append((now + 1, call.normalized_digest()))
 
-    def seen_from(self, state: LoopState, now: int) -> Hashable:
+    def equivalence_key(self, state: LoopState, now: int) -> Hashable:
         """The calls in the window, by distance."""
         return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
 
-    def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.threshold == 1
 
@@ -138,9 +138,9 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} at most {times(self.max)} in one response"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """No call at all, where none may come; else the next response will do."""
         return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
 
@@ -192,7 +192,7 @@ class MaxParallelMachine(Machine, judges=MaxParallel):
             del state.turns[oldest]
             state.forgotten = max(state.forgotten, oldest)
 
-    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.max == 0
 
@@ -208,7 +208,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     consecutive: Positive | None = None
     total: Positive | None = None
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.consecutive is None and self.total is None:
@@ -224,8 +224,8 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
         return f"nothing more after refusals and failures: {limit_texts}"
 
-    owes = owes_nothing
-    outline = undecided  # a run in which all goes well never sees it
+    obligation = owes_nothing
+    abstraction = undecided  # a run in which all goes well never sees it
     drawing = drawn_in_words
 
 
@@ -279,6 +279,6 @@ class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
             cause="budget",
         )
 
-    def closed(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """It has tripped."""
         return state.open

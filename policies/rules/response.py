@@ -8,13 +8,13 @@ from ..language.selectors import Selector
 from ..values.model_base import Positive
 from .machine import Finding, Machine, counted, listed, slots_of
 from .machine import RuleState as NoState
-from .rule import KEYLESS, LARGEST, Link, Note, Owed, Roles, Rule, calls, itself, names
+from .rule import KEYLESS, LARGEST, Link, Note, Obligation, Roles, Rule, calls, itself, names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from ..language.selectors import NameScope
-    from .machine import Ahead, JudgedCall
+    from .machine import JudgedCall, UpcomingCall
 
 
 class Require(Rule, tag="require", frozen=True):
@@ -40,11 +40,11 @@ class Require(Rule, tag="require", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} must be called"
 
-    def owes(self) -> Owed | None:
+    def obligation(self) -> Obligation | None:
         """One call."""
-        return Owed(self.tool)
+        return Obligation(self.tool)
 
-    outline = itself
+    abstraction = itself
 
     def drawing(self) -> tuple[Note, ...]:
         """A note in the tool's node."""
@@ -103,11 +103,11 @@ class After(Rule, tag="after", frozen=True):
         when = "right after" if self.within == 1 else f"within {self.within} calls after"
         return f"{names(self.then)} {when} {names(self.trigger)}"
 
-    def owes(self) -> Owed | None:
+    def obligation(self) -> Obligation | None:
         """An answer, once there was a trigger."""
-        return Owed(self.then, after=self.trigger)
+        return Obligation(self.then, after=self.trigger)
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself, if the answer is due soon."""
         return (self,) if self.key is None and self.within <= LARGEST else ()
 
@@ -138,11 +138,11 @@ class Eventually(Rule, tag="eventually", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} {self._when()}"
 
-    def owes(self) -> Owed | None:
+    def obligation(self) -> Obligation | None:
         """The call."""
-        return Owed(self.tool)
+        return Obligation(self.tool)
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself, if the call is due soon; else that it must come."""
         return (self,) if self.within <= LARGEST else (Require(tool=self.tool),)
 
@@ -192,7 +192,7 @@ class AfterMachine(Machine, judges=After):
         """When the earliest trigger must be answered."""
         return max(state.due[0], now + 1) if state.due else None
 
-    def seen_from(self, state: AfterState, now: int) -> Hashable:
+    def equivalence_key(self, state: AfterState, now: int) -> Hashable:
         """How many calls are left for the earliest answer; the answer serves the others too."""
         return max(0, state.due[0] - now) if state.due else None
 
@@ -210,7 +210,7 @@ class AfterMachine(Machine, judges=After):
             cause="step",
         )
 
-    def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The next call must be the answer, and this tool is none."""
         return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
 
@@ -251,7 +251,7 @@ class EventuallyMachine(Machine, judges=Eventually):
         """The last call that could be the tool."""
         return None if state.called or state.passed else max(self.within, now + 1)
 
-    def seen_from(self, state: EventuallyState, now: int) -> Hashable:
+    def equivalence_key(self, state: EventuallyState, now: int) -> Hashable:
         """How many calls are left, as long as that matters."""
         return (state.called, state.passed) if state.called or state.passed else max(0, self.within - now)
 
@@ -269,6 +269,6 @@ class EventuallyMachine(Machine, judges=Eventually):
             cause="step",
         )
 
-    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The next call must be the tool, and this is another."""
         return not (state.called or state.passed) and now + 1 >= self.within and not maybe

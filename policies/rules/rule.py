@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from ..language.selectors import NameScope, ToolWhere
-    from ..values.model_base import Complaint
+    from ..values.model_base import Issue
 
 
 def items_of(selector: Any) -> tuple[str | ToolWhere, ...]:
@@ -91,7 +91,7 @@ class Roles(NamedTuple):
         return (*self.admits, *self.others, *self.evidence, *self.restricts)
 
 
-class Owed(NamedTuple):
+class Obligation(NamedTuple):
     """Calls that must have come by the end: `least` of them; `after`: only if such a call came."""
 
     tool: Selector
@@ -156,7 +156,7 @@ class ClauseRecord(Record, frozen=True, kw_only=True):
     description: str | None = None
     when: tuple[Condition, ...] = ()
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out; a kind with more checks yields these too."""
         yield from when_problems(self.when)
 
@@ -173,7 +173,7 @@ class Statement(ClauseRecord, frozen=True):
         """The clause in a few words."""
 
     @abstractmethod
-    def owes(self) -> Owed | None:
+    def obligation(self) -> Obligation | None:
         """The calls that must have happened by the end, whatever the values of its `key`; None if there are none."""
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
@@ -210,7 +210,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         """The family: the tag it is written with."""
         return str(self.__struct_config__.tag)
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.key is not None and self.keyless:
@@ -223,7 +223,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
             if selector or not self.roles().admits:  # an empty allow list is preflight's to refuse
                 yield from selector_problems(selector, (name,), person=name == self.person)
 
-    def _argument_problems(self) -> Iterator[Complaint]:
+    def _argument_problems(self) -> Iterator[Issue]:
         """Operands that are of the call being judged, where none is."""
         for item in (item for selector in self.unjudged() for item in items_of(selector)):
             if not isinstance(item, str) and has_arguments(item.where):
@@ -244,7 +244,7 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         return self.machine(self, scope)
 
     @abstractmethod
-    def outline(self) -> Sequence[Rule]:
+    def abstraction(self) -> Sequence[Rule]:
         """This rule as far as the names of calls decide it, for preflight; none if they decide nothing.
 
         Rules without a `key` that refuse nothing which this one lets through, and keep no figure above LARGEST.
@@ -267,16 +267,16 @@ def restricts_tool(rule: Any) -> Roles:
 
 
 def owes_nothing(clause: Statement) -> None:
-    """For `owes`: no call must have come."""
+    """For `obligation`: no call must have come."""
 
 
 def itself(rule: Rule) -> tuple[Rule, ...]:
-    """For `outline`: names decide all of the rule."""
+    """For `abstraction`: names decide all of the rule."""
     return (rule,)
 
 
 def undecided(rule: Rule) -> tuple[Rule, ...]:
-    """For `outline`: names decide nothing."""
+    """For `abstraction`: names decide nothing."""
     return ()
 
 

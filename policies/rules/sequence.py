@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from ..language.selectors import NameScope, VirtualName
-    from ..values.model_base import Complaint
-    from .machine import Ahead, JudgedCall
+    from ..values.model_base import Issue
+    from .machine import JudgedCall, UpcomingCall
     from .rule import Drawing
 
 
@@ -35,7 +35,7 @@ class Sequence(Rule, tag="sequence", frozen=True):
     tools: Tools
     strict: bool = False
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from _member_problems(self.tools, "tools")
@@ -52,10 +52,10 @@ class Sequence(Rule, tag="sequence", frozen=True):
         """The rule in words."""
         return f"in order {chain(self.tools)}"
 
-    def owes(self) -> None:
+    def obligation(self) -> None:
         """It owes nothing until it has begun."""
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, other values' calls may stand between."""
         return (self if self.key is None else Sequence(tools=self.tools),)
 
@@ -75,7 +75,7 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
     sequence: Tools
     adjacency: Literal["strict", "any"] = "strict"
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from _member_problems(self.sequence, "sequence")
@@ -88,9 +88,9 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         """The rule in words."""
         return f"never {chain(self.sequence)}"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, another value will do, unless one call is the whole sequence."""
         if self.key is not None:
             return (ForbiddenSequence(sequence=self.sequence),) if len(self.sequence) == 1 else ()
@@ -101,7 +101,7 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         return _links(self.sequence, "then next" if self.adjacency == "strict" else "then later", forbidden=True)
 
 
-def _member_problems(members: Tools, field: str) -> Iterator[Complaint]:
+def _member_problems(members: Tools, field: str) -> Iterator[Issue]:
     if not members:
         yield (field,), "names no tool"
     for n, member in enumerate(members):
@@ -194,7 +194,7 @@ class SequenceMachine(Machine, judges=Sequence):
         """Violated if it was begun and not finished."""
         return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
 
-    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """The tool can only be a member too early, or strict and under way, is not the next."""
         if state.reached == self.length:
             return False
@@ -225,7 +225,7 @@ class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
     def _prefixes(self, state: ForbiddenState, now: int) -> int:
         return 0 if self.strict and state.at != now else state.prefixes
 
-    def seen_from(self, state: ForbiddenState, now: int) -> Hashable:
+    def equivalence_key(self, state: ForbiddenState, now: int) -> Hashable:
         """The prefixes that the next call may continue."""
         return self._prefixes(state, now)
 
@@ -249,7 +249,7 @@ class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
         state.prefixes = longer if self.strict else before | longer
         state.at = now + 1
 
-    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """Any call of the tool would complete the sequence."""
         return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)
 
@@ -280,13 +280,13 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
         """The rule in words."""
         return f"no {names(self.forbidden)} after {names(self.trigger)}"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """A call that forbids itself comes once."""
         yield Cap((self.trigger, self.forbidden), 1, "started", each=True)
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, another value will do."""
         return (self,) if self.key is None else ()
 
@@ -318,13 +318,13 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
         """The rule in words."""
         return f"no {names(self.tools)} after {names(self.tool)}"
 
-    owes = owes_nothing
+    obligation = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """A call that forbids itself comes once."""
         yield Cap((self.tool, self.tools), 1, "completed", each=True)
 
-    def outline(self) -> tuple[Rule, ...]:
+    def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, another value will do."""
         return (self,) if self.key is None else ()
 
@@ -377,10 +377,10 @@ class NeverAfterMachine(Machine):
             state.standing -= 1
         return None
 
-    def seen_from(self, state: NeverAfterState, now: int) -> Hashable:
+    def equivalence_key(self, state: NeverAfterState, now: int) -> Hashable:
         """Whether a trigger stands."""
         return state.standing > 0
 
-    def closed(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """A trigger stands."""
         return bool(sure & FORBIDDEN) and state.standing > 0

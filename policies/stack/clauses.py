@@ -107,7 +107,7 @@ class Clause(NamedTuple):
     def outlines(self) -> Iterator[Machine]:
         """The machine that judges it as far as the names of calls decide."""
         if isinstance(self.record, Rule):
-            yield from (rule.compile(self.scope) for rule in self.record.outline())
+            yield from (rule.compile(self.scope) for rule in self.record.abstraction())
         elif not isinstance(self.record, Net) or self.record.followable:
             yield self.machine()
 

@@ -15,7 +15,7 @@ from ..values.globs import matcher
 from .merge import caps_cost, figure, implies, limit_action, limits_of
 
 
-class Loosened(msgspec.Struct, frozen=True, kw_only=True):
+class IgnoredOverride(msgspec.Struct, frozen=True, kw_only=True):
     """Something one policy says that would loosen a locked one, and has no effect on it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Loosened(msgspec.Struct, frozen=True, kw_only=True):
     holds: str
 
 
-def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) -> list[Loosened]:
+def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) -> list[IgnoredOverride]:
     """Every attempt in a stack to weaken a locked policy.
 
     Prices and names count anywhere in the stack, everything else only after the locked policy.
@@ -44,7 +44,7 @@ def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) 
         spend: called with how many steps a comparison takes; what it raises ends the search.
     """
     members = members_of(policy)
-    found: list[Loosened] = []
+    found: list[IgnoredOverride] = []
     for n, locked in enumerate(members):
         if not locked.locked:
             continue
@@ -61,7 +61,7 @@ def loosened(policy: Policy, spend: Callable[[int], None] = lambda steps: None) 
                     *attempts,
                 ]
             found += [
-                Loosened(name=name, policy=other.name, given=given, locked_policy=locked.name, holds=holds)
+                IgnoredOverride(name=name, policy=other.name, given=given, locked_policy=locked.name, holds=holds)
                 for name, given, holds in attempts
             ]
     return found

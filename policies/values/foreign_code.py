@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+import msgspec
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -61,6 +63,20 @@ def error_text(error: object, how: Callable[[object], str] = str) -> str:
 def named_error(error: BaseException) -> str:
     """An exception with its type, for a line of a record or a log."""
     return f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
+
+
+def to_jsonable(value: Any) -> Any:
+    """The value as JSON would have it; what has no such form becomes text, whatever an object of others raises."""
+    try:
+        return msgspec.json.decode(isolated(msgspec.json.encode, value, enc_hook=as_data))
+    except Exception:
+        return error_text(value).encode("utf-8", "backslashreplace").decode()
+
+
+def as_data(value: Any) -> Any:
+    """Pydantic's models by their own account, anything else as text."""
+    dump = getattr(value, "model_dump", None)
+    return dump(mode="json") if callable(dump) else error_text(value)
 
 
 def is_signal(raised: BaseException) -> bool:

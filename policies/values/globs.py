@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any, TypeAlias
 
-    from .model_base import Complaint, Where
+    from .model_base import Issue, Where
     from .work_budget import Work
 
 
@@ -30,7 +30,7 @@ class _BadGlobError(ValueError):
     pass
 
 
-def glob_problems(pattern: Any, where: Where = ()) -> Iterator[Complaint]:
+def glob_problems(pattern: Any, where: Where = ()) -> Iterator[Issue]:
     """Why a tool pattern cannot be used, if it cannot."""
     if not isinstance(pattern, str) or not pattern.strip():
         yield where, "a tool's name cannot be empty"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Where: TypeAlias = tuple[str | int, ...]
 """A place within a record: field names and list positions."""
 
-Complaint: TypeAlias = tuple[Where, str]
+Issue: TypeAlias = tuple[Where, str]
 """A problem, with its place."""
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -76,7 +76,7 @@ def _tuples(value: Any) -> Any:
 class Record(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A written record: unknown keys are errors."""
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Problems that the field types alone do not rule out."""
         return iter(())
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
 
-    from .model_base import Complaint, Where
+    from .model_base import Issue, Where
 
 
 Step: TypeAlias = Callable[[list[Any]], list[Any]]
@@ -46,7 +46,7 @@ class _BadPathError(ValueError):
     pass
 
 
-def problems(path: str, where: Where = ()) -> Iterator[Complaint]:
+def problems(path: str, where: Where = ()) -> Iterator[Issue]:
     """Why a path cannot be used, if it cannot."""
     try:
         path_steps(path)

@@ -21,7 +21,7 @@ from typing import Any
 
 import re2
 
-from .model_base import Complaint, Where
+from .model_base import Issue, Where
 
 VIEW = 16_384
 """How many bytes ahead an occurrence is looked for first; of one that ends beyond, a shorter may be taken."""
@@ -62,7 +62,7 @@ _SHOWN = 200
 """So many characters of a pattern are shown."""
 
 
-def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
+def problems(pattern: str, where: Where = ()) -> Iterator[Issue]:
     """Why a pattern cannot be used, if it cannot."""
     bad = f"bad regular expression `{_shown(pattern)}`"
     try:

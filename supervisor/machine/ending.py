@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from proctor.policies.events import Event, RunCancelled, RunCompleted, RunFailed
-from proctor.policies.events.calls import UNREADABLE
-from proctor.policies.values.foreign_code import as_error, error_text, isolated
+from proctor.policies.values.foreign_code import as_error, error_text, isolated, to_jsonable
 
 from ..errors import ProviderError
 from ..store.records import ENDINGS
@@ -152,7 +151,7 @@ def described(error: BaseException | None) -> dict[str, Any]:
         try:
             record["details"] = isolated(msgspec.to_builtins, details, enc_hook=error_text, str_keys=True)
         except Exception:
-            record["details"] = plain(details)
+            record["details"] = to_jsonable(details)
     return record
 
 
@@ -161,14 +160,6 @@ def _attribute(error: object, name: str) -> object:
         return isolated(getattr, error, name, None)
     except Exception:
         return None
-
-
-def plain(given: object) -> Any:
-    """A value of foreign code as it can be recorded: what JSON cannot hold becomes text."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(given, enc_hook=error_text))
-    except UNREADABLE:
-        return error_text(given).encode("utf-8", "backslashreplace").decode()
 
 
 def new_violations(found: list[Violation], earlier: list[Violation]) -> list[Violation]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from proctor.policies.events import ToolEvent
     from proctor.policies.events.calls import Decision, LimitWarning, NeedsChecks
-    from proctor.policies.limits import BudgetClaim
+    from proctor.policies.limits import BudgetAccount
     from proctor.policies.monitor.call_table import CallTable
     from proctor.policies.monitor.monitor import Report
 
@@ -190,7 +190,7 @@ class Judge(Nets, Protocol):
     def calls_started(self) -> int: ...
 
     @property
-    def budgets(self) -> Sequence[BudgetClaim]: ...
+    def budgets(self) -> Sequence[BudgetAccount]: ...
 
     def decide(self, call: ToolCall, checks: Mapping[str, Any] | None = ...) -> Decision | NeedsChecks: ...
 

@@ -26,7 +26,7 @@ from proctor.policies.events import (
     TurnCompleted,
     TurnStarted,
 )
-from proctor.policies.limits import BudgetClaim
+from proctor.policies.limits import BudgetAccount
 from proctor.policies.policy import Approval
 from proctor.policies.values.foreign_code import is_signal
 
@@ -99,7 +99,7 @@ class RunMachine:
         answerable: bool = True,
         warns: bool = True,
         clocked: bool = True,
-        budgets: Sequence[BudgetClaim] = (),
+        budgets: Sequence[BudgetAccount] = (),
         redactor: Redactor = UNREDACTED,
         bounds: RecordBounds = BOUNDS,
     ) -> None:

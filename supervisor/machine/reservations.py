@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from proctor.policies.events import BudgetReserved, BudgetWarned
-from proctor.policies.limits import BudgetClaim
+from proctor.policies.limits import BudgetAccount
 from proctor.policies.values.foreign_code import error_text
 
 from ..ports.budget_ledger import Reservation, ReservationResult
@@ -31,7 +31,7 @@ class BudgetLine(msgspec.Struct, eq=False):
     `held`: what it has set aside for the run. `open`: whether it granted anything; None before its first answer.
     """
 
-    claim: BudgetClaim
+    claim: BudgetAccount
     requested: float = 0.0
     recorded: float = 0.0
     held: float = 0.0
@@ -91,7 +91,7 @@ class Budgets:
         "go_on",
     )
 
-    def __init__(self, state: RunState, claims: Sequence[BudgetClaim]) -> None:
+    def __init__(self, state: RunState, claims: Sequence[BudgetAccount]) -> None:
         self._state = state
         self._gates_all = state.identity.gates_all
         self._lines = [BudgetLine(claim) for claim in claims]
@@ -249,7 +249,7 @@ class Budgets:
             )
         )
 
-    def _warn(self, claim: BudgetClaim, answer: ReservationResult) -> None:
+    def _warn(self, claim: BudgetAccount, answer: ReservationResult) -> None:
         """Record the `warn_at` fractions that were passed."""
         for fraction in claim.warn_at:
             if answer.before < fraction * claim.max <= answer.used:

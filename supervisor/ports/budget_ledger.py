@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from proctor.policies.limits import BudgetClaim
+from proctor.policies.limits import BudgetAccount
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
         least: If less than this is left, it gets nothing.
     """
 
-    claim: BudgetClaim
+    claim: BudgetAccount
     used: float = 0
     want: float = 0
     least: float = 0
@@ -39,7 +39,7 @@ class ReservationResult(msgspec.Struct, frozen=True, kw_only=True):
         resets_at: When the next window starts, UTC; None if that is not known in advance, or never happens.
     """
 
-    claim: BudgetClaim
+    claim: BudgetAccount
     granted: bool
     held: float
     before: float

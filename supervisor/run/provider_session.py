@@ -16,10 +16,10 @@ import msgspec
 from proctor.policies.events import ErrorOccurred, Event
 from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
-from proctor.policies.values.foreign_code import as_error, error_text, isolated, named_error
+from proctor.policies.values.foreign_code import as_error, error_text, isolated, named_error, to_jsonable
 
 from ..errors import ProviderError, UnknownSessionError, UsageError
-from ..machine.ending import described, plain
+from ..machine.ending import described
 from ..ports.adapter import Adapter, CancelStep, EndOrphans, LaunchOptions, Provider
 from ..ports.store import Store
 from .tasks import DetachedTask, OneShotEvent
@@ -67,7 +67,7 @@ async def _run_step(
             if act.error is not None:  # the next step is the answer to a step that fails
                 taken["error"] = named_error(act.error)
             elif act.result:
-                taken["evidence"] = plain(act.result)
+                taken["evidence"] = to_jsonable(act.result)
             await ended.wait()
     except TypeError as error:  # a bound that is no number
         taken["error"] = named_error(error)

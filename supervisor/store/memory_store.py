@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from proctor.policies.events import Event, RecordPruned
-    from proctor.policies.limits import BudgetClaim
+    from proctor.policies.limits import BudgetAccount
 
     from ..ports.stored_types import (
         ApprovalAnswer,
@@ -381,7 +381,7 @@ class _Share(NamedTuple):
 class _Counter:
     """One budget of one key: what is used by the parts of its window, and what each run has used and holds."""
 
-    def __init__(self, claim: BudgetClaim) -> None:
+    def __init__(self, claim: BudgetAccount) -> None:
         self.claim = claim
         self.parts: dict[int, float] = {}
         self.shares: dict[str, _Share] = {}

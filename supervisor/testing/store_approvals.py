@@ -16,7 +16,7 @@ from proctor.policies.events import (
     ToolApprovalGranted,
     ToolApprovalRequested,
 )
-from proctor.policies.limits import BudgetClaim
+from proctor.policies.limits import BudgetAccount
 
 from ..ports.budget_ledger import Reservation
 from ..ports.stored_types import AnswerGiven, ApprovalAnswer, Block, Cancel, RunInfo, UnblockStarts
@@ -213,9 +213,9 @@ def _closing(kind: Any, approval_id: str, *, run_id: str = "r", **fields: Any) -
     return kind(approval_id=approval_id, run_id=run_id, session_id="s", input_digest="d", at=AT, **fields)
 
 
-def money(most: float = 10, *, key: str = "", window: str = "") -> BudgetClaim:
+def money(most: float = 10, *, key: str = "", window: str = "") -> BudgetAccount:
     """A budget in USD."""
-    return BudgetClaim(budget="org/money", key=key, counts="cost_usd", window=window, max=most)
+    return BudgetAccount(budget="org/money", key=key, counts="cost_usd", window=window, max=most)
 
 
 async def owner_of(store: Store, *run_ids: str) -> int:
@@ -227,7 +227,7 @@ async def owner_of(store: Store, *run_ids: str) -> int:
 
 
 async def draw(
-    store: Store, epoch: int, run_id: str, claim: BudgetClaim, *, used: float = 0, want: float = 0, least: float = 0
+    store: Store, epoch: int, run_id: str, claim: BudgetAccount, *, used: float = 0, want: float = 0, least: float = 0
 ) -> ReservationResult:
     """The answer to one reservation."""
     (answer,) = await store.reserve(
@@ -286,7 +286,7 @@ class BudgetingChecks(StoreChecks):
         """So are budgets of other names; the list shows each."""
         async with self.open_store() as store:
             epoch = await owner_of(store, "a")
-            tokens = BudgetClaim(budget="org/money", key="", counts="total_tokens", window="", max=100)
+            tokens = BudgetAccount(budget="org/money", key="", counts="total_tokens", window="", max=100)
             windows = ("day", "week", "3600000")
             claims = [money(), money(key='$.tenant="t"'), *(money(window=each) for each in windows), tokens]
             reservations = [Reservation(claim=claim, used=n + 1.0, want=0.5) for n, claim in enumerate(claims)]
@@ -304,7 +304,7 @@ class BudgetingChecks(StoreChecks):
         """Half a call is none."""
         async with self.open_store() as store:
             epoch = await owner_of(store, "a")
-            calls = BudgetClaim(budget="org/calls", key="", counts="tool_calls", window="", max=2.5)
+            calls = BudgetAccount(budget="org/calls", key="", counts="tool_calls", window="", max=2.5)
             two = await draw(store, epoch, "a", calls, want=3, least=1)
             none = await draw(store, epoch, "a", calls, used=2, want=1, least=1)
 

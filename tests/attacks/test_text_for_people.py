@@ -10,7 +10,7 @@ import pytest
 from page_blocks import ROOT
 
 from proctor.adapters.cli.output import NoteHandler
-from proctor.adapters.kit.printable import printable
+from proctor.adapters.kit.display_text import escape_control
 
 SECRET = "sk-ant-api03-" + "a" * 80
 HOSTILE = f"a\x1b[2Jb\x9b31mc\u202ed\u2066e {SECRET}"
@@ -19,15 +19,15 @@ PLACES = {
     "adapters/agents/amp/delegate.py": "what it answers goes to the agent, which starts it",
     "adapters/hooks/daemon_client.py": "what it answers goes to the client, as JSON in ASCII",
     "adapters/cli/__init__.py": "a text of its own",
-    "adapters/cli/exits.py": "`printable_lines`",
-    "adapters/cli/options.py": "`printable_lines`; a document unchanged in a file",
+    "adapters/cli/exits.py": "`escape_control_lines`",
+    "adapters/cli/options.py": "`escape_control_lines`; a document unchanged in a file",
     "adapters/cli/app.py": "a version",
     "adapters/cli/commands/prove.py": "how long a search takes: a text of its own",
     "adapters/cli/commands/serve.py": "one line: the address that it has made, with its own token",
-    "adapters/cli/commands/sessions.py": "JSON: `printable_json`",
-    "adapters/cli/live.py": "JSON: `printable_json`",
-    "adapters/cli/output.py": "`printable_lines` and `encoded`",
-    "adapters/cli/commands/run.py": "`printable` and `encoded`",
+    "adapters/cli/commands/sessions.py": "JSON: `escape_control_json`",
+    "adapters/cli/live.py": "JSON: `escape_control_json`",
+    "adapters/cli/output.py": "`escape_control_lines` and `encoded`",
+    "adapters/cli/commands/run.py": "`escape_control` and `encoded`",
     "adapters/kit/guardian.py": "the name of a command, to the agent's own output",
     "adapters/matrix.py": "a table of its own, for the documentation",
     "supervisor/log.py": "what structlog shows as `repr` does, redacted",
@@ -70,21 +70,21 @@ def test_there_is_one_function_for_such_text() -> None:
         str(path.relative_to(ROOT))
         for path in modules()
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name in ("printable", "printable_lines", "printable_json")
+        if isinstance(node, ast.FunctionDef) and node.name in ("display_text", "printable_lines", "printable_json")
     ]
 
-    assert set(defined) == {"adapters/kit/printable.py"}
+    assert set(defined) == {"adapters/kit/display_text.py"}
 
 
 def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """On both of its forms: no character of C0 or C1, none that turns or hides, no key."""
     pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
-    from proctor.adapters.cli.commands.agents import _say, _say_as_json
+    from proctor.adapters.cli.commands.agents import _echo, _echo_json
     from proctor.adapters.mcp_proxy.messages import short, unread
 
     for text in (HOSTILE, unread(ValueError(HOSTILE)), short(HOSTILE)):
-        _say(text)
-        _say_as_json(text)
+        _echo(text)
+        _echo_json(text)
     shown = capsys.readouterr()
 
     assert shown.out == ""
@@ -100,4 +100,4 @@ def test_a_log_entry_on_the_terminal_is_fit_to_be_shown(capsys: pytest.CaptureFi
     shown = capsys.readouterr().err
 
     assert SECRET not in shown
-    assert shown.rstrip("\n") == printable(HOSTILE)
+    assert shown.rstrip("\n") == escape_control(HOSTILE)

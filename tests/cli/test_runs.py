@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.kit.printable import amount, counted, dollars, took
+from proctor.adapters.kit.display_text import amount, counted, dollars, took
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
 from proctor.supervisor.ports.stored_types import RunInfo

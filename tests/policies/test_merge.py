@@ -14,7 +14,7 @@ from proctor.policies.limits import Limit, Limits
 from proctor.policies.policy import Allow, Approval, Deny, Policy, Price
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.response import Require
-from proctor.policies.stack.locks import Loosened, loosened
+from proctor.policies.stack.locks import IgnoredOverride, loosened
 from proctor.policies.stack.merge import effective_action, effective_limits, merge_policies
 
 
@@ -138,7 +138,7 @@ def test_an_attempt_to_loosen_a_locked_limit_is_listed() -> None:
     """Only what comes later can be an attempt."""
     org = policy("org", locked=True, limits=Limits(max_turns=5, max_tool_calls=5))
     team = policy("team", limits=Limits(max_turns=9, max_tool_calls=3))
-    attempt = Loosened(name="max_turns", policy="team", given="9", locked_policy="org", holds="5")
+    attempt = IgnoredOverride(name="max_turns", policy="team", given="9", locked_policy="org", holds="5")
 
     assert loosened(merge_policies([org, team])) == [attempt]
     assert loosened(merge_policies([team, org])) == []

@@ -11,13 +11,13 @@ import pytest
 from proctor.policies import Policy, PolicyError, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies.diagram import draw
 from proctor.policies.rules.response import Require
-from proctor.policies.values.model_base import Complaint
+from proctor.policies.values.model_base import Issue
 
 
 class Counted(Require, tag="require", frozen=True):
     """A rule that counts how often it is checked."""
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """Count, and complain of nothing."""
         checks.append(1)
         yield from super().problems()

@@ -23,10 +23,10 @@ from proctor.policies.language.selectors import NameScope, Selector, selector_pr
 from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES, Check
-from proctor.policies.rules.machine import Ahead, Finding, JudgedCall, Machine, RuleState, ToolReturn, slots_of
+from proctor.policies.rules.machine import Finding, JudgedCall, Machine, RuleState, ToolReturn, UpcomingCall, slots_of
 from proctor.policies.rules.petri_net import Net
-from proctor.policies.rules.rule import Link, Owed, Roles, Rule, Statement, names
-from proctor.policies.values.model_base import Complaint
+from proctor.policies.rules.rule import Link, Obligation, Roles, Rule, Statement, names
+from proctor.policies.values.model_base import Issue
 
 TOOL, BY = 1, 2
 
@@ -37,7 +37,7 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
     tool: Selector
     by: Selector
 
-    def problems(self) -> Iterator[Complaint]:
+    def problems(self) -> Iterator[Issue]:
         """What is wrong beyond the types."""
         yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
@@ -55,11 +55,11 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
         """What it says."""
         return f"{names(self.tool)} confirmed by {names(self.by)}"
 
-    def owes(self) -> Owed | None:
+    def obligation(self) -> Obligation | None:
         """A confirmation, once there is something to confirm."""
-        return Owed(self.by, of="completed", after=self.tool)
+        return Obligation(self.by, of="completed", after=self.tool)
 
-    def outline(self) -> Sequence[Rule]:
+    def abstraction(self) -> Sequence[Rule]:
         """Itself; with a key, another value will do."""
         return (self,) if self.key is None else ()
 
@@ -100,7 +100,7 @@ class ConfirmedMachine(Machine):
         """Violated if a call waits."""
         return Finding("a confirmation", "the session ended without one") if state.waits else None
 
-    def closed(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: UpcomingCall) -> bool:
         """A call waits."""
         return bool(sure & TOOL) and state.waits
 

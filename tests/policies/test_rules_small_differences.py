@@ -23,7 +23,7 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies import events as ev
-from proctor.policies.events.calls import NeedsChecks, is_mark_of, mark, same_input
+from proctor.policies.events.calls import NeedsChecks, mark, matches_digest, same_input
 
 
 def monitor(*rules: dict[str, Any], **fields: Any) -> Any:
@@ -47,7 +47,7 @@ def done(of: Any, id: str, tool: str, input: dict[str, Any], turn: int = 1) -> N
 def test_true_is_not_1_in_the_same_call(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
     """While it is in flight, and once it is over and only its mark is kept."""
     assert same_input(one, other) == same
-    assert is_mark_of(mark("t", one), "t", other) == same
+    assert matches_digest(mark("t", one), "t", other) == same
 
 
 def test_a_call_in_flight_with_true_for_1_is_another_call() -> None:

@@ -333,14 +333,14 @@ async def test_what_nobody_counts_is_reported() -> None:
 
 async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() -> None:
     """Whoever ends it settles what its record says, also what its owner had told nobody."""
-    from proctor.policies.limits import BudgetClaim
+    from proctor.policies.limits import BudgetAccount
     from proctor.supervisor.control.ownership import reap
     from proctor.supervisor.ports.stored_types import Owner, RunInfo
 
     store = MemoryStore()
     owner = await store.register(Owner(owner_id="o"), lease_s=60)
     await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
-    claim = BudgetClaim(budget="org/money", key="", counts="cost_usd", window="", max=10)
+    claim = BudgetAccount(budget="org/money", key="", counts="cost_usd", window="", max=10)
     used = TokenUsageUpdated(run_id="r", session_id="s", cost_usd=3)
     await store.append([RunStarted(run_id="r", session_id="s"), used], epoch=owner.epoch)
     await store.reserve("r", [Reservation(claim=claim, used=1, want=5)], epoch=owner.epoch)
@@ -352,7 +352,7 @@ async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() ->
 
 async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:
     """Its supervisor has looked for lost runs before that one was lost, and looks again before it starts the next."""
-    from proctor.policies.limits import BudgetClaim
+    from proctor.policies.limits import BudgetAccount
     from proctor.supervisor.ports.stored_types import Owner, RunInfo
 
     store = MemoryStore()
@@ -362,7 +362,7 @@ async def test_a_run_is_not_refused_for_what_lost_runs_had_set_aside() -> None:
         owner = await store.register(Owner(owner_id="o"), lease_s=60)
         await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
         await store.append([RunStarted(run_id="r", session_id="s")], epoch=owner.epoch)
-        claim = BudgetClaim(budget="org/money", key="", counts="cost_usd", window="", max=10)
+        claim = BudgetAccount(budget="org/money", key="", counts="cost_usd", window="", max=10)
         await store.reserve("r", [Reservation(claim=claim, used=1, want=9)], epoch=owner.epoch)
         there = await supervisor.start(FakeAdapter([]), "go", policies=[policy(money(reserve=5))])
         with pytest.raises(PolicyViolationError, match="9 reserved"):

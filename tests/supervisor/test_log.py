@@ -111,7 +111,7 @@ async def test_a_gate_that_fails_is_an_error_of_its_call(lines: list[Any]) -> No
         raise RuntimeError("no answer")
 
     link = CallGate(Launch(run_id="r", session_id="s", prompt="go", gate=gate), EventStream())
-    await link.ask(ToolCall(id="c1", name="rm"))
+    await link.propose(ToolCall(id="c1", name="rm"))
     (line,) = lines_of(lines, "gate.failed")
 
     assert (line["log_level"], line["tool_name"], line["tool_call_id"]) == ("error", "rm", "c1")

@@ -118,7 +118,7 @@ def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 async def greet(connection: AcpConnection, *, timeout_s: float) -> dict[str, Any]:
     """Agree on the protocol; returns what the agent says of itself. Raises ProviderError."""
     params = {"protocolVersion": VERSION, "clientInfo": _CLIENT, "clientCapabilities": _OFFERED}
-    answer = await connection.ask("initialize", params, timeout_s=timeout_s)
+    answer = await connection.request("initialize", params, timeout_s=timeout_s)
     if answer.get("protocolVersion") != VERSION:
         spoken = answer.get("protocolVersion")
         raise ProviderError(f"{connection.process.name} speaks version `{spoken}` of the protocol, not {VERSION}")
@@ -132,7 +132,7 @@ def can_load(greeting: Mapping[str, Any]) -> bool:
 
 async def new_session(connection: AcpConnection, place: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
     """Start a session; returns the agent's answer with its `sessionId`. Raises ProviderError."""
-    answer = await connection.ask("session/new", dict(place), timeout_s=timeout_s)
+    answer = await connection.request("session/new", dict(place), timeout_s=timeout_s)
     if not isinstance(answer.get("sessionId"), str):
         raise ProviderError(f"{connection.process.name} started a session without an id")
     return answer
@@ -153,7 +153,7 @@ async def load_session(
     if not can_load(greeting):
         raise UnknownSessionError(f"{connection.process.name} cannot resume a session")
     try:
-        answer = await connection.ask("session/load", {**place, "sessionId": session_id}, timeout_s=timeout_s)
+        answer = await connection.request("session/load", {**place, "sessionId": session_id}, timeout_s=timeout_s)
     except ProviderError as error:
         reason = error.details.get("said")
         if reason is None or isinstance(error, ProviderUnavailableError):
@@ -186,7 +186,7 @@ async def choose(
         choices = ", ".join(f"`{name}`" for name in offered) or "none"
         raise ProviderError(f"{connection.process.name} has no {what} `{wanted}`; it offers {choices}")
     key = "value" if "configId" in params else f"{what}Id"
-    await connection.ask(method, {"sessionId": session["sessionId"], **params, key: wanted}, timeout_s=timeout_s)
+    await connection.request(method, {"sessionId": session["sessionId"], **params, key: wanted}, timeout_s=timeout_s)
     return wanted
 
 

@@ -200,22 +200,22 @@ class AcpSession(RpcSession[AcpConnection]):
         call.proposals[call_id] = (name, tool_input)
         parent, turn = call.parent or parent_of(fields), self._translation.turns.number
         proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
-        answer = await self._ask_gate(proposed)
+        answer = await self._propose(proposed)
         if answer is None or answer.stop:
             return CANCELLED
         return self._answered(call, proposed, answer, params.get("options"))
 
-    async def _ask_gate(self, call: ToolCall) -> GateAnswer | None:
+    async def _propose(self, call: ToolCall) -> GateAnswer | None:
         """The gate's answer, or None when the prompt is being cancelled: nothing is permitted any more."""
         answer: GateAnswer | None = None
         async with anyio.create_task_group() as tasks:
 
-            async def give_up() -> None:
+            async def stop_waiting() -> None:
                 await self._cancelled.wait()
                 tasks.cancel_scope.cancel()
 
-            tasks.start_soon(give_up)
-            answer = await self._gate.ask(call)
+            tasks.start_soon(stop_waiting)
+            answer = await self._gate.propose(call)
             tasks.cancel_scope.cancel()
         if self._cancelled.is_set():
             return None
@@ -239,13 +239,13 @@ class AcpSession(RpcSession[AcpConnection]):
         text = [{"type": "text", "text": self.prompt}]
         params = {"sessionId": self._session_id, "prompt": text}
         if self._cancelled.is_set():
-            self._give_up()
+            self._end_early()
             return
         self._prompted = True
         try:
-            answer = await self._connection.ask("session/prompt", params)
+            answer = await self._connection.request("session/prompt", params)
         except ProviderError as error:
-            self._give_up(None if self._closing or self._interrupted is not None else error)
+            self._end_early(None if self._closing or self._interrupted is not None else error)
             return
         self._over = self._ungated.over = True
         used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
@@ -253,7 +253,7 @@ class AcpSession(RpcSession[AcpConnection]):
         if self._interrupted is not None:
             # the agent may leave commands running
             await self._connection.process.end()
-            self._give_up()
+            self._end_early()
         else:
             self._completed(answer.get("stopReason"))
 
@@ -265,7 +265,7 @@ class AcpSession(RpcSession[AcpConnection]):
             self._stream.send_nowait(RunFailed(error={"code": str(reason), "message": message}))
         self._stream.close()
 
-    def _give_up(self, error: ProviderError | None = None) -> None:
+    def _end_early(self, error: ProviderError | None = None) -> None:
         """End the stream without an end of the agent's own."""
         self._over = self._ungated.over = True
         self._stream.send_nowait(*self._translation.given_up())
@@ -291,4 +291,4 @@ class AcpSession(RpcSession[AcpConnection]):
 
     async def end(self) -> None:
         """The agent was killed: end the stream."""
-        self._give_up()
+        self._end_early()

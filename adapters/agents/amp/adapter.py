@@ -165,7 +165,7 @@ class AmpAdapter:
             raise UsageError("`amp` cannot fork a thread")
         rejected = launch.options.options.get("rejected", ())
         session = AmpSession(launch, rejected)
-        async with open_gate_socket(session.ask) as gate_socket:
+        async with open_gate_socket(session.propose) as gate_socket:
             command = self._command(launch, self._settings_file(gate_socket, rejected))
             async with (
                 start_client(
@@ -183,7 +183,7 @@ class AmpAdapter:
                 tasks.start_soon(client.read_stderr)
                 tasks.start_soon(client.end_orphans)
                 tasks.start_soon(session.listen)
-                tasks.start_soon(client.say, session.prompt)
+                tasks.start_soon(client.write_input, session.prompt)
                 if launch.resume is not None:
                     await session.wait_resumed(launch.resume)
                 yield session
@@ -275,13 +275,13 @@ class AmpSession(ClientSession):
         self._begun.set()
         self._stream.close(None if self._translation.done or self._closing else self._exit_error())
 
-    async def ask(self, tool: str, tool_input: Any) -> GateAnswer:
+    async def propose(self, tool: str, tool_input: Any) -> GateAnswer:
         """Answer the delegate about one call, on all the client wrote before: that comes by another way."""
         self._mark_active()
         await self._client.stdout.wait_until_handled()
         self._stream.send_nowait(*self._translation.turns.begin())
         call = self._translation.proposed(tool, tool_input)
-        answer = await self._gate.ask(call.as_tool_call())
+        answer = await self._gate.propose(call.as_tool_call())
         call.allowed, call.refused = answer.allowed, not answer.allowed
         return answer
 
@@ -327,7 +327,7 @@ class AmpSession(ClientSession):
         await super().end()
 
 
-Ask: TypeAlias = Callable[[str, Any], Awaitable[GateAnswer]]
+Propose: TypeAlias = Callable[[str, Any], Awaitable[GateAnswer]]
 """Answers for a tool's name, as the client has it, and its input."""
 QUESTION_S: Final = 10.0
 """Seconds a delegate may take to say what it asks."""
@@ -368,26 +368,26 @@ class GateSocket:
 
 
 @asynccontextmanager
-async def open_gate_socket(ask: Ask) -> AsyncIterator[GateSocket]:
+async def open_gate_socket(propose: Propose) -> AsyncIterator[GateSocket]:
     """Answer delegates until the body is left; a question that cannot be answered is refused."""
     folder = _folder()
     try:
         gate_socket = GateSocket(folder)
         async with await anyio.create_unix_listener(folder / "socket", mode=0o600) as listener, helpers() as tasks:
-            tasks.start_soon(listener.serve, _answering(gate_socket.token, ask))
+            tasks.start_soon(listener.serve, _answering(gate_socket.token, propose))
             yield gate_socket
     finally:
         rmtree(folder, ignore_errors=True)
 
 
-def _answering(token: str, ask: Ask) -> Callable[[anyio.abc.SocketStream], Awaitable[None]]:
+def _answering(token: str, propose: Propose) -> Callable[[anyio.abc.SocketStream], Awaitable[None]]:
     async def answer(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             question = await _read(stream)
             if question is None or not hmac.compare_digest(question.token, token):
                 return
             try:
-                answered = await ask(question.tool, question.input)
+                answered = await propose(question.tool, question.input)
             except Exception:  # no answer is no permission: the delegate refuses when we hang up
                 return
             reply = {"allowed": answered.allowed, "tell_model": answered.tell_model}

@@ -25,7 +25,7 @@ def main() -> int:
     try:
         # all of it, first: the client ends without a word when nobody reads what it says
         given = sys.stdin.buffer.read()
-        answer = ask(sys.argv[1], os.environ["AGENT_TOOL_NAME"], given)
+        answer = send(sys.argv[1], os.environ["AGENT_TOOL_NAME"], given)
         allowed, text = answer.get("allowed") is True, str(answer.get("tell_model") or "")
     except Exception:  # an exit code of 1 would have the client ask somebody else
         allowed, text = False, UNREACHABLE
@@ -34,15 +34,15 @@ def main() -> int:
     return MAY_RUN if allowed else MAY_NOT
 
 
-def ask(folder: str, tool: str, given: bytes) -> dict[str, Any]:
+def send(folder: str, tool: str, given: bytes) -> dict[str, Any]:
     """The supervisor's answer for one call."""
     with open(os.path.join(folder, "token")) as file:
         token = file.read()
     question = {"token": token, "tool": tool, "input": json.loads(given or b"{}")}
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.connect(os.path.join(folder, "socket"))
-        asking.sendall(json.dumps(question).encode() + b"\n")
-        with asking.makefile("rb") as replies:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.path.join(folder, "socket"))
+        connection.sendall(json.dumps(question).encode() + b"\n")
+        with connection.makefile("rb") as replies:
             answer = json.loads(replies.readline())
     return answer if isinstance(answer, dict) else {}
 

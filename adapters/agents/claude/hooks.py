@@ -183,7 +183,7 @@ class Hooks:
         turn = self._calls.turn_of(call_id, agent_id) or 0
         noted = self._calls.proposed(call_id, name, tool_input, agent_id)
         call = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=noted.parent)
-        answer = await self._gate.ask(call)
+        answer = await self._gate.propose(call)
         if answer.allowed:
             self._calls.allowed(call_id, tool_input if answer.input is None else answer.input)
         else:

@@ -199,7 +199,7 @@ class CodexAdapter:
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
             await connection.greet()
-            read = await connection.ask("config/read", {"cwd": str(self._folder())})
+            read = await connection.request("config/read", {"cwd": str(self._folder())})
             answer = await session.take_up(*self._thread(launch, read.get("config") or {}))
             on = [name for name, wanted in self._features.items() if wanted]
             held = holds(self._sandbox, escalation=self._allow_escalation)

@@ -153,12 +153,12 @@ class ClientRequests:
         thread = str(params.get("threadId") or self._translation.threads.own)
         match method:
             case "item/commandExecution/requestApproval":
-                return self._decided(await self._ask_gate(await self._command(params, thread), thread), thread)
+                return self._decided(await self._propose(await self._command(params, thread), thread), thread)
             case "item/fileChange/requestApproval":
-                return self._decided(await self._ask_gate(self._patch(params), thread), thread)
+                return self._decided(await self._propose(self._patch(params), thread), thread)
             case "mcpServer/elicitation/request":
                 proposal = mcp_proposal(params, self._translation.announced(thread))
-                return elicitation_decision(await self._ask_gate(proposal, thread))
+                return elicitation_decision(await self._propose(proposal, thread))
             case "item/permissions/requestApproval":
                 return NO_PERMISSIONS
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
@@ -192,7 +192,7 @@ class ClientRequests:
         # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
         return decision(answer, may_cancel=self._translation.threads.is_own(thread))
 
-    async def _ask_gate(self, proposal: CodexProposal | None, thread: str) -> GateAnswer:
+    async def _propose(self, proposal: CodexProposal | None, thread: str) -> GateAnswer:
         if proposal is None:
             return _WITHHELD
         self._translation.calls.request(proposal.id).proposed = True
@@ -205,7 +205,7 @@ class ClientRequests:
         if self._clashes(call, proposed):
             return _WITHHELD
         call.asked_for = proposed.input
-        answer = await self._gate.ask(proposed)
+        answer = await self._gate.propose(proposed)
         if answer.allowed and await self._is_shared(proposed.id, thread):
             answer = self._gate.reject(proposed, ONE_ID)
         if answer.allowed and proposal.escalated is not False and self._bounds.confined:

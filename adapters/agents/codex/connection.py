@@ -257,16 +257,18 @@ class CodexConnection(RpcClient):
         )
         self._starting = starting
 
-    async def ask(self, method: str, params: dict[str, Any], *, timeout_s: float | None = ANSWER_S) -> dict[str, Any]:
-        """See `RpcClient.ask`."""
-        return await super().ask(method, params, timeout_s=timeout_s)
+    async def request(
+        self, method: str, params: dict[str, Any], *, timeout_s: float | None = ANSWER_S
+    ) -> dict[str, Any]:
+        """See `RpcClient.request`."""
+        return await super().request(method, params, timeout_s=timeout_s)
 
     async def greet(self) -> None:
         """Open the conversation. Raises ProviderUnavailableError when the client cannot sign in."""
-        await self.ask("initialize", {"clientInfo": _CLIENT, "capabilities": {"experimentalApi": True}})
+        await self.request("initialize", {"clientInfo": _CLIENT, "capabilities": {"experimentalApi": True}})
         self._starting.over()
         await self.peer.notify("initialized")
-        account = await self.ask("account/read", {})
+        account = await self.request("account/read", {})
         if account.get("requiresOpenaiAuth") and account.get("account") is None:
             raise ProviderUnavailableError(
                 "codex is not logged in; run `codex login`, or set `model_provider` in the adapter's `config`"

@@ -60,12 +60,12 @@ class CodexOutput:
     """One output as the model was given it, taken apart. `status` is the client's own word, if it has one."""
 
     def __init__(self, value: Any, status: str | None) -> None:
-        content, told_failed = _content(value)
+        content, marked_failed = _content(value)
         head = _HEADER.match(content) if isinstance(content, str) else None
         self.value = content[head.end() :] if head else content
         self._codes = [head["exit"], head["code"]] if head else []
         self._text = content if isinstance(content, str) else ""
-        self._told_failed = told_failed
+        self._marked_failed = marked_failed
         self._status = status
 
     @property
@@ -74,7 +74,7 @@ class CodexOutput:
         if self._status is not None:
             return self._status in ("failed", "declined")
         nonzero = any(code not in (None, "0") for code in self._codes)
-        return self._told_failed or nonzero or self._text.startswith(_FAILED)
+        return self._marked_failed or nonzero or self._text.startswith(_FAILED)
 
     @property
     def refused(self) -> bool:

@@ -131,7 +131,7 @@ async def check_terms(
     if held and (answer.get("activePermissionProfile") or {}).get("id") != PROFILE:
         raise _refused("it does not say that nothing leaves the sandbox")
     thread_id = (answer.get("thread") or {}).get("id")
-    listed = await connection.ask("experimentalFeature/list", {"threadId": thread_id, "limit": _ALL})
+    listed = await connection.request("experimentalFeature/list", {"threadId": thread_id, "limit": _ALL})
     allowed = set(turned_on)
     for feature in listed.get("data") or ():
         name = feature.get("name")

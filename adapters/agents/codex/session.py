@@ -59,12 +59,12 @@ class Turn:
     async def clean_up(self, connection: CodexConnection) -> None:
         """End the commands that the interrupt leaves running. Raises ProviderError."""
         params = {"threadId": self._translation.threads.own}
-        await connection.ask("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
+        await connection.request("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
 
     async def _ask(self, connection: CodexConnection) -> None:
         params = {"threadId": self._translation.threads.own, "turnId": self._translation.turn_id}
         try:
-            await connection.ask("turn/interrupt", params, timeout_s=INTERRUPT_S)
+            await connection.request("turn/interrupt", params, timeout_s=INTERRUPT_S)
         except ProviderError:
             if not self.over:  # otherwise it was too late, which is no failure
                 raise
@@ -104,7 +104,7 @@ class CodexSession(RpcSession[CodexConnection]):
     async def take_up(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
         """Start, resume or fork the thread; returns the answer. Raises ProviderError, UnknownSessionError."""
         try:
-            answer = await self._connection.ask(method, thread)
+            answer = await self._connection.request(method, thread)
         except ProviderError as error:
             if str(error.details.get("said", "")).startswith(_NO_THREAD):
                 raise UnknownSessionError(str(error), details=error.details) from error
@@ -125,7 +125,7 @@ class CodexSession(RpcSession[CodexConnection]):
     async def start_turn(self) -> None:
         """Give the thread its prompt. Raises ProviderError."""
         text = [{"type": "text", "text": self.prompt}]
-        await self._connection.ask("turn/start", {"threadId": self._translation.threads.own, "input": text})
+        await self._connection.request("turn/start", {"threadId": self._translation.threads.own, "input": text})
 
     async def listen(self) -> None:
         """Read what the client says until it hangs up; then the stream of events ends."""
@@ -167,7 +167,7 @@ class CodexSession(RpcSession[CodexConnection]):
 
     async def _find_rollout(self, thread_id: str) -> Path | None:
         try:
-            answer = await self._connection.ask("thread/read", {"threadId": thread_id})
+            answer = await self._connection.request("thread/read", {"threadId": thread_id})
         except ProviderError:  # then what the client does not say in its requests stays unknown
             return None
         path = (answer.get("thread") or {}).get("path")

@@ -29,7 +29,7 @@ from proctor.policies.values.foreign_code import named_error
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.run.tasks import tool_error
 
-from ...kit.values import is_finite, plain
+from ...kit.values import is_finite, to_jsonable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class AllowedCalls:
 
     def proposed(self, call_id: str, name: str, tool_input: Any, turn: int) -> ToolCall:
         """A call to put to the gate: a sub-agent's names the call it is inside."""
-        given = plain(tool_input)
+        given = to_jsonable(tool_input)
         return ToolCall(
             id=call_id,
             name=name,
@@ -107,7 +107,7 @@ class AllowedCalls:
         """A call is done."""
         name = self._running.pop(call_id, None)
         if name is not None:
-            output = plain(result)
+            output = to_jsonable(result)
             await self._stream.send_and_wait(
                 ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
             )
@@ -145,7 +145,7 @@ class ToolRefused(ProctorError):  # noqa: N818 - what happened, not a fault
 
 def with_objects(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The allowed input, with the Python objects of `values` wherever both are equal."""
-    before = plain(values)
+    before = to_jsonable(values)
     return {
         name: values[name] if name in values and before[name] == value else value for name, value in given.items()
     }
@@ -165,7 +165,7 @@ class Arguments:
         """The tool's input as JSON; what `**kwargs` collected is on the same level as the rest."""
         named = dict(self._bound.arguments)
         more = named.pop(self._gathered, {}) if self._gathered else {}
-        found: dict[str, Any] = plain({**more, **named})
+        found: dict[str, Any] = to_jsonable({**more, **named})
         return found
 
     def change(self, tool_input: Mapping[str, Any]) -> None:
@@ -201,7 +201,7 @@ Proposing: TypeAlias = Callable[[str, dict[str, Any], Callable[[dict[str, Any]],
 """Proposes a call by name and input and, if it is allowed, does it; raises ToolRefused if not."""
 
 
-def asking(
+def proposing(
     function: Callable[..., Any], *, name: str | None, refused: OnRefusal, call: Proposing
 ) -> Callable[..., Awaitable[Any]]:
     """The function, to be awaited, proposing each of its calls. See `LoopGate.tool`."""
@@ -310,7 +310,7 @@ class LoopGate:
             raise UsageError(f"refused=`{refused}` is neither `raise` nor `tell`")
         if function is None:
             return functools.partial(self.tool, name=name, refused=refused)
-        return asking(function, name=name, refused=refused, call=self.call)
+        return proposing(function, name=name, refused=refused, call=self.call)
 
     async def call(
         self,
@@ -359,7 +359,7 @@ class LoopGate:
         call = self.calls.proposed(own_id, name, dict(tool_input), self._turn)
         if not is_finite(tool_input):  # the record would say null, and the tool would get NaN
             raise ToolRefused(call, f"A number in the input of tool '{name}' is not finite.")
-        answer = await self._provider.ask(call)
+        answer = await self._provider.propose(call)
         if not answer.allowed:
             raise ToolRefused(call, answer.tell_model or tell_model_default(name))
         self.calls.allowed(call)
@@ -386,9 +386,9 @@ class LoopGate:
         """Report a message: text, or a list of content blocks."""
         if role == "assistant":
             await self._begun()
-            await self.report(MessageReceived(content=plain(content)))
+            await self.report(MessageReceived(content=to_jsonable(content)))
         else:
-            await self.report(MessageSent(role=role, content=plain(content)))
+            await self.report(MessageSent(role=role, content=to_jsonable(content)))
 
     async def usage(
         self,
@@ -433,7 +433,7 @@ class LoopGate:
         """Report the end, with `output`."""
         if self._turn:
             await self.report(TurnCompleted(turn=self._turn))
-        await self.report(RunCompleted(output=plain(self.output)))
+        await self.report(RunCompleted(output=to_jsonable(self.output)))
 
     async def report(self, event: Event) -> None:
         """Report any other event; see `proctor.policies.events`."""

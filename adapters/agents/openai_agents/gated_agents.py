@@ -25,7 +25,7 @@ from agents.tool import ShellCallOutcome, ShellCommandOutput, ShellResult, Tool
 from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.function_tools import OPENAI_AGENTS, own_tools
-from ...kit.values import plain
+from ...kit.values import to_jsonable
 from ..loop.gate import ToolRefused
 
 if TYPE_CHECKING:
@@ -118,11 +118,11 @@ class _Editor:
 
 
 def _local_shell(request: Any) -> _Call:
-    return "local_shell", {"action": plain(request.data.action)}, request.data.call_id
+    return "local_shell", {"action": to_jsonable(request.data.action)}, request.data.call_id
 
 
 def _shell(request: Any) -> _Call:
-    return "shell", {"action": _given(plain(request.data.action))}, request.data.call_id
+    return "shell", {"action": _given(to_jsonable(request.data.action))}, request.data.call_id
 
 
 def _custom(context: Any, text: str) -> _Call:
@@ -240,7 +240,7 @@ class GatedAgents:
                 self._failed(error)
                 raise
             if getattr(result, "is_error", getattr(result, "isError", False)):
-                self._failed(RuntimeError(f"the server said that it failed: {plain(result.content)}"))
+                self._failed(RuntimeError(f"the server said that it failed: {to_jsonable(result.content)}"))
             return result
 
         made.call_tool = call_tool

@@ -15,7 +15,7 @@ from agents.tool_context import ToolContext
 from proctor.policies.events import MessageReceived, TokenUsageUpdated, ToolCallCompleted, ToolCallStarted
 from proctor.policies.events.calls import ToolCall, same_input
 
-from ...kit.values import is_finite, plain
+from ...kit.values import is_finite, to_jsonable
 from ..loop.gate import ToolRefused
 from .gated_agents import NAME, is_held
 
@@ -55,7 +55,7 @@ def judged_input(tool: FunctionTool | None, text: str) -> dict[str, Any]:
     found = given if function is None else _validated(function, given)
     if not is_finite(found):
         raise UnreadableArgumentsError("a number in the arguments is not finite")
-    judged: dict[str, Any] = plain(found)
+    judged: dict[str, Any] = to_jsonable(found)
     return judged
 
 
@@ -189,7 +189,7 @@ def events_of(
     `local_shell`: a `shell_call` runs on this machine, not where the model is.
     """
     for item in response.output:
-        fields = plain(item)
+        fields = to_jsonable(item)
         if not isinstance(fields, dict):
             continue
         kind = str(fields.get("type", ""))

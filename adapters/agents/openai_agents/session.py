@@ -235,16 +235,16 @@ class Narrowing:
         if not isinstance(own, Model):
             return own
 
-        def asking(ask: Callable[..., Any]) -> Callable[..., Any]:
+        def narrowed(respond_with: Callable[..., Any]) -> Callable[..., Any]:
             def respond(
                 _: Any, system_instructions: Any, input: Any, model_settings: Any, tools: Any, *rest: Any, **more: Any
             ) -> Any:
                 shown = self._shown(tools, model_settings)
-                return ask(system_instructions, input, model_settings, shown, *rest, **more)
+                return respond_with(system_instructions, input, model_settings, shown, *rest, **more)
 
             return respond
 
-        return _stand_in(own, get_response=asking(own.get_response), stream_response=asking(own.stream_response))
+        return _stand_in(own, get_response=narrowed(own.get_response), stream_response=narrowed(own.stream_response))
 
     def provider(self, own: ModelProvider) -> Any:
         """The provider, whose models are shown less."""

@@ -35,7 +35,7 @@ from proctor.policies.events import (
 from proctor.supervisor.run.tasks import tool_error
 
 from ...kit.transcript import Said, conversation
-from ...kit.values import plain
+from ...kit.values import to_jsonable
 from ..loop.gate import ToolRefused, is_forced, with_objects
 
 if TYPE_CHECKING:
@@ -276,12 +276,12 @@ def events_of(response: ModelResponse, turn: int) -> Iterator[Event]:
             yield ToolCallStarted(
                 tool_call_id=part.tool_call_id,
                 tool_name=part.tool_name,
-                tool_input=plain(part.args_as_dict()),
+                tool_input=to_jsonable(part.args_as_dict()),
                 turn=turn,
             )
         elif isinstance(part, NativeToolReturnPart):
             yield ToolCallCompleted(
-                tool_call_id=part.tool_call_id, tool_name=part.tool_name, tool_output=plain(part.content)
+                tool_call_id=part.tool_call_id, tool_name=part.tool_name, tool_output=to_jsonable(part.content)
             )
 
 

@@ -41,7 +41,7 @@ from ...kit.launch_options import NoLaunchOptions
 from ...kit.process_tree import end_orphans
 from ...kit.provider import TaskProvider, at_work
 from ...kit.subprocesses import Subprocesses
-from ...kit.values import plain
+from ...kit.values import to_jsonable
 from .script import Call, Fail, Output, Parallel, Say, Silence, Think, UsageStep, User, read_script
 
 if TYPE_CHECKING:
@@ -156,13 +156,13 @@ class ScriptedAgent:
         self._calls += 1
         call = ToolCall(id=step.id or f"call-{self._calls}", name=step.call, input=step.input, turn=self._turn)
         task_status.started()  # the next sibling is asked for once this one has reached the gate
-        answer = await self._ask(call)
+        answer = await self._propose(call)
         if not answer.allowed:
             self._stopped = self._stopped or answer.stop
             return "denied"
         return await self._run(call, call.input if answer.input is None else answer.input)
 
-    async def _ask(self, call: ToolCall) -> GateAnswer:
+    async def _propose(self, call: ToolCall) -> GateAnswer:
         if self._gate is not None:
             return await self._gate(call)
         await self._stream.send_and_wait(
@@ -173,10 +173,10 @@ class ScriptedAgent:
     async def _run(self, call: ToolCall, input: dict[str, Any]) -> Outcome:
         outcome: ToolOutcome = _failed(call, "ended before it was done")
         try:
-            output = plain(await self._tools.run(call.name, input))
+            output = to_jsonable(await self._tools.run(call.name, input))
             outcome = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
         except ToolFailedError as error:
-            outcome = _failed(call, plain(error.error))
+            outcome = _failed(call, to_jsonable(error.error))
         finally:
             # a call that ran has an outcome, also when the run is being ended around it
             with anyio.CancelScope(shield=True):

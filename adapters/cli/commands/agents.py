@@ -10,7 +10,7 @@ import click
 from msgspec import structs
 
 from ..options import context_option, json_option, policy_option, run_async, store_option
-from ..output import console, note, output_option, output_parameter, say, say_json, written_to
+from ..output import console, echo, echo_json, note, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,10 +47,10 @@ def _shown(*, as_json: bool, as_markdown: bool) -> None:
 
     rows = matrix()
     if as_markdown:
-        say(markdown(rows).rstrip())
+        echo(markdown(rows).rstrip())
     elif as_json:
         for row in rows:
-            say_json(_as_json(row))
+            echo_json(_as_json(row))
     else:
         _table(rows)
 
@@ -70,13 +70,13 @@ def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
     options = with_command(name, command, {})
     report = run_async(partial(_probed, name, options))
     if as_json:
-        say_json({"adapter": name, "gate": report.gate, **structs.asdict(report)})
+        echo_json({"adapter": name, "gate": report.gate, **structs.asdict(report)})
         return
-    say(f"gate: {report.gate}")
-    say(f"asked about: {', '.join(report.asked) or 'nothing'}")
-    say(f"done unasked: {', '.join(report.unasked) or 'nothing'}")
-    say(f"a refusal held: {_yes_no(report.refusal_held)}")
-    say(f"the agent went on after it: {_yes_no(report.went_on_after_refusal)}")
+    echo(f"gate: {report.gate}")
+    echo(f"asked about: {', '.join(report.asked) or 'nothing'}")
+    echo(f"done unasked: {', '.join(report.unasked) or 'nothing'}")
+    echo(f"a refusal held: {_yes_no(report.refusal_held)}")
+    echo(f"the agent went on after it: {_yes_no(report.went_on_after_refusal)}")
 
 
 async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
@@ -178,7 +178,7 @@ def mcp(
     from ..options import check_standard_input, opened, read_context, read_policies
 
     check_standard_input(*policies, None if listen else "-")
-    say = _say_as_json if as_json else _say
+    echo = _echo_json if as_json else _echo
     run_context, read = read_context(context), read_policies(policies)
     _check_installed()
     _hush("mcp")
@@ -186,7 +186,7 @@ def mcp(
 
     serving = Serving(
         upstream=_upstream(command, url),
-        downstream=_downstream(listen, say),
+        downstream=_downstream(listen, echo),
         policies=read,
         context=run_context,
         server=server,
@@ -195,7 +195,7 @@ def mcp(
 
     async def main() -> None:
         async with opened(store) as kept:
-            await serve(kept, serving, warn=say)
+            await serve(kept, serving, warn=echo)
 
     run_async(main)
 
@@ -226,21 +226,21 @@ def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
     return UrlUpstream(url) if url else CommandUpstream(command)
 
 
-def _downstream(listen: str | None, say: Callable[[str], None]) -> Downstream:
+def _downstream(listen: str | None, echo: Callable[[str], None]) -> Downstream:
     if listen is None:
         from ...mcp_proxy.downstream import StdioClient
 
         return StdioClient()
     from ...mcp_proxy.downstream import HttpDownstream
 
-    return HttpDownstream(listen, ready=lambda url: say(f"listening on {url}"))
+    return HttpDownstream(listen, ready=lambda url: echo(f"listening on {url}"))
 
 
-def _say(text: str) -> None:
+def _echo(text: str) -> None:
     note(f"proctor: {text}")
 
 
-def _say_as_json(text: str) -> None:
-    from ...kit.printable import encoded
+def _echo_json(text: str) -> None:
+    from ...kit.display_text import encoded
 
     note(encoded({"message": text}))

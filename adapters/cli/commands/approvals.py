@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..options import by_option, group_option, json_option, run_async, store_option
-from ..output import console, note, output_parameter, say, say_json, written_to
+from ..output import console, echo, echo_json, note, output_parameter, written_to
 
 if TYPE_CHECKING:
     from typing import Any
@@ -102,10 +102,10 @@ def _answer(
 
     answered_now = run_async(answered)
     if as_json:
-        say_json(answered_now)
+        echo_json(answered_now)
     else:
         late = "" if answered_now.taken_up else "; the run has not taken it up yet"
-        say(f"{answered_now.answer} by {answered_now.by}{late}")
+        echo(f"{answered_now.answer} by {answered_now.by}{late}")
 
 
 @click.command()
@@ -162,7 +162,7 @@ class _Inbox:
     def show(self, found: ApprovalList) -> None:
         """Those of a list, and that there are more."""
         for approval in found.approvals:
-            self._ask(approval)
+            self._prompt(approval)
         if found.total > len(found.approvals):
             note("more are pending; `--limit` shows them")
 
@@ -179,7 +179,7 @@ class _Inbox:
 
         if isinstance(event, ToolApprovalRequested):
             if event.input_digest and not event.ran and event.approval_id not in self._open:
-                self._ask(await service.requested(event))
+                self._prompt(await service.requested(event))
         elif isinstance(event, ApprovalEvent):
             if self._open.pop(event.approval_id, None) is not None:
                 self._close(event.approval_id, event.type.removeprefix("tool_approval_"), event.by)
@@ -188,11 +188,11 @@ class _Inbox:
                 del self._open[approval_id]
                 self._close(approval_id, "withdrawn", None)
 
-    def _ask(self, request: ApprovalView) -> None:
+    def _prompt(self, request: ApprovalView) -> None:
         self.seen = True
         self._open[request.approval_id] = request.run_id
         if self._as_json:
-            say_json(request)
+            echo_json(request)
         else:
             _show(self._console, request)
             sys.stdout.flush()
@@ -200,26 +200,26 @@ class _Inbox:
     def _close(self, approval_id: str, state: str, by: str | None) -> None:
         if self._as_json:
             closed: dict[str, Any] = {"approval_id": approval_id, "state": state, "by": by}
-            say_json(closed)
+            echo_json(closed)
         else:
-            say(f"{approval_id}: {state}{f' by {by}' if by else ''}")
+            echo(f"{approval_id}: {state}{f' by {by}' if by else ''}")
             sys.stdout.flush()
 
 
 def _show(out: Console, request: ApprovalView) -> None:
-    from ...kit.printable import encoded, printable
+    from ...kit.display_text import encoded, escape_control
     from ..output import who_asks
 
     out.print(request.approval_id, style="bold", soft_wrap=True)
-    out.print(f"  call     {printable(request.call.name)}")
+    out.print(f"  call     {escape_control(request.call.name)}")
     for key, value in request.call.input.items():
-        out.print(f"             {printable(key)}: {encoded(value)}")
+        out.print(f"             {escape_control(key)}: {encoded(value)}")
     for rule, why in who_asks(request):
         out.print(f"  asked by {rule}")
         out.print(f"  why      {why}")
     if request.asks_itself:
         out.print("  answer   in the agent's terminal, where it is asked")
     if request.like is not None:
-        out.print(f"  its like {printable(request.like.about)}")
+        out.print(f"  its like {escape_control(request.like.about)}")
     if request.expires_at:
         out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")

@@ -9,7 +9,7 @@ import click
 
 from ..exits import FAILED, FINE
 from ..options import json_option, run_async, store_option
-from ..output import note, output_option, say, say_json
+from ..output import echo, echo_json, note, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def up(
             return found
 
     found = run_async(done)
-    _tell(found, as_json=as_json)
+    _print_workers(found, as_json=as_json)
     return FINE if all(one.state == "working" for one in found) else FAILED
 
 
@@ -106,7 +106,7 @@ def status(name: str, address: str | None, as_json: bool) -> None:
             return await fleet.status()
 
     workers = run_async(found)
-    _tell(workers, as_json=as_json)
+    _print_workers(workers, as_json=as_json)
     if not workers and not as_json:
         note(f"no workers of the fleet `{name}` on this cluster; `proctor fleet up` starts some")
 
@@ -136,7 +136,7 @@ def drain(node: str | None, wait_s: float, name: str, address: str | None, as_js
             return await fleet.drain(node=node, timeout_s=wait_s)
 
     left = run_async(done)
-    _tell(left, as_json=as_json)
+    _print_workers(left, as_json=as_json)
     return FINE if all(one.state == "drained" for one in left) else FAILED
 
 
@@ -145,13 +145,13 @@ def _check_wait(seconds: float) -> None:
         raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
 
 
-def _tell(workers: list[WorkerStatus], *, as_json: bool) -> None:
+def _print_workers(workers: list[WorkerStatus], *, as_json: bool) -> None:
     import msgspec
 
     for one in workers:
         if as_json:
-            say_json(msgspec.to_builtins(one))
+            echo_json(msgspec.to_builtins(one))
         else:
             place = f" on {one.host}, node {one.node}" if one.node else ""
             runs = f": {one.running} of {one.max_running} runs, {one.finished} over" if one.max_running else ""
-            say(f"{one.name}: {one.state}{place}{runs}{f': {one.error}' if one.error else ''}")
+            echo(f"{one.name}: {one.state}{place}{runs}{f': {one.error}' if one.error else ''}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..options import context_option, json_option, policy_option, store_option, write_document
-from ..output import output_option, output_parameter, say, say_json, written_to
+from ..output import echo, echo_json, output_option, output_parameter, written_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,20 +55,20 @@ def _explain_last(store: str | None, *, as_json: bool) -> None:
     from ...hooks.hook import ANSWER_NOTE
     from ...hooks.judge import LastAnswer
     from ...hooks.record import latest_note
-    from ...kit.printable import encoded
+    from ...kit.display_text import encoded
 
     data = latest_note(_hook_store(store), ANSWER_NOTE)
     if data is None:
-        say_json(None) if as_json else say("no decision is recorded yet")
+        echo_json(None) if as_json else echo("no decision is recorded yet")
         return
     last = msgspec.json.decode(data, type=LastAnswer)
     if as_json:
-        say_json(msgspec.to_builtins(last))
+        echo_json(msgspec.to_builtins(last))
         return
-    say(f"{last.answer}: {last.tool_name} {encoded(last.tool_input)}")
-    say(f"at {last.at}, in run {last.run_id}, call {last.tool_call_id}")
+    echo(f"{last.answer}: {last.tool_name} {encoded(last.tool_input)}")
+    echo(f"at {last.at}, in run {last.run_id}, call {last.tool_call_id}")
     for line in last.because:
-        say(f"  {line}")
+        echo(f"  {line}")
 
 
 unmatched_option = click.option(
@@ -135,11 +135,11 @@ def install(
         policies, store, context, agent=agent, scope=scope, unmatched=unmatched, http=http, hold_s=hold_s
     )
     if as_json:
-        say_json({"path": str(path), "changed": changed, "notes": notes})
+        echo_json({"path": str(path), "changed": changed, "notes": notes})
     else:
-        say(hooks_put(path, changed))
+        echo(hooks_put(path, changed))
         for note in notes:
-            say(note)
+            echo(note)
 
 
 @hook.command("settings", short_help="Print the settings with the hooks.")
@@ -170,7 +170,7 @@ def settings(
     import json
 
     from ...hooks.settings import document
-    from ...kit.printable import printable_json
+    from ...kit.display_text import escape_control_json
 
     client = _client(agent)
     text = document(
@@ -182,7 +182,9 @@ def settings(
         write_document(json.dumps(text) if as_json else text.rstrip("\n"))
     else:
         wanted = json.loads(text)
-        write_document(printable_json(json.dumps(wanted, separators=(",", ":")) if as_json else text.rstrip("\n")))
+        write_document(
+            escape_control_json(json.dumps(wanted, separators=(",", ":")) if as_json else text.rstrip("\n"))
+        )
 
 
 @hook.command("uninstall", short_help="Remove the hooks.")
@@ -200,9 +202,9 @@ def uninstall(agent: str, scope: Scope, as_json: bool) -> None:
 
         distrust(path)
     if as_json:
-        say_json({"path": str(path), "changed": changed})
+        echo_json({"path": str(path), "changed": changed})
     else:
-        say(f"removed the hooks from {path}" if changed else f"no hooks of proctor in {path}")
+        echo(f"removed the hooks from {path}" if changed else f"no hooks of proctor in {path}")
 
 
 @hook.command("status", short_help="Show where hooks are installed, and whether they work.")
@@ -217,13 +219,13 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
     rows = [row for name in ([agent] if agent else AGENTS) for row in _statuses(name)]
     for row in rows:
         if as_json:
-            say_json(row)
+            echo_json(row)
             continue
-        say(f"{row['agent']} ({row['scope']}): {'active' if row['active'] else 'NOT active'}, {row['path']}")
+        echo(f"{row['agent']} ({row['scope']}): {'active' if row['active'] else 'NOT active'}, {row['path']}")
         for note in row["notes"]:
-            say(f"  {note}")
+            echo(f"  {note}")
     if not rows and not as_json:
-        say("no hooks are installed here; `proctor hook install --policy FILE` installs them")
+        echo("no hooks are installed here; `proctor hook install --policy FILE` installs them")
     if not rows or not all(row["active"] for row in rows):
         ctx.exit(1)
 
@@ -345,7 +347,7 @@ def status_line(store: str | None, as_json: bool) -> None:
     """
     import sys
 
-    from ...kit.printable import printable
+    from ...kit.display_text import escape_control
     from ..options import opened, run_async
 
     try:
@@ -377,13 +379,13 @@ def status_line(store: str | None, as_json: bool) -> None:
 
     uses, shared, by_subagents = run_async(figures)
     if as_json:
-        say_json({"session": session_id, "limits": uses, "budgets": shared, "subagent_tokens": by_subagents})
+        echo_json({"session": session_id, "limits": uses, "budgets": shared, "subagent_tokens": by_subagents})
         return
     parts = [f"{use['limit'].removeprefix('max_')} {use['used']:g}/{use['max']:g}" for use in uses]
     for one in shared:
         part = f"{one['used'] / one['max']:.0%}" if one["max"] else "used up"
-        parts.append(f"{printable(one['budget'].partition('/')[2])} {part}")
-    say(" · ".join([*parts, *([f"subagents {by_subagents:,} tokens"] if by_subagents else [])]))
+        parts.append(f"{escape_control(one['budget'].partition('/')[2])} {part}")
+    echo(" · ".join([*parts, *([f"subagents {by_subagents:,} tokens"] if by_subagents else [])]))
 
 
 def put_hooks(

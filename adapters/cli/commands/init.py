@@ -11,9 +11,9 @@ import click
 from ...agents.specs import SPECS
 from ...hooks.permissions import AGENTS as FROM
 from ...hooks.permissions import Permissions, policy_text, portable_call, read_permissions
-from ...kit.printable import printable
+from ...kit.display_text import escape_control
 from ..options import json_option
-from ..output import say, say_json
+from ..output import echo, echo_json
 from .hook import AGENTS as HOOKED
 from .hook import hooks_put, put_hooks
 
@@ -97,22 +97,22 @@ def init(
         put = {"hook": str(settings), "notes": notes} if settings else {"hook": None}
         result = {"path": file, "agent": chosen, **put, "next": follows}
         more = {"from": given.files, "not_said": given.unsaid, "differences": differ} if given else {}
-        say_json({**result, **more})
+        echo_json({**result, **more})
         return
     for name in texts:
-        say(f"wrote {name}")
+        echo(f"wrote {name}")
     for line in given.unsaid if given else ():
-        say(f"not said: {printable(line)}")
+        echo(f"not said: {escape_control(line)}")
     if sessions:
-        say(f"{len(differ)} recorded calls differ")
+        echo(f"{len(differ)} recorded calls differ")
     for one in differ[:_SHOWN]:
-        call = f"{one['tool']} {printable(one['value'])[:90]}"
-        say(f"  {one['settings']} by the settings, {one['policy']} by the policy: {call}")
+        call = f"{one['tool']} {escape_control(one['value'])[:90]}"
+        echo(f"  {one['settings']} by the settings, {one['policy']} by the policy: {call}")
     if settings:
         for line in (hooks_put(settings, changed), *notes):
-            say(line)
-    say(f"next: {follows}")
-    say("then: `proctor watch` shows the run, `proctor explain last` explains each decision")
+            echo(line)
+    echo(f"next: {follows}")
+    echo("then: `proctor watch` shows the run, `proctor explain last` explains each decision")
 
 
 def _differences(given: Permissions, file: str, sessions: tuple[str, ...]) -> list[dict[str, str]]:

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...kit.printable import printable
+from ...kit.display_text import escape_control
 from ..exits import BAD_INPUT, FINE, VIOLATED
 from ..options import check_format, context_option, format_option, json_option, write_document
-from ..output import console, note, output_option, output_parameter, replaced, say, say_hanging, say_json, written_to
+from ..output import (
+    console,
+    echo,
+    echo_hanging,
+    echo_json,
+    note,
+    output_option,
+    output_parameter,
+    replaced,
+    written_to,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +59,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     except PolicyError as error:
         if not as_json:
             raise
-        say_json(_refused(error))
+        echo_json(_refused(error))
         return BAD_INPUT
     findings = preflight(merged, capabilities)
     if capabilities is None:
@@ -60,7 +70,7 @@ def check(files: tuple[str, ...], adapter: str | None, strict: bool, as_json: bo
     launch = _launch_options(adapter, merged) if adapter else None
     if as_json:
         options = {} if launch is None else {"launch_options": launch}
-        say_json({"ok": fine, "name": merged.name, "problems": [], "findings": list(findings), **options})
+        echo_json({"ok": fine, "name": merged.name, "problems": [], "findings": list(findings), **options})
     else:
         _show(policies, findings, levels, fine, launch)
     return FINE if fine else VIOLATED
@@ -145,12 +155,12 @@ def _show(
         out.print(f"{policy.name}: {_contents(policy)}")
     for finding, word in zip(findings, levels, strict=True):
         style = "bold red" if word in ("refused", "error") else "yellow"
-        say_hanging(out, Text.assemble((f"{word:<8}", style), str(finding)), 8)
+        echo_hanging(out, Text.assemble((f"{word:<8}", style), str(finding)), 8)
         for step in finding.witness:
-            say_hanging(out, Text(f"          {step}", "dim"), 10)
+            echo_hanging(out, Text(f"          {step}", "dim"), 10)
     for name, value in (launch.options if launch else {}).items():
         if value not in ((), [], {}):
-            say_hanging(out, Text(f"option  {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
+            echo_hanging(out, Text(f"option  {name}: {msgspec.json.encode(value, enc_hook=str).decode()}"), 8)
     if findings.refusals:
         out.print("no run can start under this", style="bold red")
     elif fine:
@@ -197,7 +207,7 @@ def graph(
     from proctor.policies.diagram import draw, draw_mermaid
 
     from ...drawing import draw_svg
-    from ...kit.printable import encoded, printable_lines
+    from ...kit.display_text import encoded, escape_control_lines
     from ..options import check_standard_input, read_policies
 
     if as_mermaid + as_svg + as_json > 1:
@@ -209,7 +219,7 @@ def graph(
     if as_json:
         write_document(encoded(draw(policy, monitor)))
     else:
-        write_document(printable_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)))
+        write_document(escape_control_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)))
 
 
 def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:
@@ -262,11 +272,11 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
                 with replaced(name) as whole:
                     whole.write(written.encode())
             if as_json:
-                say_json({"file": name, "changed": written != text, "written": write, "text": written})
+                echo_json({"file": name, "changed": written != text, "written": write, "text": written})
             elif write:
                 note(f"{name}: {'rewritten' if written != text else 'nothing to change'}")
             else:
-                write_document(f"--- # {printable(name)}\n{written}" if folder else written)
+                write_document(f"--- # {escape_control(name)}\n{written}" if folder else written)
 
 
 @click.command()
@@ -314,17 +324,17 @@ def test(files: tuple[str, ...], as_json: bool) -> int:
             session, judged = judge_test(given.compiled, one, context, file=given.file)
             passed, failed = passed + judged.passed, failed + (not judged.passed)
             if as_json:
-                say_json(judged)
+                echo_json(judged)
             elif not judged.passed:
                 console().print(failed_test(session, judged))
         for proof in given.proofs:
             judged, record = judge_expected_proof(given, proof)
             passed, failed = passed + judged.passed, failed + (not judged.passed)
             if as_json:
-                say_json(judged)
+                echo_json(judged)
             elif not judged.passed:
-                console().print(f"FAILED {printable(judged.test)}\n  file:       {printable(judged.file)}")
+                console().print(f"FAILED {escape_control(judged.test)}\n  file:       {escape_control(judged.file)}")
                 console().print(answer_text(record), end="")
     if not as_json:
-        say(f"{passed} passed, {failed} failed" if failed else f"{passed} passed")
+        echo(f"{passed} passed, {failed} failed" if failed else f"{passed} passed")
     return VIOLATED if failed else FINE

@@ -13,7 +13,7 @@ import click
 
 from ..exits import FINE, UNPROVED, VIOLATED
 from ..options import context_option, json_option, read_policies
-from ..output import console, note, output_option, replaced, say, say_json
+from ..output import console, echo, echo_json, note, output_option, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ def prove(
     with _Search() as search:
         for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
             found.append((question, record))
-            search.make_way()
+            search.clear()
             _show(record, as_json=as_json)
     if not questions and not as_json:
         _sum_up([record for _, record in found])
@@ -164,7 +164,7 @@ def _show(record: ProofRecord, *, as_json: bool) -> None:
     from ...evaluate.proofs import WIDTH, answer_text
 
     if as_json:
-        say_json(record)
+        echo_json(record)
         return
     if record.question.startswith(("rule ", "callable ")):
         if record.verdict == "proved":
@@ -182,7 +182,7 @@ def _without_session(record: ProofRecord) -> ProofRecord:
 
 def _sum_up(records: list[ProofRecord]) -> None:
     count = {verdict: sum(record.verdict == verdict for record in records) for verdict in _CODES}
-    say(f"{len(records)} checked: {count['proved']} fine, {count['refuted']} found, {count['unknown']} unknown")
+    echo(f"{len(records)} checked: {count['proved']} fine, {count['refuted']} found, {count['unknown']} unknown")
 
 
 def _write(
@@ -230,7 +230,7 @@ def _picture(question: ProofQuestion, record: ProofRecord, merged: Policy, adapt
     from ...drawing import draw_svg
     from ...evaluate.counterexamples import drawn, session_of
     from ...evaluate.fold import observed
-    from ...kit.printable import printable_lines
+    from ...kit.display_text import escape_control_lines
 
     beside = question.argument
     whole = merge_policies([merged, beside]) if isinstance(beside, Policy) else merged
@@ -238,7 +238,7 @@ def _picture(question: ProofQuestion, record: ProofRecord, merged: Policy, adapt
     context = msgspec.convert(record.context, RunContext)
     monitor = observed(compiled, session_of(record, agent).events, context)
     draw = draw_svg if svg else draw_mermaid
-    return printable_lines(draw(whole, monitor, drawn(record, compiled, agent)))
+    return escape_control_lines(draw(whole, monitor, drawn(record, compiled, agent)))
 
 
 def _exit_code(found: list[str], *, stopped: bool) -> int:
@@ -260,15 +260,15 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
     with _Search() as search:
         for each in differences(before, after, search.prover(None, about)):
             found.append(each.verdict)
-            search.make_way()
+            search.clear()
             if as_json:
-                say_json(each)
+                echo_json(each)
             else:
                 out = console()
                 out.print(difference_text(each, min(out.width, WIDTH) if sys.stdout.isatty() else WIDTH), end="")
     if not as_json:
         counted = found.count("refuted")
-        say(f"{counted} difference{'s' * (counted != 1)}" if found else "both decide alike in every session")
+        echo(f"{counted} difference{'s' * (counted != 1)}" if found else "both decide alike in every session")
     return _exit_code(found, stopped=search.stopped)
 
 
@@ -293,19 +293,19 @@ class _Search:
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
-        self.make_way()
+        self.clear()
 
     def prover(self, tools: list[str | Tool] | None, context: RunContext | None) -> Any:
         """`verify` with what all questions share."""
         from proctor.policies import verify
 
-        def ask(stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
+        def prove(stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
             self._question_started = time.monotonic()
-            return verify(stack, tools=tools, context=context, should_stop=self._look, **question)
+            return verify(stack, tools=tools, context=context, should_stop=self._draw, **question)
 
-        return ask
+        return prove
 
-    def make_way(self) -> None:
+    def clear(self) -> None:
         """Take the line away before something is printed."""
         if self._shown:
             sys.stderr.write("\r" + " " * self._shown + "\r")
@@ -316,7 +316,7 @@ class _Search:
         self.stopped = True
         signal.signal(signal.SIGINT, self._before)
 
-    def _look(self) -> bool:
+    def _draw(self) -> bool:
         taken = time.monotonic() - self._started
         if taken > 1 and sys.stderr.isatty():
             text = f"searching, {taken:,.0f} s; Ctrl-C gives what is known"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from ...kit.printable import counted
+from ...kit.display_text import counted
 from ..exits import FINE, VIOLATED
 from ..options import Age, json_option, room, run_async, store_option, write_document
-from ..output import note, output_option, output_parameter, replaced, say, say_json, written_to
+from ..output import echo, echo_json, note, output_option, output_parameter, replaced, written_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
 
     report = audited(store_named(store))
     if report.findings:
-        _tell(report)
+        _print_report(report)
         return VIOLATED
     heads = report.heads if key is None else signed(report.heads, key)
     with written_to(output):
@@ -80,9 +80,9 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
         check_signature(kept, key)
     report = audited(store_named(store), kept)
     if as_json:
-        say_json({"type": "audit", "signed": key is not None, **_data(report)})
+        echo_json({"type": "audit", "signed": key is not None, **_data(report)})
     else:
-        _tell(report)
+        _print_report(report)
     return FINE if report.intact and report.complete else VIOLATED
 
 
@@ -93,9 +93,9 @@ def _data(report: AuditReport) -> dict[str, object]:
     return data
 
 
-def _tell(report: AuditReport) -> None:
+def _print_report(report: AuditReport) -> None:
     for line in _lines(report):
-        say(line)
+        echo(line)
 
 
 def _lines(report: AuditReport) -> Iterator[str]:
@@ -164,17 +164,19 @@ def prune(
 
     report, before, after = run_async(pruned)
     if as_json:
-        say_json({**msgspec.structs.asdict(report), "dry_run": dry_run, "bytes_before": before, "bytes_after": after})
+        echo_json(
+            {**msgspec.structs.asdict(report), "dry_run": dry_run, "bytes_before": before, "bytes_after": after}
+        )
         return
     would = "would remove" if dry_run else "removed"
     what = f"{counted(report.runs, 'run')}, {counted(report.events, 'event')}"
-    say(f"{would} {counted(report.sessions, 'session')}: {what}")
+    echo(f"{would} {counted(report.sessions, 'session')}: {what}")
     if report.kept_going_on:
-        say(f"kept {report.kept_going_on} with an unfinished run (`proctor reap` ends those without an owner)")
+        echo(f"kept {report.kept_going_on} with an unfinished run (`proctor reap` ends those without an owner)")
     if report.kept_with_violations:
-        say(f"kept {report.kept_with_violations} with violations")
+        echo(f"kept {report.kept_with_violations} with violations")
     if not dry_run:
-        say(f"the store was {room(before)}, now {room(after)}")
+        echo(f"the store was {room(before)}, now {room(after)}")
 
 
 @click.command("store")
@@ -196,22 +198,22 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
         note(f"there is no store at `{path}`; `proctor store --make` creates one")
         return
 
-    async def look() -> tuple[StoreSize, int]:
+    async def measure() -> tuple[StoreSize, int]:
         async with opened(store, must_exist=not make) as opened_store:
             return await opened_store.size(), len(await opened_store.approvals(limit=100_000))
 
-    size, waiting = run_async(look)
+    size, waiting = run_async(measure)
     if as_json:
-        say_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
+        echo_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
         return
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(size.runs.items()))
     free = f", {room(size.free_bytes)} of it free" if size.free_bytes else ""
-    say(f"store     {path}")
-    say(f"size      {room(size.bytes)}{free}")
-    say(f"sessions  {size.sessions:,}")
-    say(f"runs      {sum(size.runs.values()):,}{f': {statuses}' if statuses else ''}")
-    say(f"events    {size.events:,}")
-    say(f"waiting   {counted(waiting, 'approval')}")
+    echo(f"store     {path}")
+    echo(f"size      {room(size.bytes)}{free}")
+    echo(f"sessions  {size.sessions:,}")
+    echo(f"runs      {sum(size.runs.values()):,}{f': {statuses}' if statuses else ''}")
+    echo(f"events    {size.events:,}")
+    echo(f"waiting   {counted(waiting, 'approval')}")
 
 
 def _copy(store: str | None, target: str, *, as_json: bool) -> None:
@@ -223,7 +225,7 @@ def _copy(store: str | None, target: str, *, as_json: bool) -> None:
 
     size = copy_store(existing_file(store), Path(target))
     if as_json:
-        say_json({"file": target, "bytes": size})
+        echo_json({"file": target, "bytes": size})
     else:
         note(f"{room(size)} in {target}")
 
@@ -258,7 +260,7 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
     with replaced(output) as file:
         count = run_async(lambda: exported(file))
     if as_json:
-        say_json({"lines": count, "file": output})
+        echo_json({"lines": count, "file": output})
     else:
         note(f"{count} lines in {output}")
 
@@ -286,10 +288,10 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     except UsageError as error:
         raise click.UsageError(f"{file.name}: {error}") from None
     if as_json:
-        say_json(msgspec.structs.asdict(report))
+        echo_json(msgspec.structs.asdict(report))
     else:
         there = f"; there already: {counted(report.already_there, 'event')}" if report.already_there else ""
-        say(f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}")
+        echo(f"stored {counted(report.runs, 'run')} and {counted(report.events, 'event')}{there}")
 
 
 def _transfer_lines(file: IO[bytes]) -> Iterator[bytes]:

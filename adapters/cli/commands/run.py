@@ -12,7 +12,7 @@ import click
 
 from proctor.supervisor.ports.stored_types import ApprovalAnswer
 
-from ...kit.printable import encoded, printable
+from ...kit.display_text import encoded, escape_control
 from ...kit.values import login_name
 from ..exits import FAILED, FINE, VIOLATED, EndingSignals, leave, report
 from ..options import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
@@ -306,8 +306,9 @@ async def _answered(request: ApprovalRequest) -> ApprovalAnswer | None:
 
 
 def _show(request: ApprovalRequest) -> None:
-    print(f"  {printable(request.call.name)} wants to run, and {printable(request.policy_name)} asks for a person")
+    call, policy = escape_control(request.call.name), escape_control(request.policy_name)
+    print(f"  {call} wants to run, and {policy} asks for a person")
     for key, value in request.call.input.items():
-        print(f"    {printable(key)}: {encoded(value)}")
+        print(f"    {escape_control(key)}: {encoded(value)}")
     for rule, why in who_asks(request):
         print(f"  asked by {rule}: {why}")

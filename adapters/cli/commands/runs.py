@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...kit.printable import amount, counted, dollars, encoded, printable, took
+from ...kit.display_text import amount, counted, dollars, encoded, escape_control, took
 from ..options import Moment, by_option, context_option, group_option, json_option, run_async, store_option
-from ..output import console, note, output_option, say_hanging, say_json
+from ..output import console, echo_hanging, echo_json, note, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +91,7 @@ def runs(
     found, more = _found(store, where, session, before, limit, waiting=waiting)
     if as_json:
         for info in found:
-            say_json(info)
+            echo_json(info)
         return
     if not found:
         note("no runs")
@@ -158,13 +158,13 @@ def _lines(found: Sequence[RunView], width: int) -> Iterator[Text]:
     """The columns that fit, each whole; a prompt beside them, or below if there is no room, is cut to the width."""
     from rich.text import Text
 
-    columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
+    columns = [[title, *(escape_control(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
     cells_by_column = {column[0]: _aligned(column) for column in columns if any(column[1:])}
     for name in _LESS:
         if sum(len(column[0]) + 2 for column in cells_by_column.values()) - 2 > width:
             cells_by_column.pop(name, None)
     left = ["  ".join(cells) for cells in zip(*cells_by_column.values(), strict=True)]
-    prompts = ["prompt", *(printable(info.prompt) for info in found)]
+    prompts = ["prompt", *(escape_control(info.prompt) for info in found)]
     beside = width - len(left[0]) - 2 >= _PROMPT_ROOM
     for n, (line, prompt) in enumerate(zip(left, prompts, strict=True)):
         style = "" if n else "bold"
@@ -325,7 +325,7 @@ def explain(
     shown = [item for item in steps if _stopped(item)] if refused else steps
     for item in shown:
         if as_json:
-            say_json(item)
+            echo_json(item)
         else:
             _show(item)
     if not shown:
@@ -386,7 +386,7 @@ def _show_end(last: Event) -> None:
     else:
         out = console()
         out.print(f"event {last.seq}  ", style="bold", end="")
-        say_hanging(out, line[10:], 2)
+        echo_hanging(out, line[10:], 2)
 
 
 def _show(item: Explained) -> None:
@@ -397,25 +397,25 @@ def _show(item: Explained) -> None:
     out = console()
 
     def show(text: str, style: str = "") -> None:
-        say_hanging(out, Text(f"  {text}", style), 2)
+        echo_hanging(out, Text(f"  {text}", style), 2)
 
     if item.decision is None:
         out.print(f"event {item.seq}  {item.event}", style="bold")
         for found in item.violations:
             name = rule_name(found.policy, found.rule)
-            show(f"{name}: {found.action}, {printable(found.message)}", "red")
+            show(f"{name}: {found.action}, {escape_control(found.message)}", "red")
         return
     decision = item.decision
     style = "green" if decision.action in ("allow", "warn") else "red"
-    named = f"{printable(decision.tool_name)} ({printable(decision.tool_call_id)})"
+    named = f"{escape_control(decision.tool_name)} ({escape_control(decision.tool_call_id)})"
     out.print(f"event {item.seq}  {named}: ", style="bold", end="")
     out.print(decision.action, style=f"bold {style}")
     show(f"input {encoded(decision.tool_input)}", "dim")
     for step in decision.explain().splitlines()[1:]:
-        show(printable(step.strip()))
+        show(escape_control(step.strip()))
     for found in decision.violations:
         if expected := found.details.get("expected"):
-            show(f"{found.rule} expected {printable(str(expected))}", "dim")
+            show(f"{found.rule} expected {escape_control(str(expected))}", "dim")
 
 
 @click.command()
@@ -460,4 +460,4 @@ async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
 def _show_board(board: Board, *, as_json: bool) -> None:
     from ..board_view import plain
 
-    say_json(board) if as_json else console().print(plain(board))
+    echo_json(board) if as_json else console().print(plain(board))

@@ -143,7 +143,7 @@ async def _served(
 
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
         sending = senders(kept, stack)
-        _say_warnings()
+        _echo_warnings()
         # Exactly: the token at its end is a secret, and whoever started this has to have it.
         print(f'{{"url":"{url}"}}' if as_json else url, flush=True)
         if not as_json:
@@ -227,7 +227,7 @@ def _show_code(address: str) -> None:
     segno.make(address, error="l").terminal(sys.stderr, compact=True, border=2)
 
 
-def _say_warnings() -> None:
+def _echo_warnings() -> None:
     """An event that cannot be read or sent is reported on standard error."""
     handler = NoteHandler(logging.WARNING)
     logging.getLogger("proctor").addHandler(handler)

@@ -24,13 +24,13 @@ from ..options import (
 from ..output import (
     Progress,
     console,
+    echo,
+    echo_hanging,
+    echo_json,
     note,
     output_option,
     output_parameter,
     replaced,
-    say,
-    say_hanging,
-    say_json,
     version,
     written_to,
 )
@@ -103,12 +103,12 @@ def evaluate(
     try:
         for session, found in judge_sessions(compiled, sessions, read_context(context), progress):
             if report.tells(found):
-                progress.make_way()
+                progress.clear()
             report.add(session, found)
     finally:
         progress.done()
     report.finish()
-    return FINE if report.tally.all_passed else VIOLATED
+    return FINE if report.summary.all_passed else VIOLATED
 
 
 def _check_folders(*files: str | None) -> None:
@@ -124,9 +124,9 @@ class _Report:
     def __init__(
         self, *, as_json: bool, junit: str | None, sarif: str | None, failures: int, fail_on: FailOn
     ) -> None:
-        from ...evaluate import JUnitReport, SarifReport, Tally
+        from ...evaluate import EvalSummary, JUnitReport, SarifReport
 
-        self.tally = Tally(fail_on=fail_on)
+        self.summary = EvalSummary(fail_on=fail_on)
         self._fail_on = fail_on
         self._as_json = as_json
         self._junit = JUnitReport(fail_on=fail_on) if junit else None
@@ -143,15 +143,15 @@ class _Report:
         import msgspec
 
         from ...evaluate import failure_reports
-        from ...kit.printable import printable_json, redacted
+        from ...kit.display_text import escape_control_json, redacted
 
         found = redacted(found)
-        self.tally.add(found, session.source)
+        self.summary.add(found, session.source)
         for report in (self._junit, self._sarif):
             if report is not None:
                 report.add(session, found)
         if self._as_json:
-            sys.stdout.write(printable_json(msgspec.json.encode(found).decode()) + "\n")
+            sys.stdout.write(escape_control_json(msgspec.json.encode(found).decode()) + "\n")
         elif self._left > 0:
             for text in failure_reports(session, found, fail_on=self._fail_on):
                 self._left -= 1
@@ -162,7 +162,7 @@ class _Report:
     def _show(self, text: Text) -> None:
         for line in text.split("\n", allow_blank=True):
             head = _HEAD.match(line.plain)
-            say_hanging(self._console, line, len(head[0]) if head else 0)
+            echo_hanging(self._console, line, len(head[0]) if head else 0)
 
     def finish(self) -> None:
         from ...evaluate import summary_table
@@ -175,7 +175,7 @@ class _Report:
             with replaced(sarif) as file:
                 file.write(self._sarif.json())
         if not self._as_json:
-            self._console.print(summary_table(self.tally))
+            self._console.print(summary_table(self.summary))
 
 
 @click.command()
@@ -211,8 +211,8 @@ def diff(
         raise click.UsageError("give recorded sessions (`TRACE...`), or compare over every session with `--prove`")
     import msgspec
 
-    from ...evaluate import DiffTally, compare_sessions, diff_table
-    from ...kit.printable import printable_json
+    from ...evaluate import DiffSummary, compare_sessions, diff_table
+    from ...kit.display_text import escape_control_json
     from ...traces import read_sessions
     from ..options import check_standard_input, read_compiled, read_context
 
@@ -220,19 +220,19 @@ def diff(
     check_standard_input(old, new, *traces)
     compiled = read_compiled([old]), read_compiled([new])
     sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
-    tally, progress = DiffTally(), Progress()
+    summary, progress = DiffSummary(), Progress()
     try:
         for count, change in enumerate(compare_sessions(*compiled, sessions, read_context(context)), 1):
-            tally.add(change)
+            summary.add(change)
             progress(count)
             if as_json:
-                progress.make_way()
-                say(printable_json(msgspec.json.encode(change).decode()))
+                progress.clear()
+                echo(escape_control_json(msgspec.json.encode(change).decode()))
     finally:
         progress.done()
     if not as_json:
-        console().print(diff_table(tally))
-    return VIOLATED if tally.now_failing else FINE
+        console().print(diff_table(summary))
+    return VIOLATED if summary.now_failing else FINE
 
 
 @click.command()
@@ -277,9 +277,9 @@ def narrow(
             exit_code = VIOLATED
         if as_json:
             found = {"session": session.id, "tools": visible, "hidden": [t for t in offered if t not in visible]}
-            say_json({**found, **({"unjudged": [each.rule for each in left_out]} if left_out else {})})
+            echo_json({**found, **({"unjudged": [each.rule for each in left_out]} if left_out else {})})
         else:
-            say(f"{session.id}: {', '.join(visible) or 'none'}")
+            echo(f"{session.id}: {', '.join(visible) or 'none'}")
             for each in left_out:
                 note(f"{session.id}: `{each.rule}`: {each.message}; give it with --context")
     return exit_code
@@ -353,7 +353,7 @@ def suggest(
     if base:
         found = _over(found, base)
     if as_json:
-        say_json(_data(found))
+        echo_json(_data(found))
     if output is not None or not as_json:
         with written_to(output):
             write_document(policy_text(found))

@@ -9,7 +9,7 @@ import click
 
 from ..exits import FAILED, FINE
 from ..options import Age, json_option, run_async, store_option
-from ..output import console, in_words, note, output_option, say, say_json
+from ..output import console, echo, echo_json, in_words, note, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -130,9 +130,9 @@ def _lifted(
     lifted = _operated(lambda service: service.lift(scope_of(**scope), by=by, reason=reason), store).lifted
     for block in lifted:
         if as_json:
-            say_json({"lifted": block})
+            echo_json({"lifted": block})
         else:
-            say(f"lifted: {in_words(block)}")
+            echo(f"lifted: {in_words(block)}")
     if not lifted and not as_json:
         note("nothing to lift: there is no such freeze")
     return FINE
@@ -169,9 +169,9 @@ async def _check_session(service: OperatorService, session: str) -> None:
 def _report(outcomes: Sequence[OutcomeView], *, blocked: bool, as_json: bool) -> None:
     for outcome in outcomes:
         if as_json:
-            say_json(outcome)
+            echo_json(outcome)
         else:
-            say(f"{outcome.run_id}: {_how(outcome)}")
+            echo(f"{outcome.run_id}: {_how(outcome)}")
     if not outcomes and not as_json:
         note("nothing to cancel: none of these runs is active")
     if blocked:
@@ -220,11 +220,11 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
         if as_json:
             status = "failed" if info in lost else "cancelled"
             owner = info.owner if info in lost else None
-            say_json({"run_id": info.run_id, "session_id": info.session_id, "status": status, "owner": owner})
+            echo_json({"run_id": info.run_id, "session_id": info.session_id, "status": status, "owner": owner})
         elif info in lost:
-            say(f"{info.run_id}: ended; {whose(info.owner)}")
+            echo(f"{info.run_id}: ended; {whose(info.owner)}")
         else:
-            say(f"{info.run_id}: withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started")
+            echo(f"{info.run_id}: withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started")
     if not lost and not created and not as_json:
         note("nothing to end: there are no lost runs")
 
@@ -244,7 +244,7 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
     found = [b for b in every if (name or "") in b.budget and (key or "") in b.key]
     if as_json:
         for budget in found:
-            say_json(budget)
+            echo_json(budget)
         return
     if not found:
         note("no budget has been used yet")

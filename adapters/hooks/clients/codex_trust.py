@@ -39,8 +39,8 @@ def listed(folder: Path, settings: Path) -> list[dict[str, Any]] | None:
 
     Raises UsageError when Codex cannot be asked.
     """
-    with _asking(folder) as ask:
-        return None if ask is None else _of_file(ask, folder, settings)
+    with _app_server(folder) as request:
+        return None if request is None else _of_file(request, folder, settings)
 
 
 def trust(folder: Path, settings: Path) -> bool:
@@ -48,14 +48,14 @@ def trust(folder: Path, settings: Path) -> bool:
 
     Raises UsageError when Codex cannot be asked.
     """
-    with _asking(folder) as ask:
-        if ask is None:
+    with _app_server(folder) as request:
+        if request is None:
             return False
-        found = _of_file(ask, folder, settings)
+        found = _of_file(request, folder, settings)
         new = {one["key"]: {"trusted_hash": one["currentHash"]} for one in found if one["trustStatus"] != "trusted"}
         if new:
             edit = {"keyPath": "hooks.state", "value": new, "mergeStrategy": "upsert"}
-            ask("config/batchWrite", {"edits": [edit], "reloadUserConfig": True})
+            request("config/batchWrite", {"edits": [edit], "reloadUserConfig": True})
         return bool(found)
 
 
@@ -139,14 +139,14 @@ def _copy(source: Path, target: Path) -> None:
         target.unlink(missing_ok=True)
 
 
-def _of_file(ask: Any, folder: Path, settings: Path) -> list[dict[str, Any]]:
-    data = ask("hooks/list", {"cwds": [os.fspath(folder)]})["data"]
+def _of_file(request: Any, folder: Path, settings: Path) -> list[dict[str, Any]]:
+    data = request("hooks/list", {"cwds": [os.fspath(folder)]})["data"]
     path = os.path.realpath(settings)
     return [one for entry in data for one in entry["hooks"] if os.path.realpath(one["sourcePath"]) == path]
 
 
 @contextlib.contextmanager
-def _asking(folder: Path) -> Iterator[Any]:
+def _app_server(folder: Path) -> Iterator[Any]:
     """Something that asks an app-server of Codex; None where there is none."""
     codex = program()
     if codex is None:
@@ -164,7 +164,7 @@ def _asking(folder: Path) -> Iterator[Any]:
     timer.start()
     number = 0
 
-    def ask(method: str, params: dict[str, Any]) -> Any:
+    def request(method: str, params: dict[str, Any]) -> Any:
         nonlocal number
         number += 1
         assert process.stdin is not None
@@ -179,10 +179,10 @@ def _asking(folder: Path) -> Iterator[Any]:
 
     try:
         about = {"name": "proctor", "title": "proctor", "version": "1"}
-        ask("initialize", {"clientInfo": about, "capabilities": {"experimentalApi": True}})
+        request("initialize", {"clientInfo": about, "capabilities": {"experimentalApi": True}})
         assert process.stdin is not None
         process.stdin.write(b'{"method": "initialized"}\n')
-        yield ask
+        yield request
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise UsageError(
             f"Codex cannot be asked about its hooks: {error}; trust them in Codex with `/hooks`"

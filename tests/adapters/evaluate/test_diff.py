@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from proctor.adapters.evaluate import DiffTally, SessionChange, compare_sessions, diff_table
+from proctor.adapters.evaluate import DiffSummary, SessionChange, compare_sessions, diff_table
 from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled_policy import CompiledPolicy
 
@@ -70,11 +70,11 @@ def changes(make_session: MakeSession, policy: Compile) -> list[SessionChange]:
 
 def test_what_changed_reads_at_80_columns(changes: list[SessionChange]) -> None:
     """Below its session, in words, with both answers."""
-    tally = DiffTally()
+    summary = DiffSummary()
     for change in changes:
-        tally.add(change)
+        summary.add(change)
     console = Console(file=io.StringIO(), width=80)
-    console.print(diff_table(tally))
+    console.print(diff_table(summary))
     text = console.file.getvalue()  # type: ignore[attr-defined]
 
     assert text.startswith("wild\n")

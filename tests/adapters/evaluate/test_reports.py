@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from proctor.adapters.evaluate import (
+    EvalSummary,
     JUnitReport,
     SarifReport,
     SessionReport,
-    Tally,
     ViolationRecord,
     failure_reports,
     summary_table,
@@ -153,12 +153,12 @@ def test_a_tool_cannot_write_to_the_terminal(make_session: MakeSession) -> None:
 @pytest.mark.parametrize("color_system", [None, "truecolor"])
 def test_the_summary_reads_at_80_columns_with_and_without_colour(session: TraceSession, color_system: Any) -> None:
     """Rules with their counts, sessions that failed, one line that sums up."""
-    tally = Tally()
+    summary = EvalSummary()
     for number in range(3):
         report = report_of(session, *[violation()] * number, kept="held", unused="not_exercised")
-        tally.add(report, session.source)
+        summary.add(report, session.source)
 
-    text = shown(summary_table(tally), color_system=color_system, force_terminal=color_system is not None)
+    text = shown(summary_table(summary), color_system=color_system, force_terminal=color_system is not None)
 
     if color_system is None:
         assert "\x1b" not in text
@@ -173,19 +173,19 @@ def test_the_summary_reads_at_80_columns_with_and_without_colour(session: TraceS
 
 def test_markup_in_names_is_shown_as_it_is(session: TraceSession) -> None:
     """A rule may be called anything."""
-    tally = Tally()
-    tally.add(report_of(session, violation("[red]x[/red]")))
+    summary = EvalSummary()
+    summary.add(report_of(session, violation("[red]x[/red]")))
 
-    assert "[red]x[/red]" in shown(summary_table(tally))
+    assert "[red]x[/red]" in shown(summary_table(summary))
 
 
 def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: TraceSession) -> None:
     """Thousands may fail."""
-    tally = Tally(keep=5)
+    summary = EvalSummary(keep=5)
     for _ in range(30):
-        tally.add(report_of(session, violation()))
+        summary.add(report_of(session, violation()))
 
-    text = shown(summary_table(tally, failed_shown=3))
+    text = shown(summary_table(summary, failed_shown=3))
 
     assert text.count("monday") == 3
     assert "... and 27 more that failed" in text

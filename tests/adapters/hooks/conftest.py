@@ -54,7 +54,7 @@ class HookedSession:
     def look(self) -> None:
         """The process that judges looks after its clients."""
         assert self._judge is not None
-        self._judge.look()
+        self._judge.check()
 
     def line(self, name: str = "one", policy: Path | None = None) -> HookLine:
         """A hook's command line here."""

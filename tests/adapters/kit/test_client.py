@@ -72,7 +72,7 @@ async def talking(script: str, folder: Path) -> tuple[list[bytes], ClientProcess
         async with start_client("it", command, cwd=folder, env=os.environ, mark=uuid4().hex) as client:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.read_stderr)
-                await client.say("told")
+                await client.write_input("told")
                 lines = [line async for line in ByteLines(client.stdout)]
             await client.wait_exit()
             return lines, client

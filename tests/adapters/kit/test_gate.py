@@ -52,7 +52,7 @@ async def test_a_call_is_judged_once_everything_reported_before_is_processed(
     async with helpers() as tasks:
         tasks.start_soon(lambda: read(stream, seen, takes_s=3600))
         await link.report(messages)
-        answer = await link.ask(ToolCall(id="c", name="x"))
+        answer = await link.propose(ToolCall(id="c", name="x"))
 
     assert answer.allowed
     assert seen == [*messages, "c"]
@@ -74,7 +74,7 @@ async def test_calls_are_judged_in_the_order_in_which_they_are_asked(autojump_cl
         await link.report([MessageReceived(role="assistant", content="x")])
         async with anyio.create_task_group() as asking:
             for n in range(5):
-                asking.start_soon(link.ask, ToolCall(id=f"c{n}", name="x"))
+                asking.start_soon(link.propose, ToolCall(id=f"c{n}", name="x"))
                 await trio.lowlevel.checkpoint()
         stream.close()
 
@@ -91,7 +91,7 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
 
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     link = CallGate(launch(gate), stream)
-    answers = [await link.ask(ToolCall(id=id, name="x", input={"password": SECRET})) for id in ("a", "b")]
+    answers = [await link.propose(ToolCall(id=id, name="x", input={"password": SECRET})) for id in ("a", "b")]
     with pytest.raises(ProviderError, match="the gate failed: no answer for 7 letters") as raised:
         await read(stream, seen)
 
@@ -119,9 +119,9 @@ async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed() -> No
     """Neither what was asked about meanwhile, nor what a client says that was told to stop."""
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     link = CallGate(launch(permit), stream)
-    first = await link.ask(ToolCall(id="a", name="x"))
+    first = await link.propose(ToolCall(id="a", name="x"))
     link.stop()
-    second = await link.ask(ToolCall(id="b", name="x"))
+    second = await link.propose(ToolCall(id="b", name="x"))
     message = MessageReceived(role="assistant", content="done")
     await link.report([message, RunCompleted(output="done")])
     stream.close()
@@ -142,7 +142,7 @@ async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
         return GateAnswer(allowed=True, input={"line": 2})
 
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    answer = await CallGate(launch(gate), stream, **says).ask(ToolCall(id="a", name="x", input={"line": 1}))
+    answer = await CallGate(launch(gate), stream, **says).propose(ToolCall(id="a", name="x", input={"line": 1}))
     stream.close()
     await read(stream, seen)
 

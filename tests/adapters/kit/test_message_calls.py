@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.kit import MessageCall, extract_calls
-from proctor.adapters.kit.values import plain
+from proctor.adapters.kit.values import to_jsonable
 from proctor.supervisor.errors import UsageError
 
 
@@ -37,7 +37,7 @@ def test_of_openai_chat() -> None:
     ]
 
     assert extract_calls(messages) == expected(second={"outcome": "completed", "output": "two"})
-    assert extract_calls(plain(messages)) == extract_calls(messages)
+    assert extract_calls(to_jsonable(messages)) == extract_calls(messages)
 
 
 def test_of_openai_responses() -> None:
@@ -61,7 +61,7 @@ def test_of_openai_responses() -> None:
     ]
 
     assert extract_calls(messages) == expected(second={"outcome": "completed", "output": "two"})
-    assert extract_calls(plain(messages)) == extract_calls(messages)
+    assert extract_calls(to_jsonable(messages)) == extract_calls(messages)
 
 
 def test_of_anthropic() -> None:
@@ -103,7 +103,7 @@ def test_of_langchain() -> None:
     ]
 
     assert extract_calls(messages) == expected(second={"outcome": "failed", "output": "no"})
-    assert extract_calls(plain(messages)) == extract_calls(messages)
+    assert extract_calls(to_jsonable(messages)) == extract_calls(messages)
     assert extract_calls(core.messages_to_dict(messages)) == extract_calls(messages)
     unreadable = {"id": "d", "name": "make", "args": "{", "error": "no JSON"}
     [call] = extract_calls([("user", "go"), core.AIMessage("", invalid_tool_calls=[unreadable])])
@@ -132,10 +132,10 @@ def test_of_pydantic_ai() -> None:
 
     wanted = expected(first={"made": 1}, second={"outcome": "failed", "output": "no"})
     assert extract_calls(messages) == wanted
-    older = plain(messages)
+    older = to_jsonable(messages)
     older[2]["parts"][1] = {"part_kind": "retry-prompt", "content": "no", "tool_name": "rm", "tool_call_id": "b"}
     assert extract_calls(older) == wanted
-    assert extract_calls(plain(messages)) == extract_calls(messages)
+    assert extract_calls(to_jsonable(messages)) == extract_calls(messages)
 
 
 def test_of_what_the_provider_runs_itself_and_ids_that_come_again() -> None:

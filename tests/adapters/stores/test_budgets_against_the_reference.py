@@ -14,20 +14,20 @@ from reference.budgets import Ref
 
 from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.policies.events import RunCompleted, RunStarted
-from proctor.policies.limits import BudgetClaim
+from proctor.policies.limits import BudgetAccount
 from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.stored_types import Owner, RunInfo
 
 HOUR, DAY = 3_600_000, 86_400_000
 START = 1_761_868_800_000  # the last day of a month, 2025-10-31
 CLAIMS = {
-    "all": BudgetClaim(budget="all", key="", counts="cost_usd", window="", max=20),
-    "day": BudgetClaim(budget="day", key='$.user="u"', counts="total_tokens", window="day", max=12),
-    "week": BudgetClaim(budget="week", key="", counts="total_tokens", window="week", max=13),
-    "month": BudgetClaim(budget="month", key="", counts="cost_usd", window="month", max=15),
-    "rolling": BudgetClaim(budget="rolling", key="", counts="cost_usd", window=str(6 * HOUR), max=6),
-    "calls": BudgetClaim(budget="calls", key="", counts="tool_calls", window="day", max=5),
-    "places": BudgetClaim(budget="places", key="", counts="running", window="", max=2),
+    "all": BudgetAccount(budget="all", key="", counts="cost_usd", window="", max=20),
+    "day": BudgetAccount(budget="day", key='$.user="u"', counts="total_tokens", window="day", max=12),
+    "week": BudgetAccount(budget="week", key="", counts="total_tokens", window="week", max=13),
+    "month": BudgetAccount(budget="month", key="", counts="cost_usd", window="month", max=15),
+    "rolling": BudgetAccount(budget="rolling", key="", counts="cost_usd", window=str(6 * HOUR), max=6),
+    "calls": BudgetAccount(budget="calls", key="", counts="tool_calls", window="day", max=5),
+    "places": BudgetAccount(budget="places", key="", counts="running", window="", max=2),
 }
 NAMES = st.sampled_from(sorted(CLAIMS))
 AMOUNTS = st.integers(0, 8).map(lambda n: n / 2)

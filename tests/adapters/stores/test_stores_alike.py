@@ -16,7 +16,7 @@ from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
 from proctor.policies import events as ev
-from proctor.policies.limits import BudgetClaim
+from proctor.policies.limits import BudgetAccount
 from proctor.supervisor import Store, StoreError
 from proctor.supervisor.ports.budget_ledger import Reservation
 from proctor.supervisor.ports.stored_types import (
@@ -36,8 +36,8 @@ STEPS = 150
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 RUNS = [f"r{n}" for n in range(8)]
 CLAIMS = [
-    BudgetClaim(budget="b/usd", key="", counts="cost_usd", window="", max=9),
-    BudgetClaim(budget="b/calls", key="k", counts="tool_calls", window="", max=4),
+    BudgetAccount(budget="b/usd", key="", counts="cost_usd", window="", max=9),
+    BudgetAccount(budget="b/calls", key="k", counts="tool_calls", window="", max=4),
 ]
 _OWN = (
     "position",

@@ -29,7 +29,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
     def watch(wanted: str, times: int) -> anyio.Event:
         was_requested = anyio.Event()
         seen: list[str] = []
-        ask = CodexConnection.ask
+        ask = CodexConnection.request
 
         async def watched(connection: CodexConnection, method: str, params: Any, **how: Any) -> dict[str, Any]:
             seen.append(method)
@@ -39,7 +39,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
                 await anyio.sleep_forever()
             return answer
 
-        monkeypatch.setattr(CodexConnection, "ask", watched)
+        monkeypatch.setattr(CodexConnection, "request", watched)
         return was_requested
 
     return watch

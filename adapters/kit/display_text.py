@@ -20,21 +20,21 @@ _BLANKS = re.compile(r"\s")
 """Characters between words, line breaks too."""
 
 
-def printable(text: str) -> str:
+def escape_control(text: str) -> str:
     """The text on one line: blanks of any kind as a blank, what does not print (control, escape, bidirectional and
     invisible characters) as its escape.
     """
     return _clean(_redactor().redact(text))
 
 
-def printable_lines(text: str) -> str:
+def escape_control_lines(text: str) -> str:
     """The same for a text of several lines, which stay."""
     return "\n".join(_clean(line.rstrip("\r")) for line in _redactor().redact(text).split("\n"))
 
 
 def encoded(value: Any) -> str:
     """A value as JSON, whole and on one line: line breaks and all that does not print show as escapes."""
-    return printable_json(_encoder().encode(redacted(value)).decode())
+    return escape_control_json(_encoder().encode(redacted(value)).decode())
 
 
 def redacted(value: T) -> T:
@@ -66,7 +66,7 @@ def _clean(text: str) -> str:
     return "".join(c if c.isprintable() else " " if _BLANKS.match(c) else _escaped(c) for c in text)
 
 
-def printable_json(text: str) -> str:
+def escape_control_json(text: str) -> str:
     """JSON with an escape for everything in it that does not print; it means the same."""
     if text.isprintable():
         return text
