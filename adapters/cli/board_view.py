@@ -46,8 +46,8 @@ def heading(board: Board) -> str:
 
 
 def approval_lines(request: ApprovalView) -> Iterator[Text]:
-    """A call that waits."""
-    yield Text(f"waits    {request.approval_id}", "yellow")
+    """A call that is pending approval."""
+    yield Text(f"pending  {request.approval_id}", "yellow")
     shown = encoded(request.call.input)
     yield Text(
         f"         {escape_control(request.call.name)} {shown if len(shown) < _INPUT else shown[: _INPUT - 1] + '…'}"

@@ -133,7 +133,7 @@ def _approval_requested(_: TimelineItems, event: ev.ToolApprovalRequested) -> Re
     if event.ran:
         return "care", "approval", f"{call} ran without the one it needed: it could not be held"
     if event.held:
-        return "care", "waits", f"{call} waits {_seconds(event.at, event.expires_at)} for a person"
+        return "care", "pending", f"{call} waits {_seconds(event.at, event.expires_at)} for a person"
     if event.input_digest:
         return "care", "approval", f"{call} needs one before a later run"
     return "care", "approval", f"{event.violation_kind or 'what happened'} would have needed one"
@@ -171,7 +171,7 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rende
     ev.ToolCallFailed: ("result", lambda _, e: ("care", "failed", _output(e.error))),
     ev.ToolCallDenied: (
         "call",
-        lambda items, e: ("bad", "refused", f"{items.call(e)}; the model is told: {e.tell_model or 'nothing'}"),
+        lambda items, e: ("bad", "denied", f"{items.call(e)}; the model is told: {e.tell_model or 'nothing'}"),
     ),
     ev.TokenUsageUpdated: ("usage", _used),
     ev.PolicyViolated: ("violation", _violated),
@@ -182,7 +182,7 @@ _DESCRIBED: dict[type[ev.Event], tuple[Any, Callable[[TimelineItems, Any], Rende
     ev.BudgetReserved: ("limit", _reserved),
     ev.ToolApprovalRequested: ("approval", _approval_requested),
     ev.ToolApprovalGranted: ("approval", lambda _, e: ("good", "approved", _answered(e))),
-    ev.ToolApprovalDenied: ("approval", lambda _, e: ("bad", "denied", _answered(e))),
+    ev.ToolApprovalDenied: ("approval", lambda _, e: ("bad", "declined", _answered(e))),
     ev.ToolApprovalExpired: (
         "approval",
         lambda _, e: ("care", "expired", f"{e.tool_name}: {e.reason or 'nobody answered in time'}"),

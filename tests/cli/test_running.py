@@ -18,7 +18,7 @@ def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Cli) -> None:
     demo = cli("demo")
 
     assert demo.code == 0
-    for shown in ("allowed   bash", "refused   bash", "Move them to attic/", "waits     deploy", "expired   deploy"):
+    for shown in ("allowed   bash", "denied    bash", "Move them to attic/", "pending   deploy", "expired   deploy"):
         assert shown in demo.out
     assert "interrupted         org/max_total_tokens" in demo.out
     assert "This is never said" not in demo.out.partition("0.0s")[2]
@@ -62,7 +62,7 @@ def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
 
     assert run.code == 1
     assert [cli(*RUN, "--fail-on", on, "Tidy up").code for on in ("never", "warn", "cancel")] == [0, 1, 0]
-    assert 'refused   delete(path="old"); the model is told: Nothing is deleted here.' in run.out
+    assert 'denied    delete(path="old"); the model is told: Nothing is deleted here.' in run.out
     assert "100 tokens in, 10 out" in run.out
     assert "prevented           org/deny-1" in run.out
     assert cli("show", "last").code == 0
@@ -153,7 +153,7 @@ def test_rules_see_the_context(cli: Cli, place: Path) -> None:
     prod = cli(*RUN[:-1], "when.yaml", "--context", "labels.env=prod", "x")
     test = cli(*RUN[:-1], "when.yaml", "--context", "labels.env=test", "x")
 
-    assert "refused   bash" in prod.out
+    assert "denied    bash" in prod.out
     assert "allowed   bash" in test.out
 
 

@@ -71,7 +71,7 @@ def test_a_run_is_shown_by_id_by_its_beginning_and_as_last(cli: Cli, ran: Any) -
     shown = [cli("show", name).out for name in (run_id, run_id[:14], run_id[4:14], "last")]
 
     assert len(set(shown)) == 1
-    assert "refused   delete" in shown[0]
+    assert "denied    delete" in shown[0]
     assert [line["seq"] for line in cli("show", "--json", "last").lines] == [line["seq"] for line in ran.lines[:-1]]
 
 

@@ -46,7 +46,7 @@ def test_without_a_terminal_the_present_state_is_shown_once(cli: Cli, waiting: s
 
     assert shown.code == 0
     assert "1 going on, 1 waiting for a person" in shown.out
-    assert f"waits    {waiting}\n         deploy" in shown.out
+    assert f"pending  {waiting}\n         deploy" in shown.out
     assert "scripted  acme" in shown.out
     assert "max_total_tokens: 0 of 1000" in shown.out
     assert "team/plan in 5h00m\n  [                    ] 0 of 4 calls used, 4 left" in shown.out
@@ -114,7 +114,7 @@ def test_the_board_of_a_terminal_changes_and_ctrl_c_leaves_it(cli: Cli, waiting:
 def test_a_call_is_approved_by_keys(cli: Cli, waiting: str, terminal: Any) -> None:
     """`a` shows the whole call and asks for words; the run goes on, and the words are on record under the name."""
     board = terminal("--by", "ana")
-    board.until(f"> waits    {waiting}")
+    board.until(f"> pending  {waiting}")
     board.press("a")
     shown = board.until("Enter approves it")
     assert 'to: "production"' in shown
@@ -163,7 +163,7 @@ def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: An
     """`/` leaves what has the text in it, Escape brings all back; arrows select; Enter opens."""
     run = waiting.rpartition(".")[0]
     board = terminal()
-    board.until(f"> waits    {waiting}")
+    board.until(f"> pending  {waiting}")
     board.press("/nothing like it\r")
     board.until("0 going on, 0 waiting for a person with `nothing like it` in it")
     board.press("\x1b")

@@ -110,7 +110,7 @@ class Call {
     this.pill.className = `pill ${item.tone}`;
     fill(this.pill, item.label);
     if (item.tone !== "good") this.element.dataset.kind = "call refused";
-    this.element.className = `card call ${item.tone === "bad" ? "refused" : item.label === "waits" ? "waiting" : ""}`;
+    this.element.className = `card call ${item.tone === "bad" ? "refused" : item.label === "pending" ? "waiting" : ""}`;
   }
 
   /** A sentence, unless it is there already. */
