@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 from collections import deque
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from fcntl import ioctl
+from pathlib import Path
 from subprocess import PIPE
 from termios import FIONREAD
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -17,12 +20,20 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from .guardian import SIGNALLED
 from .jsonrpc import BROKEN, Peer, RpcClosedError, RpcError
-from .process_tree import GUARDS, ProcessTree, bash_for_commands, guarded, guardian_killed, marked_environment
+from .process_tree import (
+    GUARDS,
+    ProcessTree,
+    bash_for_commands,
+    guarded,
+    guardian_killed,
+    home_of,
+    marked_environment,
+    shell_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import Any, Final
+    from collections.abc import AsyncIterator, Sequence
+    from typing import Final
 
     from .jsonrpc import OnGarbage, OnNotification, OnRequest
 
@@ -91,6 +102,41 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
             return 0
         pending: int = struct.unpack("i", ioctl(self._fd, FIONREAD, b"\0" * 4))[0]
         return pending
+
+
+class Workspace:
+    """Where a client works: its folder and its whole environment, those of this process if not given."""
+
+    def __init__(self, cwd: str | os.PathLike[str] | None, env: Mapping[str, str] | None) -> None:
+        self._cwd = Path(cwd or os.curdir)
+        self._env = None if env is None else dict(env)
+
+    @property
+    def folder(self) -> Path:
+        """The folder, absolute."""
+        return self._cwd.resolve()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment."""
+        return os.environ if self._env is None else self._env
+
+    def described(self) -> dict[str, Any]:
+        """What `Capabilities` says of it."""
+        env = self.environment
+        return {"workspace": str(self.folder), "home": home_of(env), "shell": shell_of(env)}
+
+    def program(self, name: str, advice: str) -> str:
+        """The path of a program that the client's PATH has. Raises ProviderUnavailableError."""
+        found = shutil.which(name, path=self.environment.get("PATH"))
+        if found is None:
+            raise ProviderUnavailableError(f"there is no program `{name}`; {advice}")
+        return os.path.abspath(found)
+
+    def check_folder(self) -> None:
+        """Raises ProviderUnavailableError where the folder is not there."""
+        if not self.folder.is_dir():
+            raise ProviderUnavailableError(f"there is no working directory at `{self.folder}`; check `cwd`")
 
 
 LEAVE_S: Final = 1.0

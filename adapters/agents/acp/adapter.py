@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +14,11 @@ from proctor.policies.policy import Policy
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapter import Launch, LaunchOptions
 
-from ...kit.client_process import start_client
+from ...kit.client_process import Workspace, start_client
 from ...kit.client_tools import ACP_TOOLS as TOOLS
 from ...kit.client_tools import offering
 from ...kit.launch_options import policy_parts
-from ...kit.process_tree import end_orphans, home_of, shell_of
+from ...kit.process_tree import end_orphans
 from ...kit.tasks import helpers
 from .connection import (
     AcpConnection,
@@ -82,8 +80,7 @@ class AcpAdapter:
             raise UsageError(f"command `{command}` is not a list of words, as `['opencode', 'acp']` is")
         self.name = name
         self._command = [str(word) for word in command]
-        self._cwd = Path(cwd) if cwd is not None else None
-        self._env = dict(env) if env is not None else None
+        self._workspace = Workspace(cwd, env)
         self._model = model
         self._mode = mode
         self._servers = server_parameters(mcp_servers)
@@ -105,17 +102,14 @@ class AcpAdapter:
             cancel_kills_children=True,
             resume=self._traits.loads,
             model=self._model,
-            workspace=str(self._folder()),
-            home=home_of(self._environment()),
-            shell=shell_of(self._environment()),
+            **self._workspace.described(),
             **offering(TOOLS, None),
         )
 
     async def prepare(self) -> None:
         """Check that there is such an agent and such a folder. Raises ProviderUnavailableError."""
         self._executable()
-        if not self._folder().is_dir():
-            raise ProviderUnavailableError(f"there is no working directory at `{self._folder()}`; check `cwd`")
+        self._workspace.check_folder()
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """Nothing: the protocol has no launch options; the gate and the events hold the whole policy."""
@@ -132,8 +126,8 @@ class AcpAdapter:
             start_client(
                 f"`{self.name}`",
                 [self._executable(), *self._command[1:]],
-                cwd=self._folder(),
-                env=switched(self._environment(), self._traits),
+                cwd=self._workspace.folder,
+                env=switched(self._workspace.environment, self._traits),
                 mark=launch.mark,
             ) as process,
             helpers() as tasks,
@@ -156,7 +150,7 @@ class AcpAdapter:
     async def _take_up(self, connection: AcpConnection, resume: str | None) -> tuple[str, dict[str, Any]]:
         greeting = await greet(connection, timeout_s=self._start_s)
         self._traits = msgspec.structs.replace(self._traits, loads=can_load(greeting))
-        place = {"cwd": str(self._folder()), "mcpServers": self._servers}
+        place = {"cwd": str(self._workspace.folder), "mcpServers": self._servers}
         try:
             if resume is None:
                 taken = await new_session(connection, place, timeout_s=self._start_s)
@@ -171,7 +165,7 @@ class AcpAdapter:
             "agent_version": agent.get("version"),
             "model": await choose(connection, taken, "model", self._model, timeout_s=self._start_s),
             "mode": await choose(connection, taken, "mode", self._mode, timeout_s=self._start_s),
-            "cwd": str(self._folder()),
+            "cwd": str(self._workspace.folder),
         }
         return str(taken["sessionId"]), metadata
 
@@ -182,18 +176,7 @@ class AcpAdapter:
         return CostMeter(meter.seen if meter is not None else None)
 
     def _executable(self) -> str:
-        found = shutil.which(self._command[0], path=self._environment().get("PATH"))
-        if found is None:
-            raise ProviderUnavailableError(
-                f"there is no program `{self._command[0]}`; install the agent or give its path"
-            )
-        return os.path.abspath(found)
-
-    def _folder(self) -> Path:
-        return (self._cwd or Path.cwd()).resolve()
-
-    def _environment(self) -> Mapping[str, str]:
-        return os.environ if self._env is None else self._env
+        return self._workspace.program(self._command[0], "install the agent or give its path")
 
 
 def _with_ways_to_log_in(error: ProviderError, greeting: Mapping[str, Any]) -> ProviderUnavailableError:

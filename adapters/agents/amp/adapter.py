@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,11 +24,11 @@ from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import CancelStep, GateAnswer, Launch
 
-from ...kit.client_process import ClientProcess, start_client
+from ...kit.client_process import ClientProcess, Workspace, start_client
 from ...kit.client_tools import AMP_TOOLS, meant, offering
 from ...kit.jsonrpc import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ...kit.launch_options import denied, options_for
-from ...kit.process_tree import ProcessTree, end_orphans, home_of, shell_of
+from ...kit.process_tree import ProcessTree, end_orphans
 from ...kit.provider import ClientSession
 from ...kit.tasks import helpers
 from . import delegate
@@ -124,8 +123,7 @@ class AmpAdapter:
         self._mode = mode
         self._settings = dict(settings or {})
         self._path = amp_path
-        self._cwd = Path(cwd) if cwd is not None else None
-        self._env = dict(env) if env is not None else None
+        self._workspace = Workspace(cwd, env)
         self._arguments = list(arguments)
 
     @property
@@ -137,9 +135,7 @@ class AmpAdapter:
             cancel_kills_children=True,
             resume=True,
             compiles=COMPILES,
-            workspace=str(self._folder()),
-            home=home_of(self._environment()),
-            shell=shell_of(self._environment()),
+            **self._workspace.described(),
             **offering(AMP_TOOLS, None),
         )
 
@@ -149,9 +145,10 @@ class AmpAdapter:
         Raises ProviderUnavailableError.
         """
         self._executable()
-        if not self._folder().is_dir():
-            raise ProviderUnavailableError(f"there is no working directory at `{self._folder()}`; check `cwd`")
-        if not self._can_sign_in():
+        self._workspace.check_folder()
+        env = self._workspace.environment
+        data = Path(env.get("XDG_DATA_HOME") or Path(env.get("HOME", ""), ".local", "share"))
+        if not env.get("AMP_API_KEY") and not (data / "amp" / "secrets.json").exists():
             raise ProviderUnavailableError("amp is not logged in; set AMP_API_KEY, or run `amp login`")
 
     def compile(self, policy: Policy) -> LaunchOptions:
@@ -171,8 +168,8 @@ class AmpAdapter:
                 start_client(
                     self.name,
                     command,
-                    cwd=self._folder(),
-                    env=self._environment(),
+                    cwd=self._workspace.folder,
+                    env=self._workspace.environment,
                     mark=launch.mark,
                     leaves=False,
                     advice=f"install it with `{INSTALL}`",
@@ -201,23 +198,8 @@ class AmpAdapter:
         return [self._executable(), *thread, *streaming, *self._arguments]
 
     def _executable(self) -> str:
-        env = self._environment()
-        wanted = str(self._path or env.get("AMP_CLI_PATH") or "amp")
-        found = shutil.which(wanted, path=env.get("PATH"))
-        if found is None:
-            raise ProviderUnavailableError(f"there is no program `{wanted}`; install amp with `{INSTALL}`")
-        return os.path.abspath(found)
-
-    def _can_sign_in(self) -> bool:
-        env = self._environment()
-        data = env.get("XDG_DATA_HOME") or os.path.join(env.get("HOME", ""), ".local", "share")
-        return bool(env.get("AMP_API_KEY")) or os.path.exists(os.path.join(data, "amp", "secrets.json"))
-
-    def _folder(self) -> Path:
-        return (self._cwd or Path.cwd()).resolve()
-
-    def _environment(self) -> Mapping[str, str]:
-        return os.environ if self._env is None else self._env
+        wanted = str(self._path or self._workspace.environment.get("AMP_CLI_PATH") or "amp")
+        return self._workspace.program(wanted, f"install amp with `{INSTALL}`")
 
 
 _decoder = msgspec.json.Decoder(dict[str, Any])

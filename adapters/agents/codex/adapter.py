@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,9 +13,10 @@ from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.adapter import LaunchOptions
 
+from ...kit.client_process import Workspace
 from ...kit.client_tools import CODEX_TOOLS, meant, offering
 from ...kit.launch_options import allow_lists, denied, options_for
-from ...kit.process_tree import end_orphans, home_of, shell_of
+from ...kit.process_tree import end_orphans
 from ...kit.tasks import helpers
 from . import connection as settings
 from . import sandbox as sandboxing
@@ -135,8 +135,7 @@ class CodexAdapter:
         self._config = dict(config or {})
         self._features = dict(features or {})
         self._path = codex_path
-        self._cwd = Path(cwd) if cwd is not None else None
-        self._env = dict(env) if env is not None else None
+        self._workspace = Workspace(cwd, env)
         self._trusts = trust_workspace
         settings.arguments(self._config, self._features)
         self.ungated = self._bypasses()
@@ -152,16 +151,16 @@ class CodexAdapter:
             resume=True,
             compiles=COMPILES,
             model=self._model,
-            workspace=str(self._folder()),
-            home=home_of(self._environment()),
-            shell=shell_of(self._environment()),
+            **self._workspace.described(),
             **offering(CODEX_TOOLS, None),
         )
 
     async def prepare(self) -> None:
         """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
         self.ungated = await anyio.to_thread.run_sync(self._bypasses)
-        await check_client(self._command(LaunchOptions()), cwd=self._folder(), env=self._environment())
+        await check_client(
+            self._command(LaunchOptions()), cwd=self._workspace.folder, env=self._workspace.environment
+        )
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """The policy as options of the client; see `compiling`."""
@@ -174,10 +173,10 @@ class CodexAdapter:
         bounds = Bounds(
             sandboxed=self._sandbox != "danger-full-access",
             confined=not self._allow_escalation,
-            folder=None if self._sandbox == "read-only" else self._folder(),
+            folder=None if self._sandbox == "read-only" else self._workspace.folder,
         )
         session = CodexSession(launch, bounds=bounds)
-        with sandboxing.swept(self._folder(), self._environment()):
+        with sandboxing.swept(self._workspace.folder, self._workspace.environment):
             async with self._opened(launch, session):
                 yield session
 
@@ -186,8 +185,8 @@ class CodexAdapter:
         async with (
             connect(
                 self._command(launch.options),
-                cwd=self._folder(),
-                env=self._environment(),
+                cwd=self._workspace.folder,
+                env=self._workspace.environment,
                 mark=launch.mark,
                 on_request=session.on_request,
                 on_notification=session.on_notification,
@@ -199,7 +198,7 @@ class CodexAdapter:
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
             await connection.greet()
-            read = await connection.request("config/read", {"cwd": str(self._folder())})
+            read = await connection.request("config/read", {"cwd": str(self._workspace.folder)})
             answer = await session.take_up(*self._thread(launch, read.get("config") or {}))
             on = [name for name, wanted in self._features.items() if wanted]
             held = holds(self._sandbox, escalation=self._allow_escalation)
@@ -217,7 +216,7 @@ class CodexAdapter:
         thread: dict[str, Any] = {
             **APPROVALS,
             **sandbox,
-            "cwd": str(self._folder()),
+            "cwd": str(self._workspace.folder),
             "config": {**settings.asking_servers(config.get("mcp_servers") or {}, denied), **permissions},
         }
         if self._model is not None:
@@ -228,7 +227,7 @@ class CodexAdapter:
         return ("thread/fork" if launch.fork else "thread/resume"), thread
 
     def _command(self, options: LaunchOptions) -> list[str]:
-        trust = {} if self._trusts else settings.untrusted(self._folder())
+        trust = {} if self._trusts else settings.untrusted(self._workspace.folder)
         config = {**self._config, **trust, **options.options.get("config", {})}
         features = {**self._features, **options.options.get("features", {})}
         return [str(self._path or find_client()), *settings.arguments(config, features)]
@@ -243,11 +242,5 @@ class CodexAdapter:
             )
 
     def _bypasses(self) -> list[str]:
-        trusted = self._folder() if self._trusts else None
-        return settings.bypasses(self._environment(), trusted, self._config, self._features)
-
-    def _folder(self) -> Path:
-        return (self._cwd or Path.cwd()).resolve()
-
-    def _environment(self) -> Mapping[str, str]:
-        return os.environ if self._env is None else self._env
+        trusted = self._workspace.folder if self._trusts else None
+        return settings.bypasses(self._workspace.environment, trusted, self._config, self._features)

@@ -95,6 +95,8 @@ def _content(value: Any) -> tuple[Any, bool]:
 
 
 class _Line(msgspec.Struct, kw_only=True):
+    """One line of a rollout, of a recorded session or of one that grows."""
+
     type: str
     timestamp: datetime | None = None
     payload: dict[str, Any] = {}
@@ -104,6 +106,16 @@ class _Line(msgspec.Struct, kw_only=True):
         """The payload's own type where it has one: `response_item/function_call`."""
         inner = self.payload.get("type")
         return f"{self.type}/{inner}" if inner else self.type
+
+    @property
+    def item(self) -> str:
+        """The kind of an item of the conversation, `function_call` for example; empty for any other line."""
+        return str(self.payload.get("type")) if self.type == "response_item" else ""
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call that an item is about."""
+        return str(self.payload.get("call_id") or self.payload.get("id") or "")
 
 
 _lines = msgspec.json.Decoder(_Line)
@@ -163,16 +175,15 @@ class _Reader:
     def handle_line(self, line: _Line) -> None:
         """Add the events of one line."""
         typed = _typed(line)
-        item = line.payload.get("type")
         if line.type == "turn_context":
             self.model = str(line.payload.get("model") or "") or self.model
         elif typed is not None:
             self.log.add(MessageSent, at=line.timestamp, content=typed)
-        elif line.type == "response_item" and item == "message":
+        elif line.item == "message":
             self._message(line)
-        elif line.type == "response_item" and item in _CALLS:
+        elif line.item in _CALLS:
             self._call(line)
-        elif line.type == "response_item" and item in _OUTPUTS:
+        elif line.item in _OUTPUTS:
             self._output(line)
         elif line.kind in ("token_usage_record", "event_msg/token_count"):
             self._usage(line)
@@ -202,7 +213,7 @@ class _Reader:
 
     def _call(self, line: _Line) -> None:
         self._respond(line)
-        call_id, name = _call_id(line), call_name(line.payload)
+        call_id, name = line.call_id, call_name(line.payload)
         self._names[call_id] = name
         output = self._outputs.get(call_id)
         kind = ToolCallRequested if output is not None and output.refused else ToolCallStarted
@@ -219,7 +230,7 @@ class _Reader:
 
     def _output(self, line: _Line) -> None:
         self._between = True
-        call_id = _call_id(line)
+        call_id = line.call_id
         output = self._outputs[call_id]
         name, failed, refused = self._names.get(call_id, ""), output.failed, output.refused
         self.log.end_call(call_id, name, output.value, at=line.timestamp, failed=failed, refused=refused)
@@ -271,13 +282,8 @@ def _completed_item(line: _Line) -> dict[str, Any]:
 
 
 def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, CodexOutput]]:
-    if line.type == "response_item" and line.payload.get("type") in _OUTPUTS:
-        call_id = _call_id(line)
-        yield call_id, CodexOutput(line.payload.get("output"), status.get(call_id))
-
-
-def _call_id(line: _Line) -> str:
-    return str(line.payload.get("call_id") or line.payload.get("id") or "")
+    if line.item in _OUTPUTS:
+        yield line.call_id, CodexOutput(line.payload.get("output"), status.get(line.call_id))
 
 
 def call_name(payload: dict[str, Any]) -> str:
@@ -331,15 +337,6 @@ _UNSUPPORTED: Final = "unsupported call"
 """How the model is told that the client has no such tool."""
 
 
-class _LiveLine(msgspec.Struct):
-    type: str = ""
-    payload: dict[str, Any] = {}
-
-
-_live_line = msgspec.json.Decoder(_LiveLine)
-_written = msgspec.json.Decoder(dict[str, Any])
-
-
 class Rollout:
     """The growing record of one thread; `shared` are ids that two calls had at one time."""
 
@@ -347,10 +344,9 @@ class Rollout:
         self._path = path
         self._offset = 0
         self._reading = anyio.Lock()
-        self._calls: dict[str, str] = {}
+        self._arguments: dict[str, Any] = {}
         self._outputs: dict[str, str] = {}
-        self._open: set[str] = set()
-        self._items: dict[str, dict[str, Any]] = {}
+        self._open: dict[str, dict[str, Any]] = {}
         self._unsupported: dict[str, dict[str, Any]] = {}
         self.shared: set[str] = set()
         self.usage: dict[str, Any] = {}
@@ -365,10 +361,11 @@ class Rollout:
     async def arguments(self, call_id: str) -> dict[str, Any] | None:
         """The arguments that the model wrote for a call; None if the record does not have them in time."""
         for _ in range(_TRIES if self._path is not None else 0):
-            if call_id not in self._calls:
+            if call_id not in self._arguments:
                 await self.read()
-            if call_id in self._calls:
-                return _decoded(self._calls.pop(call_id))
+            if call_id in self._arguments:
+                found = parsed(self._arguments.pop(call_id))
+                return found if isinstance(found, dict) else None
             await anyio.sleep(_PAUSE_S)
         return None
 
@@ -396,31 +393,25 @@ class Rollout:
 
     def _read_line(self, text: bytes) -> None:
         try:
-            line = _live_line.decode(text)
+            line = _lines.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
+        call_id = line.call_id
         if line.type == "token_usage_record":
             self.usage = line.payload
-        elif line.type == "response_item":
-            self._read_item(line.payload, str(line.payload.get("call_id")))
-
-    def _read_item(self, item: dict[str, Any], call_id: str) -> None:
-        kind = item.get("type")
-        if kind in ("function_call", "custom_tool_call"):
+        elif line.item in ("function_call", "custom_tool_call"):
             if call_id in self._open:
                 self.shared.add(call_id)
-            self._open.add(call_id)
-            self._items[call_id] = item
-        if kind == "function_call":
-            self._calls[call_id] = str(item.get("arguments"))
-        elif kind in ("function_call_output", "custom_tool_call_output"):
-            self._open.discard(call_id)
-            called = self._items.pop(call_id, None)
-            if called is not None and str(item.get("output")).startswith(_UNSUPPORTED):
+            self._open[call_id] = line.payload
+            if line.item == "function_call":
+                self._arguments[call_id] = line.payload.get("arguments")
+        elif line.item in _OUTPUTS:
+            output, called = str(line.payload.get("output")), self._open.pop(call_id, None)
+            if called is not None and output.startswith(_UNSUPPORTED):
                 self._unsupported[call_id] = called
-        if kind == "function_call_output":
-            self._calls.pop(call_id, None)  # it is not asked about any more
-            self._outputs[call_id] = str(item.get("output"))
+            if line.item == "function_call_output":
+                self._arguments.pop(call_id, None)  # it is not asked about any more
+                self._outputs[call_id] = output
 
 
 class Rollouts:
@@ -447,10 +438,3 @@ class Rollouts:
     def add(self, thread_id: str, path: Path | None) -> None:
         """Take in where the record of a thread is."""
         self._rollouts.setdefault(thread_id, Rollout(path))
-
-
-def _decoded(arguments: str) -> dict[str, Any] | None:
-    try:
-        return _written.decode(arguments)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
