@@ -109,7 +109,7 @@ class KillSwitch:
 
     Args:
         store: shared by the supervisors whose runs are meant.
-        remains: ends what a lost run left running on this machine.
+        end_orphans: ends what a lost run left running on this machine.
         redactor: takes secrets out of what is recorded.
     """
 
