@@ -1,4 +1,4 @@
-"""The shell around one run's machine: it feeds the machine and carries out its commands."""
+"""The shell around one run's machine: it feeds the machine and carries out its effects."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class RunActor:
 
     @property
     def released(self) -> bool:
-        """Whether the agent has ended, if it was told to."""
+        """Whether the agent has ended after a cancel."""
         return self._reader.released
 
     @property
@@ -205,7 +205,7 @@ class RunActor:
         await self._background.end()
 
     def _break(self, error: Exception) -> None:
-        """End the run after an internal error: its agent is stopped, and whoever awaits the run continues."""
+        """End the run after an internal error: the agent is cancelled, and whoever awaits the run continues."""
         self._over_with(error)
         self._journal.abandon(error)
         self._reader.abandon()

@@ -1,4 +1,4 @@
-"""The requests of a run's machine to others: shared budgets to the store, checks, approvals."""
+"""Carries out the effects that others answer: reservations by the store, asynchronous checks, approvals."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def call_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str,
 
 
 class Approvals:
-    """The requests that an approver has not answered; `failed` is called with an error that it raises."""
+    """Asks an approver; `failed` is called with an error that it raises."""
 
     __slots__ = ("_approver", "_failed", "_open")
 
@@ -76,35 +76,28 @@ class Approvals:
                 raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
         except SelfCancelledError:  # it has not answered; others may
             return None
-        except Exception as error:  # whoever cannot be asked has not said yes
+        except Exception as error:  # no answer is no approval
             self._failed("approver.failed", error)
             return ApprovalAnswer(granted=False, by=SUPERVISOR, reason="the approver failed")
         return answer
 
     def drop(self, approval_id: str) -> None:
-        """Stop asking: the answer is not needed any more."""
+        """Withdraw a request: its answer is not needed any more."""
         scope = self._open.pop(approval_id, None)
         if scope is not None:
             scope.cancel()
 
 
 CallbackEffect: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
-"""The commands that the store, a check or an approver answers; `DropApproval` takes one back."""
+"""The effects that the store, a check or an approver answers; `DropApproval` withdraws a request."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class CallbackRunner:
-    """Carries out these commands of one run, and feeds the answers to its machine.
+    """Carries out these effects of one run, and feeds the answers to its machine.
 
-    Args:
-        services: the store and the approver.
-        run_id: the run.
-        epoch: of its owner.
-        within_s: seconds that the store may take to answer.
-        start: starts a background task.
-        feed: takes an input for the machine.
-        now_ms: the moment.
-        log: logs requests and errors.
+    The store has `within_s` seconds to answer. `start` starts a background task, `feed` takes an input for the
+    machine.
     """
 
     services: Services
@@ -123,7 +116,7 @@ class CallbackRunner:
             self._approvals = Approvals(self.services.approver, self.log.failed)
 
     def carry_out(self, effect: CallbackEffect) -> None:
-        """Start what the command asks for; its answer is fed to the machine later."""
+        """Start what the effect asks for; its answer is fed to the machine later."""
         match effect:
             case Reserve():
                 answered = self._first_reservation = self._first_reservation or OneShotEvent()
@@ -154,7 +147,7 @@ class CallbackRunner:
             answered.set()
 
     async def _settle(self, effect: Settle) -> None:
-        """Settle, and retry if the store fails: after the end of the run nobody else does it."""
+        """Settle, and retry if the store fails: nobody else settles an ended run."""
         store = self.services.store
         for pause in (*_SETTLE_AGAIN_S, None):
             results, error = await self._answer(lambda: store.settle(self.run_id, effect.used, epoch=self.epoch))

@@ -1,4 +1,9 @@
-"""Group commit of one run's events: those that arrive during a write are the next write, as one unit."""
+"""How a run's events reach the store.
+
+`Journal` appends them by group commit: what arrives during a write is the next write, as one unit. `RunRecorder` ties
+a journal to its run: it feeds the machine what was stored or failed, and publishes. `KeptEvents` are the latest of
+them.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +54,11 @@ def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
 CAPACITY = 1024
 
 CAPACITY_BYTES = 32 * 1024 * 1024
-"""The most events that wait, and the most bytes; a provider that reports faster is read no further until some are
-stored.
-"""
+"""The most events that wait to be stored, and the most bytes; past them the provider is not read."""
 
 ANSWER_S = 45.0
 """How long a store may take to answer before it counts as failed: longer than any store waits for its own file or
-server, so that by then the append is either stored or never will be.
+server, so that by then the append is stored or never will be.
 """
 
 SETTLE_S = 1.0
@@ -68,10 +71,9 @@ NEVER = ("closed", "bad_record", "fenced", "run_over", "call_started", "conflict
 class Journal:
     """Appends the events of one machine in order, as the owner of that epoch.
 
-    `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a
-    write failed, before any waiter is let go, `publish(events, size)` gets what was stored and about how many
-    bytes it takes. `idle` says that somebody has to call `flush` before anything
-    that waits is written.
+    `stored(count)` is called after each write with the number of durable events, `publish(events, size)` with what
+    was stored and its size in bytes, and `failed(error)` after a failed write, before any waiter continues. While
+    `idle`, nothing is written until `flush` is called.
 
     # INVARIANT: what is appended as a unit says by the seq of its first event where it belongs. A unit that nobody
     # answered for is appended again as it was, or with more behind it, and the store keeps what it has of it once.
@@ -130,8 +132,8 @@ class Journal:
             await self._change()
 
     async def drained(self, within_s: float = math.inf) -> StoreError | None:
-        """Wait until nothing waits to be written, or nothing can be. A store that leaves an append unanswered
-        for `within_s` seconds has failed, until it answers: then this returns the error.
+        """Wait until everything is written or the store has failed. A store that does not answer within `within_s`
+        seconds has failed until it answers; then this returns the error.
         """
         while (self._outbox.unwritten or not self.idle) and self.failure is None:
             if within_s == math.inf:
@@ -151,8 +153,8 @@ class Journal:
         self._wake()
 
     async def flush(self) -> None:
-        """Write until nothing more comes, or until the store fails: then `failure` says how, and it is never
-        `idle` again. Raises nothing of the store's but a cancel.
+        """Write until nothing waits, or until the store fails: then `failure` says how, and it is never `idle` again.
+        Raises only a cancel.
         """
         self.idle = False
         self._writing = True
@@ -177,9 +179,10 @@ class Journal:
             self._wake()
 
     async def retry(self) -> StoreError | None:
-        """After a failure, when the run is over: store once more what the store lacks, its end last, as one unit.
+        """After a failure, when the run is over: append what the store lacks once more, the run's end last, as one
+        unit.
 
-        Where it refuses a record, each is stored by itself, but not the end; gives why it refused the first.
+        If the store rejects a record, each is appended by itself, except the end; returns why it rejected the first.
         Raises what the store raises.
         """
         if self._writing or self.failure is None:
@@ -203,7 +206,7 @@ class Journal:
         return bool(self._unstored or self._outbox.unwritten)
 
     async def settle(self) -> None:
-        """After the run: retry what the store lacks until it is stored, or never will be."""
+        """After the run: append what the store lacks until it is stored, or never will be."""
         pause = SETTLE_S
         batch = self._lacking()
         while batch:
@@ -284,18 +287,10 @@ SILENCE_MS = 10_000
 
 
 class RunRecorder:
-    """Has the events of one run stored, publishes them, and feeds its machine the outcome.
+    """Ties a journal to its run: feeds the machine what was stored or failed, and publishes what was stored.
 
-    Args:
-        machine: whose record it is.
-        services: the store and the timers.
-        epoch: of the run's owner.
-        holds_all: whether the adapter holds every call: a store may then be silent for as long as it likes.
-        feed: takes an input for the machine.
-        now_ms: the moment.
-        log: logs errors.
-
-    `events` are the latest that were stored and published.
+    `holds_all`: the adapter holds every call, so that a store may take its time. `events` are the latest that were
+    stored.
     """
 
     __slots__ = ("_deadline_alarm", "_feed", "_log", "_now_ms", "_publish", "events", "journal")
@@ -328,13 +323,13 @@ class RunRecorder:
         self.close()
 
     async def hurry(self) -> None:
-        """The run is being cancelled: a store that does not answer within `HURRY_S` counts as failed."""
+        """Wait for the store, `HURRY_S` at most, as the run is being cancelled; past that it counts as failed."""
         silent = await self.journal.drained(HURRY_S)
         if silent is not None:
             self._failed(silent)
 
     async def retry(self) -> None:
-        """Retry after a failure, so that the event log does not lack the run's end."""
+        """Append once more what the store lacks, and feed the machine the outcome."""
         refused = failed = None
         try:
             refused = await call_isolated(self.journal.retry)
@@ -361,7 +356,7 @@ class RunRecorder:
         self._feed(interface.StoreFailed(now_ms=self._now_ms(), error=error))
 
     def _expect_answer(self) -> None:
-        """Bound how long an agent that cannot be held acts while the store does not answer."""
+        """Limit how long an agent whose calls are not held may act while the store does not answer."""
         if self._deadline_alarm is not None:
             self._deadline_alarm.set(self._now_ms() + SILENCE_MS)
 
@@ -374,9 +369,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 class KeptEvents:
-    """The latest stored events, in the batches they were stored in. `before` counts the events stored earlier; the
-    store has them.
-    """
+    """The latest stored events, in the batches they were stored in; `before` counts those that only the store has."""
 
     __slots__ = ("_batches", "_bytes", "_count", "_gone", "before")
 

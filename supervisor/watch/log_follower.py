@@ -1,7 +1,7 @@
-"""One reader of a store's log for all who follow it in this process, and no task of its own.
+"""Reads a store's log once for all subscribers of this process, without a task of its own.
 
-Of those who wait one leads: it waits for the store, reads what is new once, and hands it to everybody it concerns.
-When it leaves, another takes over. So what is stored costs one look, however many follow and whoever stored it.
+Of the subscribers that wait, one leads: it waits for the store, reads what is new and offers it to the others. When
+it leaves, another leads. So an event is read once, however many subscribe and whichever process stored it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ CAPACITY_BYTES = 8 * 1024 * 1024
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Buffer:
-    """Entries of one subscriber, within a bound of number and of bytes. What found no room is read from the store
-    again: `overflowed` says that it has to be.
+    """The log entries for one subscriber, at most `capacity` of them and `CAPACITY_BYTES`.
+
+    One that is full drops all and sets `overflowed`: its subscriber then reads the store.
     """
 
     session_id: str | None = None
@@ -52,7 +53,7 @@ class Buffer:
         return bool(self._entries) or self.overflowed
 
     def offer(self, entry: LogEntry) -> None:
-        """Take an entry, if it is wanted here."""
+        """Add an entry that matches the filter."""
         if self.overflowed or (self.run_id or entry.run_id) != entry.run_id:
             return
         if self.tenant is not None and self.tenant != entry.tenant:
@@ -66,7 +67,7 @@ class Buffer:
             self._entries.append(entry)
         self.come.set()
 
-    def take(self) -> LogEntry | None:
+    def pop(self) -> LogEntry | None:
         """The next entry, if there is one."""
         if not self._entries:
             return None
@@ -76,17 +77,17 @@ class Buffer:
 
 
 LONGEST_WAIT_S = 1.0
-"""A program that only follows ends this late at most where its Ctrl-C comes just before it begins to wait."""
+"""How late a program that only follows notices a Ctrl-C that came just before it began to wait."""
 
 PAUSE_S = 0.002
-"""The least time between two looks at a busy store."""
+"""The least time between two reads of a busy store."""
 
 KEPT = 4096
-"""The most events of this process that are kept for the next look, so that they need not be decoded."""
+"""How many events of this process are kept for the next read, so that they need not be decoded."""
 
 
 class LogFollower:
-    """Hands entries of the log to buffers.
+    """Offers new entries of a store's log to buffers.
 
     # INVARIANT: what is stored after a buffer has joined is offered to it, unless it overflowed.
     """
@@ -104,11 +105,11 @@ class LogFollower:
 
     @property
     def buffers(self) -> int:
-        """How many follow."""
+        """How many buffers have joined."""
         return len(self._of_all) + sum(map(len, self._of_session.values()))
 
     async def join(self, buffer: Buffer) -> None:
-        """From when this returns, `buffer` is offered what is stored."""
+        """Offer `buffer` everything that is stored after this returns."""
         self._group(buffer).add(buffer)
         if self._position is None:
             try:
@@ -120,7 +121,7 @@ class LogFollower:
                 self._position = position
 
     def leave(self, buffer: Buffer) -> None:
-        """Offer it nothing more."""
+        """Offer `buffer` nothing more."""
         group = self._group(buffer)
         group.discard(buffer)
         if buffer.session_id is not None and not group:
@@ -130,14 +131,14 @@ class LogFollower:
             self._own.clear()
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Keep events that this process has just stored, for those that get them at the next look."""
+        """Keep events that this process has just stored, so that the next read need not decode them."""
         if self._of_all or not self._of_session.keys().isdisjoint(event.session_id for event in events):
             if len(self._own) + len(events) > KEPT:
                 self._own.clear()
             self._own |= {(event.session_id, event.seq): event for event in events}
 
     def close(self) -> None:
-        """No follower waits any more."""
+        """Wake everybody who waits, for good."""
         self.closed = True
         if self._leading is not None:
             self._leading.cancel()
@@ -171,7 +172,7 @@ class LogFollower:
                 self._leading = None
 
     async def _read_new(self) -> None:
-        """Offer what the log has beyond the place that was read to."""
+        """Offer what the log has after the position that was read to."""
         if self._position is None:
             return
         async with closing(self._store.log(after=self._position)) as entries:
@@ -193,8 +194,9 @@ class LogFollower:
 
 
 class Publishers:
-    """Publishes what a supervisor stored: to its own subscribers, then to its observers. An observer that raises is
-    dropped, reported and counted.
+    """Publishes what a supervisor stored: to its subscribers, then to its publishers.
+
+    A publisher that raises is removed, logged and counted.
     """
 
     def __init__(self, follower: LogFollower, publishers: Sequence[Publisher], log: Any) -> None:

@@ -1,8 +1,8 @@
-"""Watching events: what is stored already, then what comes, with neither gap nor duplicate.
+"""Subscriptions to events: the stored ones, then new ones, without gap or duplicate.
 
-Everything is followed through the store, so it does not matter which process runs what: a subscriber reads what is
-stored beyond its own place, then takes what the process's one reader of the log hands over, and reads again where it
-was too slow for that. Nobody waits for a subscriber.
+A subscriber reads the store after its own position, then takes what the process's `LogFollower` offers, and reads the
+store again when it was too slow for that. So it does not matter which process owns a run, and no run waits for a
+subscriber.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 START = "start"
-"""The cursor before everything that is stored."""
+"""The cursor before the first stored event."""
 
 _PAGE = 256
 
 Placed: TypeAlias = tuple[int, Event]
-"""An event, with its place on the track."""
+"""An event with its position."""
 
 
 class EventCursor(ABC):
-    """The runs being followed, and how far they have been handed over: `place` is that of the last event."""
+    """The runs being followed, and how far they have been handed over: `position` is that of the last event."""
 
     session_id: str | None = None
     run_id: str | None = None
@@ -48,31 +48,31 @@ class EventCursor(ABC):
     def __init__(self, store: Store, after: object) -> None:
         self._store = store
         self._after = after
-        self._place = 0
+        self._position = 0
 
     @property
     def cursor(self) -> int | str:
-        """The place of the last event, as `after` takes it."""
-        return self._place
+        """The position of the last event, as `after` takes it."""
+        return self._position
 
     @abstractmethod
     async def begin(self) -> None:
-        """Find where to begin. Raises UsageError for a run or a place there is not."""
+        """Find the position to start from. Raises UsageError for a run or a position that does not exist."""
 
     @abstractmethod
     def _stored(self) -> AsyncIterator[Any]:
-        """The events stored after the place."""
+        """What is stored after the position."""
 
     @abstractmethod
     def _placed(self, stored: Any) -> Placed:
-        """Something stored, with its place here."""
+        """A stored item as an event with its position."""
 
     @abstractmethod
-    def taken(self, entry: LogEntry) -> Placed | None:
-        """The event of a log entry; None if it was handed over before."""
+    def new_event(self, entry: LogEntry) -> Placed | None:
+        """The event of a log entry; None if it was delivered before."""
 
     async def page(self) -> list[Placed]:
-        """The next stored events; none where there are no more."""
+        """The next stored events; none if there are no more."""
         found: list[Placed] = []
         async with closing(self._stored()) as stored:
             async for one in stored:
@@ -81,21 +81,21 @@ class EventCursor(ABC):
                     break
         return found
 
-    def passed(self, place: int) -> None:
-        """So far has been handed over."""
-        self._place = place
+    def advance(self, position: int) -> None:
+        """Note that everything up to this position was delivered."""
+        self._position = position
 
     async def ended(self) -> bool:
-        """Whether nothing more is to come."""
+        """Whether no more events will come."""
         return False
 
     def ends_with(self, event: Event) -> bool:
-        """Whether nothing comes after this event."""
+        """Whether no event comes after this one."""
         return False
 
 
 class SessionCursor(EventCursor):
-    """One session, or one run of it until its end."""
+    """One session, or one run of it until the run ends."""
 
     def __init__(self, store: Store, session_id: str | None, run_id: str | None, after: object) -> None:
         super().__init__(store, after)
@@ -106,7 +106,7 @@ class SessionCursor(EventCursor):
         after = 0 if self._after == START else self._after
         check_cursor(after)
         assert isinstance(after, int)
-        self._place = after
+        self._position = after
         if self.run_id is None:
             return
         run = await self._store.run(self.run_id)
@@ -117,13 +117,13 @@ class SessionCursor(EventCursor):
 
     def _stored(self) -> AsyncIterator[Event]:
         assert self.session_id is not None
-        return self._store.read(self.session_id, after=self._place, run_id=self.run_id)
+        return self._store.read(self.session_id, after=self._position, run_id=self.run_id)
 
     def _placed(self, stored: Event) -> Placed:
         return stored.seq, stored
 
-    def taken(self, entry: LogEntry) -> Placed | None:
-        return self._placed(event_of(entry)) if entry.seq > self._place else None
+    def new_event(self, entry: LogEntry) -> Placed | None:
+        return self._placed(event_of(entry)) if entry.seq > self._position else None
 
     async def ended(self) -> bool:
         if self.run_id is None:
@@ -136,7 +136,7 @@ class SessionCursor(EventCursor):
 
 
 class LogCursor(EventCursor):
-    """Everything in the store, or all of one tenant: it goes on for ever."""
+    """The whole store, or one tenant's runs; it never ends."""
 
     def __init__(self, store: Store, tenant: str | None, after: object) -> None:
         super().__init__(store, after)
@@ -145,24 +145,24 @@ class LogCursor(EventCursor):
 
     @property
     def cursor(self) -> int | str:
-        return str(Place(store_id=self._store_id, position=self._place))
+        return str(Place(store_id=self._store_id, position=self._position))
 
     async def begin(self) -> None:
         now = await self._store.place()
-        self._store_id, self._place = now.store_id, _position(self._after, now)
+        self._store_id, self._position = now.store_id, _position(self._after, now)
 
     def _stored(self) -> AsyncIterator[LogEntry]:
-        return self._store.log(after=self._place, tenant=self._tenant)
+        return self._store.log(after=self._position, tenant=self._tenant)
 
     def _placed(self, stored: LogEntry) -> Placed:
         return stored.position, event_of(stored)
 
-    def taken(self, entry: LogEntry) -> Placed | None:
-        return self._placed(entry) if entry.position > self._place else None
+    def new_event(self, entry: LogEntry) -> Placed | None:
+        return self._placed(entry) if entry.position > self._position else None
 
 
 def _position(after: object, now: Place) -> int:
-    """Where a cursor stands. Raises UsageError for a cursor of another store."""
+    """The position that a cursor names. Raises UsageError for a cursor of another store."""
     if after == 0 and not isinstance(after, bool):
         return now.position
     if after == START:
@@ -182,7 +182,7 @@ def _position(after: object, now: Place) -> int:
 
 
 class Subscriptions:
-    """Hands events to subscribers."""
+    """Creates subscriptions to one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -190,11 +190,11 @@ class Subscriptions:
 
     @property
     def subscribers(self) -> int:
-        """How many listen."""
+        """How many subscriptions are open."""
         return self.follower.buffers
 
     def close(self) -> None:
-        """Let every subscriber end, after what it still has to see."""
+        """End every subscription after what is stored now."""
         self.follower.close()
 
     def subscribe(
@@ -207,7 +207,7 @@ class Subscriptions:
         types: Sequence[str] | None = None,
         capacity: int = CAPACITY,
     ) -> Subscription:
-        """What `Supervisor.subscribe` gives. Entering raises UsageError for a run or a place there is not."""
+        """See `Supervisor.subscribe`. Raises UsageError for arguments that do not go together."""
         check_named(session_id=session_id, tenant=tenant)
         wanted = None if types is None else event_types(types)
         if tenant is not None and (session_id is not None or run_id is not None):
@@ -221,7 +221,7 @@ class Subscriptions:
 
 
 def event_types(given: object) -> frozenset[str]:
-    """The types of events that a subscriber wants. Raises UsageError for one that there is not."""
+    """The event types to deliver. Raises UsageError for one that does not exist."""
     if isinstance(given, str) or not isinstance(given, Collection) or not given:
         raise UsageError("`types` is a list of types of events, for example `types=['policy_violation']`")
     for name in given:
@@ -235,7 +235,7 @@ def event_types(given: object) -> frozenset[str]:
 class Subscription:
     """The events for one subscriber. Use `async with`, which also closes it.
 
-    Iterated without being entered, it begins with the first event asked for, and closes at the end.
+    Iterated without being entered, it starts with the first event that is asked for and closes at the end.
     """
 
     __slots__ = ("_behind", "_buffer", "_capacity", "_cursor", "_follower", "_over", "_page", "_tenant", "_types")
@@ -260,8 +260,8 @@ class Subscription:
 
     @property
     def cursor(self) -> int | str:
-        """The place after the last event handed over: given as `after`, another subscription goes on from there, in
-        any process and at any time. Of a session or a run it is a `seq`, else a text that is good in this store.
+        """The position after the last delivered event: as `after`, another subscription continues from there, in any
+        process and at any time. It is a `seq` for a session or a run, else a text that is valid in this store.
         """
         return self._cursor.cursor
 
@@ -308,8 +308,8 @@ class Subscription:
                 return self._handed(self._page.pop())
             if self._behind:
                 await self._catch_up(self._buffer)
-            elif (entry := self._buffer.take()) is not None:
-                placed = self._cursor.taken(entry)
+            elif (entry := self._buffer.pop()) is not None:
+                placed = self._cursor.new_event(entry)
                 if placed is not None:
                     return self._handed(placed)
             elif self._buffer.overflowed or self._follower.closed:
@@ -319,8 +319,8 @@ class Subscription:
         raise StopAsyncIteration
 
     async def _catch_up(self, buffer: Buffer) -> None:
-        """Read what is stored beyond the place so far. Where that is nothing, what is handed over goes on from there,
-        as it is offered from before the look.
+        """Read what is stored after the position. Once that is nothing, the buffer continues from there: it was
+        offered entries from before the read.
         """
         closed, buffer.overflowed = self._follower.closed, False
         page = await self._cursor.page()
@@ -332,7 +332,7 @@ class Subscription:
             self._over = closed
 
     def _handed(self, placed: Placed) -> Event:
-        place, event = placed
-        self._cursor.passed(place)
+        position, event = placed
+        self._cursor.advance(position)
         self._over = self._over or self._cursor.ends_with(event)
         return event

@@ -1,6 +1,6 @@
-"""A thread that notices when the event loop of a supervisor does not turn, and says what keeps it.
+"""A thread that notices when a supervisor's event loop is blocked, and logs what blocks it.
 
-Nothing else could: no deadline, no cancel and no signal is heard while code of an agent holds the thread.
+Nothing else could: while an agent's code holds the loop's thread, no deadline, cancel or signal is handled.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from anyio.lowlevel import current_token
 from ..log import audible
 
 BLOCKED_S = 10.0
-"""A loop that has not turned for so long is blocked; it is looked at twice in that time."""
+"""After how long without an answer a loop counts as blocked; it is checked twice in that time."""
 FRAMES = 16
 """How many of the innermost frames are reported."""
 RUN_IDS = 20
-"""How many of the runs are named; how many there are is said beside them."""
+"""How many of the runs are named."""
 
 _watched: set[Watchdog] = set()
 _thread: threading.Thread | None = None
 
 
 class Watchdog:
-    """Watches the event loop it is made in, from `start` to `stop`. `run_ids` gives the runs that go on in it."""
+    """Watches the event loop it is created in, from `start` to `stop`. `run_ids` returns the loop's current runs."""
 
     __slots__ = ("_answered", "_asked_at", "_call", "_log", "_loop", "_reported", "_run_ids", "_whose")
 
@@ -45,7 +45,7 @@ class Watchdog:
         self._reported = False
 
     def start(self) -> None:
-        """Watch it; one thread watches all loops of the process."""
+        """Start watching; one thread watches all loops of the process."""
         global _thread
         _watched.add(self)
         if _thread is None or not _thread.is_alive():
@@ -53,11 +53,11 @@ class Watchdog:
             _thread.start()
 
     def stop(self) -> None:
-        """The loop may end."""
+        """Stop watching."""
         _watched.discard(self)
 
     def check(self) -> None:
-        """Ask the loop for a sign of life, and say so where it has not given one for too long."""
+        """Ping the loop, and log it once it has not answered for too long."""
         now = time.monotonic()
         if self._asked_at is None or self._answered:
             if self._reported and self._asked_at is not None:
@@ -74,7 +74,7 @@ class Watchdog:
         self._answered = True
 
     def _task(self) -> str | None:
-        """The task that asyncio runs now; trio does not say."""
+        """The task that asyncio runs now; None on trio, which does not tell."""
         if not isinstance(self._loop, asyncio.AbstractEventLoop):
             return None
         task = asyncio.current_task(self._loop)
@@ -86,7 +86,7 @@ class Watchdog:
 
 
 def _stack(thread: int) -> list[str]:
-    """Where a thread is, innermost first, without what its variables hold."""
+    """A thread's stack, innermost frame first, without the values of variables."""
     frame = sys._current_frames().get(thread)
     frames = extract_stack(frame, limit=-FRAMES) if frame is not None else []
     return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
