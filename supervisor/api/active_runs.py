@@ -1,4 +1,4 @@
-"""The current runs of one supervisor: found, counted, ended, and given their commands."""
+"""The runs of one supervisor that have started and are not over."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A current run; `after` is the number of the latest command when it was created."""
+    """A current run; `after` is the number of the latest command when the run was created."""
 
     actor: RunActor
     run_id: str
@@ -74,13 +74,13 @@ class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
         return cls(actor=run.actor, run_id=info.run_id, session_id=info.session_id, context=context, after=info.after)
 
     def cancel(self, reason: str, approval: ApprovalRequest | None = None, person: str = "") -> None:
-        """Order the run to end, for `approval` where that is the reason; `person` is who ordered it."""
+        """Cancel the run; `approval` is the request it ends for, `person` who ordered it."""
         by: Any = "user" if approval is None else "approval"
         now_ms = self.actor.now_ms()
         self.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason, by=by, approval=approval, person=person))
 
     def deliver(self, command: Command) -> None:
-        """Take a command, if it concerns this run."""
+        """Carry out a command, if it is for this run."""
         if isinstance(command, AnswerGiven):
             if command.run_id == self.run_id:
                 self.actor.answer(command.approval_id, command.answer)
@@ -93,11 +93,11 @@ class ActiveRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Late: TypeAlias = Callable[[ActiveRun], None]
-"""Orders given while a run was starting, carried out once the run exists."""
+"""A command given while a run was starting, carried out once the run exists."""
 
 
 class ActiveRuns:
-    """Current runs by id, what those that are starting have missed, and counts of how the others ended."""
+    """The current runs by id, the commands that starting runs have missed, and how ended runs ended."""
 
     def __init__(self) -> None:
         self._running: dict[str, ActiveRun] = {}
@@ -113,7 +113,7 @@ class ActiveRuns:
 
     @contextmanager
     def starting(self) -> Iterator[list[Late]]:
-        """Collect orders while a run starts: the run does not exist yet to receive them."""
+        """Collect the commands that come while a run starts."""
         missed: list[Late] = []
         self._starting[id(missed)] = missed
         try:
@@ -122,8 +122,8 @@ class ActiveRuns:
             del self._starting[id(missed)]
 
     def add(self, running: ActiveRun, start: Callable[[], None]) -> None:
-        """A run starts: `start` begins its task, which calls `remove` at its end. A run whose `start` raises was
-        never there.
+        """Add a run and call `start`, which starts the task that calls `remove` at its end. If `start` raises, the
+        run is not added.
         """
         self._running[running.run_id] = running
         try:
@@ -134,7 +134,7 @@ class ActiveRuns:
         self._counts["started"] += 1
 
     def remove(self, running: ActiveRun) -> None:
-        """A run is over; it is counted by how it ended."""
+        """Remove a run that is over, and count how it ended."""
         del self._running[running.run_id]
         outcome = running.actor.outcome
         if outcome is not None:
@@ -149,8 +149,8 @@ class ActiveRuns:
             await self._idle.wait()
 
     async def drained_for_sure(self) -> None:
-        """Wait for every run to end, also when this task is cancelled again while it waits: no shield of ours
-        holds off asyncio's own `Task.cancel`.
+        """Wait until no run is left, even if this task is cancelled meanwhile: no shield of ours holds off asyncio's
+        own `Task.cancel`.
         """
         interrupted: BaseException | None = None
         while self._running:
@@ -163,15 +163,15 @@ class ActiveRuns:
             raise interrupted
 
     def cancel_all(self, reason: str, person: str = "") -> None:
-        """Order every run to end, those that are starting too; `person` is who ordered it."""
+        """Cancel every run, also those that are starting; `person` is who ordered it."""
         self._order(lambda running: running.cancel(reason, person=person))
 
     def deliver(self, command: Command) -> None:
-        """Hand a command to the runs it concerns."""
+        """Deliver a command to the runs it is for."""
         self._order(lambda running: running.deliver(command))
 
     def _order(self, do: Late) -> None:
-        """Do it to every run; one whose run fails at it keeps it from no other."""
+        """Do it to every run, even if it fails for one."""
         for missed in self._starting.values():
             missed.append(do)
         failed: list[Exception] = []
@@ -184,11 +184,11 @@ class ActiveRuns:
             raise failed[0]
 
     def requests(self) -> list[ApprovalRequest]:
-        """The calls held for a person, oldest first."""
+        """The calls that are pending approval, oldest first."""
         return sorted((request for running in self for request in running.actor.requests), key=requested_at)
 
     def answer(self, approval_id: str, given: ApprovalAnswer) -> None:
-        """Answer a held call, if one of these runs holds it."""
+        """Answer a pending approval, if it is one of these runs'."""
         for running in self:
             if any(request.approval_id == approval_id for request in running.actor.requests):
                 running.actor.answer(approval_id, given)
@@ -205,7 +205,7 @@ class ActiveRuns:
 
 
 def why_left(error: BaseException | None) -> str:
-    """Why a supervisor ends its runs, as recorded."""
+    """The recorded reason why a supervisor cancels its runs."""
     if error is None:
         return "the supervisor is closing"
     if isinstance(error, anyio.get_cancelled_exc_class()):
@@ -230,7 +230,7 @@ class RunHandle:
 
     @property
     def released(self) -> bool:
-        """False if the agent did not end and was left behind; an event loop that closes will wait for it."""
+        """False if the agent did not end and was left behind; closing the event loop then waits for it."""
         return self._actor.released
 
     async def cancel(self, *, reason: str = "user", by: str = "") -> None:
@@ -240,7 +240,7 @@ class RunHandle:
         await checkpoint()
 
     async def cancel_for_approval(self, request: ApprovalRequest, *, by: str = "") -> None:
-        """Order the run to end so that this call can be approved first; `by` is the person who ordered it, if any."""
+        """Cancel the run so that this call can be approved first; `by` is the person who ordered it, if any."""
         check_text(by=by)
         why, now_ms = "waiting for approval", self._actor.now_ms()
         self._actor.cancel(CancelAsked(now_ms=now_ms, reason=why, by="approval", approval=request, person=by))

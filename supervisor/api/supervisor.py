@@ -1,4 +1,4 @@
-"""Many runs at once: start, watch, answer and end them."""
+"""`Supervisor`: starts many runs, watches them, answers their approvals and cancels them."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """A slot that a run takes before it starts and returns when it is over."""
+    """Limits how many runs there are at once, and to one a session."""
 
     def __init__(self, most: int) -> None:
         self._free = anyio.Semaphore(most)
         self._sessions: set[str] = set()
 
     async def take(self, session_id: str) -> None:
-        """Wait until there is room. Raises UsageError if the session has a run that is not over."""
+        """Wait for a free slot. Raises UsageError if the session has a run that is not over."""
         await self._free.acquire()
         if session_id in self._sessions:
             self._free.release()
@@ -78,7 +78,7 @@ class Admission:
 
     @contextmanager
     def unless_taken(self, session_id: str) -> Iterator[bool]:
-        """Whether no run of the session starts or goes on; while inside, none does."""
+        """Whether the session has no run; inside the block none can start."""
         free = session_id not in self._sessions
         self._sessions.add(session_id)
         try:
@@ -88,14 +88,14 @@ class Admission:
                 self._sessions.remove(session_id)
 
     def release(self, session_id: str) -> None:
-        """Give back the room of a session's run that is over or did not start."""
+        """Free the slot of a session's run that is over or did not start."""
         self._sessions.remove(session_id)
         self._free.release()
 
 
 @contextmanager
 def log_refusals(log: Any, info: RunInfo) -> Iterator[None]:
-    """Log, as an error, that a policy refuses the run before it starts, and which rules do."""
+    """Log, as an error, which rules reject a run before it starts."""
     try:
         yield
     except PolicyViolationError as error:
@@ -107,15 +107,9 @@ def log_refusals(log: Any, info: RunInfo) -> Iterator[None]:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Starting:
-    """Starts the runs of a supervisor; each gives back its room when it is over.
+    """Starts the runs of a supervisor; each frees its slot when it is over.
 
-    Args:
-        store: the store of the runs.
-        runs: those that go on.
-        admission: the room that they take.
-        ownership: claims runs for the supervisor.
-        log: logs each start.
-        check_open: raises UsageError once the supervisor is not open.
+    `check_open` raises UsageError once the supervisor is not open.
     """
 
     store: Store
@@ -126,7 +120,7 @@ class Starting:
     check_open: Callable[[], None]
 
     async def start(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
-        """Start a run once there is room for it; `created` says that it is already in the store."""
+        """Start a run once a slot is free; `created`: it is already in the store."""
         session_id = order.info.session_id
         await self.admission.take(session_id)
         try:
@@ -144,18 +138,18 @@ class Starting:
             raise
 
     async def claim(self, info: RunInfo, end_orphans: EndOrphans | None) -> RunInfo:
-        """Make a created run the supervisor's before it is started."""
+        """Claim a created run for the supervisor."""
         owner = await self.ownership.owner()
         return await claim_created(self.store, info, epoch=owner.epoch, end_orphans=end_orphans)
 
     async def let_go(self, info: RunInfo) -> None:
-        """A created run that was not started is nobody's again, unless it is started here by another call."""
+        """Release a created run that was not started, unless another call starts it here."""
         with self.admission.unless_taken(info.session_id) as free:
             if free and self.ownership.epoch:
                 await let_go(self.store, info.run_id, epoch=self.ownership.epoch)
 
     async def _begin(self, order: LaunchRequest, services: Services, *, created: bool) -> RunHandle:
-        """One unit: what fails before the run's task has begun undoes all of it."""
+        """Claim the run and start its task; a failure before that undoes all of it."""
         with self.runs.starting() as missed:
             async with claimed(order, services, created=created) as run:
                 before = await self.store.commands(after=run.info.after) if created else ()
@@ -180,7 +174,7 @@ _OPTIONS = ("max_running", "approver", "publishers", "answerable", "redaction")
 
 
 class Supervisor:
-    """Owns runs. Leaving it normally waits for them; leaving it with an error or a cancel ends them first.
+    """Owns runs. Leaving it normally waits for them; leaving it with an error or a cancel cancels them first.
 
     Args:
         store: the store of the runs.
@@ -334,26 +328,26 @@ class Supervisor:
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
     ) -> None:
-        """Grant a held call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
-        ApprovalError if the answer does not count, UsageError for a field that there is not.
+        """Approve a pending call, for the input that was shown; `who` are more fields of `ApprovalAnswer`. Raises
+        ApprovalError if the answer does not count, UsageError for an unknown field.
         """
         given = inbox.grant_of(by, reason=reason, input_digest=input_digest, **who)
         await self._answer(approval_id, given)
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
-        """Deny a waiting call: `reason` is recorded, `tell` is the text for the model. Raises UsageError when it
-        is not open.
+        """Decline a pending call: `reason` is recorded, `tell` is the text for the model. Raises ApprovalError if the
+        answer does not count, UsageError if this is not open.
         """
         check_text(tell=tell or "")
         await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))
 
     def approvals(self) -> list[ApprovalRequest]:
-        """The calls that this supervisor holds for a person, oldest first."""
+        """This supervisor's calls that are pending approval, oldest first."""
         return self._runs.requests()
 
     async def cancel_all(self, reason: str = "all runs were cancelled", *, by: str = "") -> None:
-        """End every run of this supervisor and wait for that; `by` names the person who ordered it, if any. A run
-        that is starting ends as soon as it has started.
+        """Cancel every run of this supervisor and wait until they have ended; `by` is the person who ordered it, if
+        any. A run that is starting ends as soon as it has started.
         """
         check_text(reason=reason, by=by)
         ending = list(self._runs)
@@ -395,12 +389,14 @@ class Supervisor:
             if given.no_policy:
                 why = "`policies=()`: proctor records every call and denies none"
                 audible(self._log).warning("run.under_no_policy", run_id=info.run_id, message=why)
-            way = given.continuation
-            check_continuation(way, can_resume=capabilities_of(adapter).resume, provider=name_of(adapter))
+            can_resume = capabilities_of(adapter).resume
+            check_continuation(given.continuation, can_resume=can_resume, provider=name_of(adapter))
             plan = await self._plans.get(adapter, (*given.policies, *inherited(info)), given.hooks)
-            order = LaunchRequest(adapter=adapter, plan=plan, info=info, context=given.context, continuation=way)
+            request = LaunchRequest(
+                adapter=adapter, plan=plan, info=info, context=given.context, continuation=given.continuation
+            )
             assert self._services is not None
-            return await self._starting.start(order, self._services, created=created)
+            return await self._starting.start(request, self._services, created=created)
 
     def _check_open(self) -> None:
         if self._services is None or self._closing:
@@ -415,7 +411,7 @@ class Supervisor:
         return info
 
     def _listen(self, owner: Owner) -> None:
-        """This supervisor owns runs from now on: it hears what is ordered."""
+        """Start to renew the lease and to read commands: this supervisor owns runs from now on."""
         assert self._tasks is not None
         self._tasks.start_soon(self._ownership.keep)
         self._tasks.start_soon(self._reader.run, owner.after)
@@ -423,6 +419,6 @@ class Supervisor:
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         check_text(approval_id=approval_id, by=given.by)
         check_named(by=given.by)
-        approval = await inbox.take(self._store, approval_id, given, self._redactor)
+        approval = await inbox.record_answer(self._store, approval_id, given, self._redactor)
         self._runs.answer(approval_id, given)
-        await inbox.taken_up(self._store, approval)
+        await inbox.wait_recorded(self._store, approval)

@@ -1,4 +1,4 @@
-"""Approvals through the store: what waits for a person, and answers from any process."""
+"""Approvals through the store: pending requests, and answers from any process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..redaction import Redactor
 from ..store.invariants import how_closed
 
 TAKEN_UP_S = 5.0
-"""How long an answer may be on its way to the owner of the run before whoever gave it goes on without knowing."""
+"""How long whoever answers waits until the owner of the run has acted on the answer."""
 LOOK_AGAIN_S = 0.5
 _PAGE = 500
 
@@ -43,7 +43,7 @@ def requested_at(request: ApprovalRequest) -> datetime:
 
 
 def grant_of(by: str, **fields: Any) -> ApprovalAnswer:
-    """A yes. Raises UsageError for a field that `ApprovalAnswer` does not have, or a type that it does not take."""
+    """An approval. Raises UsageError for a field that `ApprovalAnswer` does not have, or a wrong type."""
     check_text(by=by)
     try:
         return msgspec.convert({"granted": True, "by": by, **_checked(fields)}, ApprovalAnswer)
@@ -83,13 +83,13 @@ async def answer(
     Raises:
         ApprovalError: the answer was rejected; its `kind` says why.
     """
-    return await taken_up(store, await take(store, approval_id, given, redactor), wait_s=wait_s)
+    return await wait_recorded(store, await record_answer(store, approval_id, given, redactor), wait_s=wait_s)
 
 
-async def take(
+async def record_answer(
     store: Store, approval_id: str, given: ApprovalAnswer, redactor: Redactor | None = None
 ) -> StoredApproval:
-    """Have an approval take an answer, if it is the first, and tell the owner of the run. Raises ApprovalError."""
+    """Record an answer, if it is the first, and notify the owner of the run. Raises ApprovalError."""
     approval = await store.approval(approval_id)
     if approval is None:
         raise ApprovalError(f"there is no approval `{approval_id}`", kind="unknown")
@@ -109,8 +109,8 @@ async def take(
         raise await _refused(store, approval_id, error) from error
 
 
-async def taken_up(store: Store, approval: StoredApproval, *, wait_s: float = TAKEN_UP_S) -> StoredApproval:
-    """Wait until the owner has acted on the answer that an approval took. Raises ApprovalError when it has closed it
+async def wait_recorded(store: Store, approval: StoredApproval, *, wait_s: float = TAKEN_UP_S) -> StoredApproval:
+    """Wait until the owner of the run has acted on a recorded answer. Raises ApprovalError if it closed the approval
     otherwise, or is gone.
     """
     id, state = approval.request.approval_id, approval.state
@@ -128,7 +128,7 @@ async def taken_up(store: Store, approval: StoredApproval, *, wait_s: float = TA
 
 
 def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
-    """Raises ApprovalError where nobody is there to act on an answer."""
+    """Raises ApprovalError if nobody would act on an answer."""
     name = f"approval `{approval.request.approval_id}`"
     if run.spec.get("asks") and not run.spec.get("hears"):
         raise ApprovalError(
@@ -146,7 +146,7 @@ def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
 
 
 async def _refused(store: ApprovalStore, approval_id: str, error: StoreError) -> Exception:
-    """Why the store did not take an answer."""
+    """The error that says why the store rejected an answer."""
     approval = await store.approval(approval_id)
     match error.kind:
         case "answered" if approval is not None:

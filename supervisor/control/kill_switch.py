@@ -1,4 +1,4 @@
-"""The kill switch of a store: ends runs in any process, and refuses new ones until that is lifted."""
+"""The kill switch: cancels runs in any process, and freezes starts until that is lifted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..store.invariants import latest
 ScopeKind: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 LOOK_AGAIN_S = 0.5
 PAUSE_S = 0.05
-"""The least time between two looks at runs that are to end."""
+"""The least time between two reads of the runs that are to end."""
 
 
 class _Scope(msgspec.Struct, frozen=True):
-    """The runs an order covers, as orders are stored: `kind` and `value`."""
+    """The runs that a command covers, as commands are stored: `kind` and `value`."""
 
     kind: ClassVar[ScopeKind]
     value: str = ""
@@ -71,7 +71,7 @@ def scope_of(
     label: str | None = None,
     everything: bool = False,
 ) -> Scope:
-    """The scope that is named. Raises UsageError unless exactly one is."""
+    """The scope that the arguments name. Raises UsageError unless they name exactly one."""
     check_named(run_id=run_id, session_id=session_id, tenant=tenant, label=label)
     named: tuple[tuple[type[Scope], str | None], ...] = (
         *((RunScope, run_id), (SessionScope, session_id), (TenantScope, tenant), (LabelScope, label)),
@@ -232,7 +232,7 @@ class KillSwitch:
         return {run.run_id: run for run in reversed(found)}
 
     async def _awaited(self, wanted: dict[str, RunInfo], scope: Scope, wait_s: float, **order: str) -> set[str]:
-        """The ids of those that have not ended when the time is up; what nobody else can end is ended here."""
+        """Wait for runs to end; returns the ids of those that have not. Runs without a live owner are ended here."""
         left, token = set(wanted), 0
         with anyio.move_on_after(wait_s):
             while left:
@@ -259,6 +259,6 @@ class KillSwitch:
 
 
 def _deserted(run: RunInfo) -> bool:
-    """Whether no owner is there that could end it."""
+    """Whether no live owner could end it."""
     owner = run.owner
     return run.status == "lost" or owner is None or owner.is_client or (run.status == "created" and owner.gone)

@@ -1,6 +1,6 @@
-"""A supervisor as the owner of its runs: it registers with the store, renews its lease, and leaves.
+"""A supervisor as the owner of its runs: registers with the store, renews its lease, and releases it.
 
-While it is there it also ends the runs that others have lost.
+Meanwhile it also ends runs that other owners have lost.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ownership:
         self._reaping = anyio.Lock()
 
     async def owner(self) -> Owner:
-        """The owner this is, with its epoch. Raises StoreError."""
+        """This owner with its epoch; registers it at the first call. Raises StoreError."""
         async with self._registering:
             if self._owner is None:
                 self.store_id = (await self._store.place()).store_id
@@ -67,11 +67,11 @@ class Ownership:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the owner this is; 0 while there is none."""
+        """This owner's epoch; 0 before it is registered."""
         return 0 if self._owner is None else self._owner.epoch
 
     async def keep(self) -> None:
-        """Renew the lease, and end what other owners have lost, until cancelled."""
+        """Renew the lease, and end runs that other owners have lost, until cancelled."""
         pause = RENEW_S
         while True:
             if pause == RENEW_S:
@@ -80,7 +80,7 @@ class Ownership:
             pause = RENEW_S if await self._renewed() else RETRY_S
 
     async def leave(self) -> None:
-        """Let the lease go: what is not over is lost at once. A store that fails does not concern the caller."""
+        """Release the lease: runs that are not over are lost at once. Errors of the store are ignored."""
         if self._owner is None:
             return
         owner, self._owner = self._owner, None
@@ -89,7 +89,7 @@ class Ownership:
             await call_isolated(lambda: self._store.release(owner.epoch))
 
     async def reap(self) -> None:
-        """End what other owners have lost, and return when it is ended, whoever of this supervisor began it."""
+        """End runs that other owners have lost; a second caller waits for the first."""
         async with self._reaping:
             if self._owner is None:
                 return
@@ -116,7 +116,7 @@ class Ownership:
 LONGEST_WAIT_S = 60.0
 
 PAUSE_S = 0.02
-"""The least time between two looks at a busy store."""
+"""The least time between two reads of a busy store."""
 
 COMMAND_RETRY_S = 1.0
 

@@ -1,4 +1,4 @@
-"""A session's earlier runs: folded into the judge, and handed to a provider that cannot resume."""
+"""A session's earlier runs: replayed into the monitor, and into an agent that cannot resume."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024
-"""So much of a conversation is replayed, its latest part: more than any model takes in."""
+"""How many bytes of a conversation are replayed, its latest part: more than any model takes in."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's past, and the session id the provider itself gave, by provider; `created`: a run of it began."""
+    """A session's earlier runs, and each provider's own id of the session; `created`: a run of it has begun."""
 
     past: PriorSession
     created: bool = False
@@ -43,24 +43,22 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run takes up its session's past: `resume` by the provider's own id, or `replay` of what was said.
+    """How a run continues its session: by `resume`, the provider's own id, or by `replay` of the conversation.
 
-    Of both, the replay is for a client that does not have the session.
+    With both, the replay is for a client that does not have the session.
     """
 
     resume: str | None = None
     replay: bool = False
 
     @property
-    def way(self) -> str | None:
-        """The name of the way in the record."""
+    def mode(self) -> str | None:
+        """Its name in the record."""
         return "native" if self.resume else "replay" if self.replay else None
 
 
 async def read_history(store: EventLog, session_id: str, judge: Judge) -> History:
-    """Read a session and fold it into the judge: the state is then as if it had watched all along. Raises UsageError
-    for a session whose record was pruned.
-    """
+    """Read a session's events into the monitor. Raises UsageError for a session whose record was pruned."""
     past = PriorSession()
     created = False
     provider_sessions: dict[str, str] = {}
@@ -82,7 +80,7 @@ async def read_history(store: EventLog, session_id: str, judge: Judge) -> Histor
 
 
 async def read_transcript(store: EventLog, session_id: str, last_seq: int) -> tuple[Event, ...]:
-    """The events of a session up to that one, the latest that there is room for."""
+    """The events of a session up to that `seq`, as many of the latest as `TRANSCRIPT_BYTES` hold."""
     recent: deque[Event] = deque()
     size = 0
     async with closing(store.read(session_id)) as events:
@@ -97,7 +95,7 @@ async def read_transcript(store: EventLog, session_id: str, last_seq: int) -> tu
 
 
 def check_continuation(continuation: str, *, can_resume: bool, provider: str) -> None:
-    """Raises UsageError for a continuation that does not exist or that this provider does not have."""
+    """Raises UsageError for a continuation that does not exist or that this agent does not support."""
     if continuation not in get_args(Continuation):
         names = ", ".join(f"`{name}`" for name in get_args(Continuation))
         raise UsageError(f"continuation `{continuation}` is not one of {names}")
@@ -129,7 +127,7 @@ _WHOSE: Final = ("user_role", "tenant", "user", "labels")
 
 
 async def as_sub_run(info: RunInfo, store: Store) -> RunInfo:
-    """A run as it is recorded when it is created here: where an agent creates it, a sub-run of that agent's run.
+    """A run as it is recorded when it is created: as a child run, if the agent of another run creates it.
 
     Raises:
         UsageError: its parent's budgets are in another store, where nobody could count what it uses.
@@ -160,7 +158,7 @@ def parents_store() -> Store | None:
 
 
 def inherited(info: RunInfo) -> tuple[Policy, ...]:
-    """The budgets that a run's parent passed on, as policies: the same objects for the same ones."""
+    """The budgets that a run's parent passed on, as policies; equal ones are the same objects."""
     line: dict[str, Any] | None = info.spec.get(FIELD)
     return _read(msgspec.json.encode(line["policies"])) if line else ()
 

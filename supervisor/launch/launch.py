@@ -1,4 +1,4 @@
-"""Everything between "run this" and a run that goes on: ids, context, the session's past, the machine."""
+"""Prepares and claims a run: its id, its context, the session's earlier runs, its machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is to be started, by the owner of that epoch, in the store of that id."""
+    """A run to start, by the owner of that epoch, in the store of that id."""
 
     adapter: Adapter
     plan: Plan
@@ -69,7 +69,7 @@ def run_info(
     context: RunContext | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> RunInfo:
-    """The stored line of a run before it starts. Raises UsageError for arguments that make no sense."""
+    """The record of a run before it starts. Raises UsageError for wrong arguments."""
     check_order(prompt, context, metadata)
     check_named(run_id=run_id, session_id=session_id)
     spec: dict[str, Any] = {"prompt": prompt}
@@ -86,7 +86,7 @@ def run_info(
 
 
 def check_context(info: RunInfo, context: RunContext | None) -> None:
-    """Raises UsageError where a created run is executed for somebody else than it was created for."""
+    """Raises UsageError if a created run is executed under another context than it was created with."""
     created = info.spec.get("context")
     if context is not None and created is not None and recordable("context", context) != created:
         raise UsageError(f"run `{info.run_id}` was created with another `context`; leave it out here")
@@ -112,7 +112,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
         gate=_closed_gate,
         options=plan.options,
         resume=taken_up.resume,
-        transcript=await transcript() if taken_up.way == "replay" else (),
+        transcript=await transcript() if taken_up.mode == "replay" else (),
         load_transcript=transcript if taken_up.resume and taken_up.replay else None,
         metadata=metadata,
         narrow=judge.narrow,
@@ -155,7 +155,7 @@ async def launched(request: LaunchRequest, services: Services) -> tuple[RunActor
 
 
 async def _closed_gate(call: object) -> GateAnswer:
-    """The gate before the actor puts its own in place."""
+    """The gate until the actor sets its own; it denies every call."""
     return GateAnswer(allowed=False, stop=True)
 
 
@@ -208,7 +208,7 @@ def _notes(plan: Plan, can_do: Capabilities) -> Mapping[str, Any]:
 
 @cache
 def _gate_note(gate: str) -> Mapping[str, Any]:
-    """The same for all runs, as each would take memory of its own."""
+    """Shared by all runs, to save memory."""
     return {"gate": gate}
 
 
@@ -217,13 +217,13 @@ def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Cap
     record["context"] = msgspec.to_builtins(context)
     if tools := portable(can_do.table):
         record["portable_tools"] = tools
-    if taken_up.way:
-        record["continuation"] = taken_up.way
+    if taken_up.mode:
+        record["continuation"] = taken_up.mode
     return record
 
 
 ENDED_S = LEASE_S + 10.0
-"""How long a start waits for the end of a lost run of its session: one that another owner hangs on is taken over."""
+"""How long a start waits for the end of a lost run of its session."""
 
 LOOK_AGAIN_S = 0.5
 _TRIES = 10
@@ -231,11 +231,11 @@ _MOST = 100
 _NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
 
 _REFUSED = (*_NOT_FREE, "run_exists", "fenced", "bad_record")
-"""A store that says so has not stored the run of this start."""
+"""Errors after which the store has not stored the run."""
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is its owner's: as the store has it, its actor and what starts it."""
+    """A claimed run: its stored record, its actor, and the input that starts the actor."""
 
     info: RunInfo
     actor: RunActor
@@ -271,7 +271,7 @@ async def claimed(request: LaunchRequest, services: Services, *, created: bool) 
 
 
 async def _check_unblocked(store: CommandQueue, request: LaunchRequest, begin: Begin) -> None:
-    """Raises StartsBlockedError where somebody ordered that runs like this do not start."""
+    """Raises StartsBlockedError if starts of runs like this are frozen."""
     context = begin.metadata["context"]
     about = {"tenant": context.get("tenant"), "labels": context.get("labels")}
     for block in await store.blocks():
@@ -309,7 +309,7 @@ async def _when_free(
 
 
 async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) -> bool:
-    """Whether the session is free: a lost run of it is ended here, or by another owner, which is awaited."""
+    """Wait until the session has no lost run, ending it here if need be; False if another run keeps it."""
     token = 0
     with anyio.move_on_after(ENDED_S):
         while owners := await _keepers(store, session_id):
@@ -322,7 +322,7 @@ async def _freed(store: Store, session_id: str, end_orphans: EndOrphans | None) 
 
 
 async def _keepers(store: RunRegistry, session_id: str) -> list[Owner]:
-    """The owners of runs that keep a session: running runs, lost runs, and one that is about to start."""
+    """The owners of runs that keep a session busy: running, lost, or about to start."""
     runs = await store.runs(limit=_MOST, session_id=session_id, where=RunFilter(status=NOT_OVER))
     return [run.owner for run in runs if run.owner and not (run.status == "created" and run.owner.gone)]
 
@@ -335,7 +335,7 @@ async def _claim(request: LaunchRequest, services: Services, *, created: bool) -
 
 
 async def _create(services: Services, request: LaunchRequest) -> RunInfo:
-    """A cancelled claim could still be stored: it is awaited, and then given up."""
+    """Create and claim a run. A cancel waits for the store's answer, then releases the claim."""
     stored, store = None, services.store
     with anyio.move_on_after(ANSWER_S, shield=True):
         shown = services.redactor.redact(request.info, request.info.session_id)
@@ -358,7 +358,7 @@ async def _create(services: Services, request: LaunchRequest) -> RunInfo:
 
 
 async def _release_claim(store: Store, info: RunInfo, epoch: int) -> None:
-    """A run of this owner that will not start is withdrawn, so that nobody waits for it."""
+    """Withdraw a claimed run that will not start, so that nobody waits for it."""
 
     async def withdrawn() -> None:
         run = await store.run(info.run_id)
@@ -369,7 +369,7 @@ async def _release_claim(store: Store, info: RunInfo, epoch: int) -> None:
 
 
 async def let_go(store: Store, run_id: str, *, epoch: int) -> None:
-    """A created run that this owner has not started is nobody's again: another may start it, or end it."""
+    """Release a created run that this owner has not started: another may start it, or end it."""
     await _persistently(partial(store.release_run, run_id, epoch=epoch))
 
 

@@ -46,7 +46,7 @@ class Asking:
         async def take() -> None:
             async with SQLiteStore(self.session.store) as store:
                 given = ApprovalAnswer(granted=granted, by="ana", tell_model=None if granted else "not today")
-                await approval_inbox.take(store, approval_id, given)
+                await approval_inbox.record_answer(store, approval_id, given)
 
         anyio.run(take)
 
