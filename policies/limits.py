@@ -191,7 +191,6 @@ class Budget(ClauseRecord, frozen=True):
         return () if given is None else tuple(sorted(given)) if isinstance(given, Sequence) else (given,)
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         given = [name for name in BUDGETS if getattr(self, name) is not None]
         if len(given) != 1:

@@ -18,7 +18,7 @@ from .limits import Budget, Limits
 from .rules.lists import AllowlistMachine, BlocklistMachine
 from .rules.net_shorthand import NetLine, net_of
 from .rules.petri_net import Net
-from .rules.rule import Roles, Rule, Statement, names, owes_nothing
+from .rules.rule import Roles, Rule, Statement, names
 from .values.model_base import Amount, Base, Name, Record
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ class ToolRule(Statement, frozen=True, kw_only=True):
 
     id: Name | None = None
 
-    obligation = owes_nothing
-
 
 class Allow(ToolRule, frozen=True):
     """Only these tools can be called. With several allow lists, a call must be on each.
@@ -55,7 +53,6 @@ class Allow(ToolRule, frozen=True):
     tools: ListedTools = msgspec.field(name="allow")
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
@@ -69,7 +66,6 @@ class Allow(ToolRule, frozen=True):
         return Roles(admits=(self.tools,))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"only {names(self.tools)}"
 
 
@@ -83,7 +79,6 @@ class Deny(ToolRule, frozen=True):
     tools: ListedTools = msgspec.field(name="deny")
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from selector_problems(self.tools, ("deny",))
 
@@ -96,7 +91,6 @@ class Deny(ToolRule, frozen=True):
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"no {names(self.tools)}"
 
 

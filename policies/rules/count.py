@@ -8,7 +8,7 @@ from ..language.selectors import NameScope, Selector
 from ..values.model_base import Issue, Natural, Positive
 from .machine import Finding, JudgeCall, JudgedCall, Machine, Spend, UpcomingCall, counted, listed, slots_of
 from .machine import RuleState as NoState
-from .rule import LARGEST, Cap, Note, Obligation, Of, Roles, Rule, names, owes_nothing, restricts_tool, times
+from .rule import LARGEST, Cap, Note, Obligation, Of, Rule, names, restricts_tool, times
 
 BEHIND = 32
 """How many responses a sub-agent's call may be behind, which counts in the response that asked for it; past them a
@@ -36,7 +36,6 @@ class Count(Rule, tag="count", frozen=True):
     within_turns: Positive | None = None
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.max is None and self.min is None and self.exact is None:
             yield (), "a `count` rule needs `max`, `min` or `exact`"
@@ -48,7 +47,6 @@ class Count(Rule, tag="count", frozen=True):
     roles = restricts_tool
 
     def words(self) -> str:
-        """The rule in words."""
         given = [(word, n) for word, n in self._figures() if n is not None]
         parts = [*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"]
         return f"{names(self.tool)} {' and '.join(parts)}"
@@ -103,32 +101,23 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
     max: Natural
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
         return self._as_count().compile(scope)
 
     def _as_count(self) -> Count:
         return Count(tool=self.tool, max=self.max, key=self.key)
 
-    def roles(self) -> Roles:
-        """As `count`."""
-        return self._as_count().roles()
+    roles = restricts_tool
 
     def words(self) -> str:
-        """As `count`."""
         return self._as_count().words()
 
-    obligation = owes_nothing
-
     def caps(self) -> Iterator[Cap]:
-        """As `count`."""
         return self._as_count().caps()
 
     def abstraction(self) -> tuple[Rule, ...]:
-        """As `count`."""
         return self._as_count().abstraction()
 
     def drawing(self) -> tuple[Note, ...]:
-        """As `count`."""
         return self._as_count().drawing()
 
 

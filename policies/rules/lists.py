@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..language.selectors import ListedTools, NameScope, Slot
 from .machine import Finding, JudgeCall, JudgedCall, Machine, RuleState, UpcomingCall, listed
-from .rule import KEYLESS, Roles, Rule, drawn_in_words, itself, names, owes_nothing
+from .rule import KEYLESS, Roles, Rule, itself, names
 
 
 class Allowlist(Rule, tag="allowlist", frozen=True):
@@ -19,7 +19,6 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
     keyless = KEYLESS
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
         return AllowlistMachine(self.tools, scope)
 
     def roles(self) -> Roles:
@@ -27,12 +26,9 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         return Roles(admits=(self.tools,))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"only {names(self.tools)}"
 
-    obligation = owes_nothing
     abstraction = itself
-    drawing = drawn_in_words
 
 
 class Blocklist(Rule, tag="blocklist", frozen=True):
@@ -47,7 +43,6 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
     keyless = KEYLESS
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
         return BlocklistMachine(self.tools, scope)
 
     def roles(self) -> Roles:
@@ -55,12 +50,9 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"no {names(self.tools)}"
 
-    obligation = owes_nothing
     abstraction = itself
-    drawing = drawn_in_words
 
 
 class AllowlistMachine(Machine):

@@ -46,7 +46,6 @@ class NetLine(ClauseRecord, frozen=True):
     line: str
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from line_problems(self.line, ("line",))
 

@@ -14,7 +14,7 @@ from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
 from ..values.foreign_code import isolated
 from ..values.model_base import Name, Natural, Positive, Record, circle
 from .machine import EVERY_SLOT, Finding, JudgedCall, Machine, RuleState, ToolReturn
-from .rule import LARGEST, Cap, CheckAnswer, Roles, Statement, owes_nothing, refusal
+from .rule import LARGEST, Cap, CheckAnswer, Roles, Statement, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -54,7 +54,6 @@ class Transition(Record, frozen=True):
         return all(marking.get(place, 0) >= tokens for place, tokens in Counter(self.inputs).items())
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         if self.tools:
             yield from selector_problems(self.tools, ("tools",))
         else:
@@ -114,10 +113,7 @@ class Net(Statement, frozen=True):
         return Roles(tuple(t.tools for t in named), tuple(t.tools for t in named if t.outputs), free)
 
     def words(self) -> str:
-        """The rule in words."""
         return f"net `{self.name}`"
-
-    obligation = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """Tools of one transition only, each firing of which takes tokens that nothing gives back."""

@@ -9,7 +9,7 @@ import msgspec
 from ..language.selectors import HUMAN, Selector, is_person
 from .machine import Finding, Machine, listed, slots_of
 from .machine import RuleState as NoState
-from .rule import Fact, Link, Roles, Rule, items_of, names, owes_nothing
+from .rule import Fact, Link, Roles, Rule, items_of, names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -64,10 +64,7 @@ class Before(Rule, tag="before", frozen=True):
         return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"{names(self.first)} before {names(self.then)}"
-
-    obligation = owes_nothing
 
     def abstraction(self) -> tuple[Rule, ...]:
         """The same rule, for all values of the key together."""
@@ -96,10 +93,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
         return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"{names(self.first)} right before {names(self.then)}"
-
-    obligation = owes_nothing
 
     def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, calls of other values may stand between."""

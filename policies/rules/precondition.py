@@ -13,7 +13,7 @@ from ..values.model_base import Issue
 from .machine import Finding, JudgedCall, Machine, RuleState, ToolReturn, UpcomingCall, slots_of
 from .precedence import PERSON, Before, approval_of
 from .prior_calls import PriorEvidence, PriorTest, Requirement, without_references
-from .rule import Fact, Link, Roles, Rule, items_of, names, owes_nothing
+from .rule import Fact, Link, Roles, Rule, items_of, names
 
 TOOL = 1
 
@@ -36,7 +36,6 @@ class Precondition(Rule, tag="precondition", frozen=True):
     requires: tuple[Requirement, ...]
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if not self.requires:
             yield ("requires",), "requires nothing: list at least one requirement"
@@ -50,10 +49,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
         return ()
 
     def words(self) -> str:
-        """The rule in words."""
         return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
-
-    obligation = owes_nothing
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The input paths its calls are bound by, and its key."""

@@ -286,7 +286,6 @@ class Same(Record, frozen=True):
     prior_output_regex: str | None = None
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         given = [n for n in ("prior_path", "prior_output_path", "prior_output_regex") if getattr(self, n) is not None]
         if len(given) > 1:
             yield (given[1],), f"`{given[0]}` and `{given[1]}` exclude each other"
@@ -330,7 +329,6 @@ class Requirement(Record, frozen=True):
     description: str | None = None
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         kinds = ("prior", "turns_gte", "user_said", "any_of")
         given = [name for name in kinds if getattr(self, name) is not UNSET]
         if len(given) != 1:

@@ -12,7 +12,7 @@ from ..values import paths, regexes
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.model_base import Issue, Record
 from .machine import BOUND, Finding, JudgedCall, Machine, RuleState, ToolReturn, captured, listed, slots_of
-from .rule import Fact, Link, Roles, Rule, names, owes_nothing, undecided
+from .rule import Fact, Link, Roles, Rule, names
 
 TOOL = 1
 
@@ -31,7 +31,6 @@ class Source(Record, frozen=True):
     regex: str | None = None
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from selector_problems(self.tool, ("tool",))
         if (self.path is None) == (self.regex is None):
             yield (), "a source has a `path` or a `regex`"
@@ -59,7 +58,6 @@ class Provenance(Rule, tag="provenance", frozen=True):
     except_: tuple[Any, ...] = field(default=(), name="except")
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from paths.problems(self.path, ("path",))
         if not self.from_:
@@ -72,17 +70,12 @@ class Provenance(Rule, tag="provenance", frozen=True):
         return Roles(restricts=(self.tool,), evidence=tuple(s.tool for s in self.from_ if isinstance(s, Source)))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"`{self.path}` of {names(self.tool)} from known sources"
-
-    obligation = owes_nothing
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The value it follows, and its key."""
         yield from super().inputs()
         yield self.tool, self.path
-
-    abstraction = undecided  # a call without the value needs no source
 
     def drawing(self) -> tuple[Link, ...]:
         """An arrow from the sources to the tool."""
@@ -147,7 +140,6 @@ class ProvenanceMachine(Machine, judges=Provenance):
                     state.supplied.add(value)
 
     def describe(self, state: ProvenanceState) -> str:
-        """The state in words."""
         return f"{len(state.supplied)} values supplied by tools"
 
 

@@ -14,7 +14,7 @@ from ..events.run_context import RunContext, Usage
 from ..language.selectors import Selector
 from ..values.foreign_code import isolated
 from .machine import BOUND, Finding, Machine, RuleState, counted, slots_of
-from .rule import CheckAnswer, Rule, drawn_in_words, names, owes_nothing, refusal, restricts_tool, undecided
+from .rule import CheckAnswer, Rule, names, refusal, restricts_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,6 @@ class Check(Rule, tag="check", frozen=True):
     keyless = "it keeps no state"
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if callable(self.check) and _takes(self.check) is None:
             yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
@@ -114,12 +113,7 @@ class Check(Rule, tag="check", frozen=True):
     roles = restricts_tool
 
     def words(self) -> str:
-        """The rule in words."""
         return f"{names(self.tool)} as a function says"
-
-    obligation = owes_nothing
-    abstraction = undecided  # nobody knows what the callable will say
-    drawing = drawn_in_words
 
 
 def _takes(check: Callable[..., Any]) -> int | None:

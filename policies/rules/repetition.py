@@ -11,7 +11,7 @@ from ..values.model_base import Natural, Positive
 from .count import Count
 from .machine import BOUND, Finding, Machine, counted, slots_of
 from .machine import RuleState as NoState
-from .rule import Roles, Rule, drawn_in_words, names, owes_nothing, restricts_tool, times, undecided
+from .rule import Roles, Rule, names, restricts_tool, times
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -42,7 +42,6 @@ class Loop(Rule, tag="loop", frozen=True):
     tool: Selector = "*"
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.threshold > self.window:
             yield (
@@ -53,18 +52,13 @@ class Loop(Rule, tag="loop", frozen=True):
     roles = restricts_tool
 
     def words(self) -> str:
-        """The rule in words."""
         return (
             f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
         )
 
-    obligation = owes_nothing
-
     def abstraction(self) -> tuple[Rule, ...]:
         """No call at all, where one is too many; else another input will do."""
         return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
-
-    drawing = drawn_in_words
 
 
 class LoopState(NoState):
@@ -135,16 +129,11 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     roles = restricts_tool
 
     def words(self) -> str:
-        """The rule in words."""
         return f"{names(self.tool)} at most {times(self.max)} in one response"
-
-    obligation = owes_nothing
 
     def abstraction(self) -> tuple[Rule, ...]:
         """No call at all, where none may come; else the next response will do."""
         return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
-
-    drawing = drawn_in_words
 
 
 class ParallelState(NoState):
@@ -209,7 +198,6 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     total: Positive | None = None
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.consecutive is None and self.total is None:
             yield (), "a `circuit_breaker` needs `consecutive` or `total`"
@@ -219,14 +207,9 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         return Roles()
 
     def words(self) -> str:
-        """The rule in words."""
         limits = ((self.consecutive, "in a row"), (self.total, "in all"))
         limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
         return f"nothing more after refusals and failures: {limit_texts}"
-
-    obligation = owes_nothing
-    abstraction = undecided  # a run in which all goes well never sees it
-    drawing = drawn_in_words
 
 
 class BreakerState(NoState):

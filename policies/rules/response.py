@@ -37,7 +37,6 @@ class Require(Rule, tag="require", frozen=True):
         return (self.tool,)
 
     def words(self) -> str:
-        """The rule in words."""
         return f"{names(self.tool)} must be called"
 
     def obligation(self) -> Obligation | None:
@@ -99,7 +98,6 @@ class After(Rule, tag="after", frozen=True):
         return Roles(restricts=(self.trigger,), others=(self.then,))
 
     def words(self) -> str:
-        """The rule in words."""
         when = "right after" if self.within == 1 else f"within {self.within} calls after"
         return f"{names(self.then)} {when} {names(self.trigger)}"
 
@@ -135,7 +133,6 @@ class Eventually(Rule, tag="eventually", frozen=True):
         return Roles(others=(self.tool,))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"{names(self.tool)} {self._when()}"
 
     def obligation(self) -> Obligation | None:

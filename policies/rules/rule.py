@@ -172,9 +172,9 @@ class Statement(ClauseRecord, frozen=True):
     def words(self) -> str:
         """The clause in a few words."""
 
-    @abstractmethod
     def obligation(self) -> Obligation | None:
         """The calls that must have happened by the end, whatever the values of its `key`; None if there are none."""
+        return None
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The paths into calls' inputs that it looks at, each with the tools; those of selectors aside."""
@@ -211,7 +211,6 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         return str(self.__struct_config__.tag)
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         if self.key is not None and self.keyless:
             yield ("key",), f"a `{self.type}` rule has no `key`: {self.keyless}"
@@ -235,7 +234,6 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         return (*roles.evidence, *roles.others)
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
-        """The paths into calls' inputs that it looks at, each with the tools; those of selectors aside."""
         if self.key is not None:
             yield from ((selector, self.key) for selector in self.roles().restricts)
 
@@ -243,16 +241,16 @@ class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
         """The machine that judges this rule."""
         return self.machine(self, scope)
 
-    @abstractmethod
     def abstraction(self) -> Sequence[Rule]:
         """This rule as far as the names of calls decide it, for preflight; none if they decide nothing.
 
         Rules without a `key` that refuse nothing which this one lets through, and keep no figure above LARGEST.
         """
+        return ()
 
-    @abstractmethod
     def drawing(self) -> Drawing:
-        """The rule's part of the policy's picture."""
+        """The rule's part of the policy's picture; a picture says a rule without any in words."""
+        return ()
 
 
 @cache
@@ -266,23 +264,9 @@ def restricts_tool(rule: Any) -> Roles:
     return Roles(restricts=(rule.tool,))
 
 
-def owes_nothing(clause: Statement) -> None:
-    """For `obligation`: no call must have come."""
-
-
 def itself(rule: Rule) -> tuple[Rule, ...]:
     """For `abstraction`: names decide all of the rule."""
     return (rule,)
-
-
-def undecided(rule: Rule) -> tuple[Rule, ...]:
-    """For `abstraction`: names decide nothing."""
-    return ()
-
-
-def drawn_in_words(rule: Rule) -> Drawing:
-    """For `drawing`: nothing; a picture says the rule in words."""
-    return ()
 
 
 KEYLESS = "it looks at each call alone or at the whole session"

@@ -10,7 +10,7 @@ from ..language.selectors import Selector, Slot, ToolWhere, selector_problems
 from ..values.model_base import Name
 from .machine import Finding, Machine, listed, slots_of
 from .machine import RuleState as NoState
-from .rule import Cap, Link, Note, Roles, Rule, chain, names, owes_nothing
+from .rule import Cap, Link, Note, Roles, Rule, chain, names
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -36,7 +36,6 @@ class Sequence(Rule, tag="sequence", frozen=True):
     strict: bool = False
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from _member_problems(self.tools, "tools")
 
@@ -49,11 +48,7 @@ class Sequence(Rule, tag="sequence", frozen=True):
         return tuple(self.tools)
 
     def words(self) -> str:
-        """The rule in words."""
         return f"in order {chain(self.tools)}"
-
-    def obligation(self) -> None:
-        """It owes nothing until it has begun."""
 
     def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, other values' calls may stand between."""
@@ -76,7 +71,6 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
     adjacency: Literal["strict", "any"] = "strict"
 
     def problems(self) -> Iterator[Issue]:
-        """Problems that the field types alone do not rule out."""
         yield from super().problems()
         yield from _member_problems(self.sequence, "sequence")
 
@@ -85,10 +79,7 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
 
     def words(self) -> str:
-        """The rule in words."""
         return f"never {chain(self.sequence)}"
-
-    obligation = owes_nothing
 
     def abstraction(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, another value will do, unless one call is the whole sequence."""
@@ -269,7 +260,6 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
     forbidden: Selector
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
 
     def roles(self) -> Roles:
@@ -277,10 +267,7 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
         return Roles(restricts=(self.forbidden,), others=(self.trigger,))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"no {names(self.forbidden)} after {names(self.trigger)}"
-
-    obligation = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """A call that forbids itself comes once."""
@@ -307,7 +294,6 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
     tools: AbcSequence[Name | ToolWhere]
 
     def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.tool, self.tools, "forbids_after", lifted_by_failure=True)
 
     def roles(self) -> Roles:
@@ -315,10 +301,7 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
         return Roles(restricts=(self.tools,), others=(self.tool,))
 
     def words(self) -> str:
-        """The rule in words."""
         return f"no {names(self.tools)} after {names(self.tool)}"
-
-    obligation = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """A call that forbids itself comes once."""

@@ -80,8 +80,8 @@ def arguments(thing: Any) -> dict[str, inspect.Parameter]:
 
 
 def test_every_name_has_a_sentence() -> None:
-    """Its contract: a sentence that begins with a capital and ends."""
-    texts = {name: inspect.cleandoc(thing.__doc__ or "") for name, thing in [*NAMES.items(), *METHODS.items()]}
+    """Its contract, of its own or of what it overrides: a sentence that begins with a capital and ends."""
+    texts = {name: inspect.getdoc(thing) or "" for name, thing in [*NAMES.items(), *METHODS.items()]}
 
     assert {name: text for name, text in texts.items() if not re.match(r"[A-Z`]", text)} == {}
     firsts = {name: text.split("\n\n")[0].rstrip() for name, text in texts.items()}
