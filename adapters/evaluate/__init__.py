@@ -31,8 +31,8 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "diff": "CallChange DiffTally SessionChange compare_sessions diff_table",
-        "judge": "DecisionRecord SessionReport Tally ViolationRecord judge_session judge_sessions",
+        "diff": "CallChange DiffSummary SessionChange compare_sessions diff_table",
+        "judge": "DecisionRecord EvalSummary SessionReport ViolationRecord judge_session judge_sessions",
         "reports": "JUnitReport SarifReport failure_reports summary_table",
     },
 )

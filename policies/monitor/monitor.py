@@ -350,7 +350,7 @@ class Monitor:
         on = self.state
         on.come_to(call.turn)
         current = on.calls.get(call.id)
-        on.session.conflicting |= {call.id}
+        on.session.clashing |= {call.id}
         return decision_on(call, [id_in_use(on.program.name, call, current)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:

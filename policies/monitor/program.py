@@ -166,7 +166,7 @@ class _Kind(NamedTuple):
     """The calls of one kind: what looks at them, those of it that ask, and the plans found so far, by what is met."""
 
     probes: tuple[Probe, ...]
-    asked: tuple[Probe, ...]
+    conditional: tuple[Probe, ...]
     remembers: Remembers
     plans: dict[tuple[int, ...], CallPlan]
 
@@ -213,15 +213,15 @@ class Program:
     def plan(self, kind: NamingKind, call: Subject) -> CallPlan:
         """The plan for a call of this kind: the clauses that it concerns."""
         entry = self._kinds.get(kind) or self._seen(kind)
-        masks = tuple([probe.mask_of(call) for probe in entry.asked])
+        masks = tuple([probe.mask_of(call) for probe in entry.conditional])
         plan = entry.plans.get(masks)
         if plan is None:
             if len(entry.plans) >= PLANS_KEPT:
                 entry.plans.clear()
-            by_rule = {probe.rule.number: mask for probe, mask in zip(entry.asked, masks, strict=True)}
+            by_rule = {probe.rule.number: mask for probe, mask in zip(entry.conditional, masks, strict=True)}
             rules = [(probe.rule, by_rule.get(probe.rule.number, probe.mask)) for probe in entry.probes]
             rules = [(rule, mask) for rule, mask in rules if mask or rule.machine.every_call]
-            plan = entry.plans[masks] = CallPlan(rules, entry.remembers, by_name=not entry.asked)
+            plan = entry.plans[masks] = CallPlan(rules, entry.remembers, by_name=not entry.conditional)
         return plan
 
     def probes(self, kind: NamingKind) -> tuple[Probe, ...]:
@@ -242,8 +242,8 @@ class Program:
         looked = (probe_of(rule, names) for rule in self.rules)
         probes = tuple(probe for probe in looked if probe.maybe or probe.rule.machine.every_call)
         remembers = [(ref, path) for ref, (matches, path) in self.references.items() if names.any(matches)]
-        asked = tuple(probe for probe in probes if probe.tests)
-        entry = self._kinds[kind] = _Kind(probes, asked, remembers, {})
+        conditional = tuple(probe for probe in probes if probe.tests)
+        entry = self._kinds[kind] = _Kind(probes, conditional, remembers, {})
         return entry
 
     def at(self, context: RunContext) -> Program:
