@@ -52,7 +52,7 @@ async def record(store: Store) -> None:
     for key, used in product(("", "other"), (2, 3)):
         await draw(store, epoch, "drawing", money(key=key), used=used, want=1)
     for order in (Block(scope="tenant", value="other"), Cancel(scope="all", by="ana")):
-        await store.instruct(order)
+        await store.send_command(order)
     await create_run(store, "go")
     await create_run(store, "go", context=team)
 

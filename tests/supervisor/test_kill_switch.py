@@ -251,8 +251,8 @@ async def test_a_secret_in_a_reason_is_not_kept() -> None:
 class PromptOwner(MemoryStore):
     """Its run is over before whoever ordered that is told that the order is kept."""
 
-    async def send_command(self, instruction: Any) -> int:
-        number = await super().send_command(instruction)
+    async def send_command(self, command: Any) -> int:
+        number = await super().send_command(command)
         await self.append([RunCancelled(run_id="r", session_id="s")])
         return number
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from proctor.policies.events import Event
-    from proctor.supervisor.ports.stored_types import Instruction, RunInfo
+    from proctor.supervisor.ports.stored_types import Command, RunInfo
 
     from ..tables.recording import KnownRun
     from .connection import Connection, Line
@@ -152,7 +152,7 @@ class Recorder(Transaction):
     """Writes one transaction after another, each from `hold` to `commit`, or to `undo`."""
 
     dialect = POSTGRES
-    last_instruction = 0
+    last_command = 0
     _rows: Rows
 
     def __init__(self, line: Line) -> None:
@@ -182,8 +182,8 @@ class Recorder(Transaction):
                 connection.execute(_LOCK_SESSIONS, (sessions,))
             runs_found = connection.execute(_RUNS, (runs,)) if runs else None
             sessions_found = connection.execute(_SESSIONS, (sessions,), binary=True) if sessions else None
-            xid = connection.execute(f"SELECT pg_current_xact_id()::text::bigint, ({POSTGRES.last_instruction})")
-        self.xid, self.last_instruction = xid.fetchone() or (0, 0)
+            xid = connection.execute(f"SELECT pg_current_xact_id()::text::bigint, ({POSTGRES.last_command})")
+        self.xid, self.last_command = xid.fetchone() or (0, 0)
         if sessions_found is not None:
             for session_id, key, seq, digest, *more in sessions_found:
                 self._sessions[session_id] = KnownSession(key, seq, digest or root(session_id), *more)
@@ -324,25 +324,25 @@ class Recorder(Transaction):
 
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
         row = run_columns(run)
-        seal = run_seal(run.run_id, run.session_id, (run.provider, *row[3:], self.last_instruction), epoch, 0)
+        seal = run_seal(run.run_id, run.session_id, (run.provider, *row[3:], self.last_command), epoch, 0)
         columns = (*row, self._sessions[run.session_id].key, *owner_columns(run.spec))
         self.write(
             f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after, seal)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*columns, epoch, self.last_instruction, seal),
+            (*columns, epoch, self.last_command, seal),
         )
         self.write(NUMBERED, (seal, run.run_id))
 
-    def instruct(self, instruction: Instruction) -> None:
-        """Have an instruction written."""
-        self.write(_KEPT, (_encode(instruction),), in_order=True)
+    def send_command(self, command: Command) -> None:
+        """Have a command written."""
+        self.write(_KEPT, (_encode(command),), in_order=True)
         self.write(COMMANDED, in_order=True)
-        if (change := recording.blocks_change(instruction)) is not None:
+        if (change := recording.blocks_change(command)) is not None:
             self.write(*change, in_order=True)
 
     def instructed(self) -> int:
-        """Commit; the number of the instruction that this wrote."""
-        xid, before = self.xid, self.last_instruction
+        """Commit; the number of the command that this wrote."""
+        xid, before = self.xid, self.last_command
         self.commit()
         return int(self._ask_stored(_OF_THIS_TRANSACTION, (before, str(xid % 2**32))))
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from proctor.policies.events import Event
-    from proctor.supervisor.ports.stored_types import Instruction, RunInfo
+    from proctor.supervisor.ports.stored_types import Command, RunInfo
     from proctor.supervisor.store.records import RunTally
 
     from ..tables.recording import KnownRun
@@ -210,7 +210,7 @@ SQLITE = Dialect(
     among=_among,
     begins=_begins,
     labelled=_labelled,
-    last_instruction="SELECT seq FROM sqlite_sequence WHERE name = 'instructions'",
+    last_command="SELECT seq FROM sqlite_sequence WHERE name = 'instructions'",
     until_value="until",
     in_log="CROSS JOIN",  # the log is what is walked through, whatever else there is an index for
 )
@@ -316,21 +316,21 @@ class Recorder(Transaction):
         return session if session.key else None
 
     @property
-    def last_instruction(self) -> int:
+    def last_command(self) -> int:
         """The number of the latest."""
-        return recording.last_instruction(self)
+        return recording.last_command(self)
 
-    def instruct(self, instruction: Instruction) -> None:
-        """Write an instruction. Raises StaleError."""
-        data = _encode(instruction)
+    def send_command(self, command: Command) -> None:
+        """Write a command. Raises StaleError."""
+        data = _encode(command)
         number = self.execute("INSERT INTO instructions (data) VALUES (?)", (data,)).lastrowid or 0
         self.execute(*marked(COMMANDS, command_mark(number, data)))
-        if (change := recording.blocks_change(instruction)) is not None:
+        if (change := recording.blocks_change(command)) is not None:
             self.execute(*change)
 
     def instructed(self) -> int:
-        """The number of the instruction that was written."""
-        return self.last_instruction
+        """The number of the command that was written."""
+        return self.last_command
 
     def remove_beside(self, session_id: str) -> None:
         """Remove what hooks keep beside a session. Raises StaleError."""
@@ -390,7 +390,7 @@ class Recorder(Transaction):
         if not session.key:
             self._insert_session(run.session_id, session)
         tenant, labels = owner_columns(run.spec)
-        after = self.last_instruction
+        after = self.last_command
         (number,) = self.execute("SELECT coalesce(max(number), 0) + 1 FROM runs", ()).fetchone()
         seal = run_digest(run.run_id, run.session_id, (number, run.provider, *row[3:], after), epoch, 0)
         self.execute(

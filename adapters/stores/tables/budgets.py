@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from proctor.policies.limits import BudgetClaim
+from proctor.policies.limits import BudgetAccount
 from proctor.supervisor.ports.budget_ledger import (
     DIGITS,
     PARTS_KEPT,
     BudgetInfo,
-    Draw,
-    Drawn,
+    Reservation,
+    ReservationResult,
     Window,
+    allocate,
     grown,
-    set_aside,
     window_at,
 )
 from proctor.supervisor.ports.stored_types import GOING_ON
@@ -50,21 +50,28 @@ class _Held(NamedTuple):
     runs: int
 
 
-def reserve(recorder: Transaction, run_id: str, draws: Sequence[Draw], epoch: int, now_ms: Clock) -> list[Drawn]:
-    """Answer each draw of a run; see `Store.reserve`."""
+def reserve(
+    recorder: Transaction, run_id: str, reservations: Sequence[Reservation], epoch: int, now_ms: Clock
+) -> list[ReservationResult]:
+    """Answer each reservation of a run; see `Store.reserve`."""
     now = _begin(recorder, run_id, epoch, now_ms)
-    return [_draw(recorder, (run_id, epoch), draw, now, _counter(recorder, draw.claim)) for draw in draws]
+    return [
+        _reserve_one(recorder, (run_id, epoch), reservation, now, _counter(recorder, reservation.claim))
+        for reservation in reservations
+    ]
 
 
-def settle(recorder: Transaction, run_id: str, used: Mapping[str, float], epoch: int, now_ms: Clock) -> list[Drawn]:
-    """A run draws no more; see `Store.settle`."""
+def settle(
+    recorder: Transaction, run_id: str, used: Mapping[str, float], epoch: int, now_ms: Clock
+) -> list[ReservationResult]:
+    """A run reserves no more; see `Store.settle`."""
     now = _begin(recorder, run_id, epoch, now_ms)
     found = []
     sql = f"SELECT counter, {_CLAIM} FROM budgets JOIN budget_shares USING (counter) WHERE run_id = ?"
     for counter, *row in recorder.rows(sql, (run_id,)):
         claim = _claim(row)
-        draw = Draw(claim=claim, used=used.get(claim.counts, 0.0))
-        found.append(_draw(recorder, (run_id, epoch), draw, now, counter))
+        reservation = Reservation(claim=claim, used=used.get(claim.counts, 0.0))
+        found.append(_reserve_one(recorder, (run_id, epoch), reservation, now, counter))
         gone = recorder.change(f"DELETE {_OF_RUN} RETURNING epoch, used, held", (counter, run_id))
         _mark(recorder, counter, [_share_mark(_key(claim), run_id, *row) for row in gone])
     return found
@@ -77,7 +84,7 @@ def listed(tables: Tables, now_ms: Clock) -> list[BudgetInfo]:
     return [_shown(tables, counter, _claim(row), now) for counter, *row in rows]
 
 
-def _shown(tables: Tables, counter: int, claim: BudgetClaim, now_ms: int) -> BudgetInfo:
+def _shown(tables: Tables, counter: int, claim: BudgetAccount, now_ms: int) -> BudgetInfo:
     window = window_at(claim.window, now_ms)
     used, oldest = _used(tables, counter, window)
     held = _held(tables, counter, "")
@@ -108,7 +115,7 @@ def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int
     return now_ms(recorder)
 
 
-def _counter(recorder: Transaction, claim: BudgetClaim) -> int:
+def _counter(recorder: Transaction, claim: BudgetAccount) -> int:
     """The number of a budget's line, which says how much the last draw took it to be."""
     named = " AND ".join(f"{name} = ?" for name in _KEY.split(", "))
     before = recorder.rows(f"SELECT most FROM budgets WHERE {named}", _key(claim))
@@ -124,15 +131,17 @@ def _counter(recorder: Transaction, claim: BudgetClaim) -> int:
     return int(counter)
 
 
-def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int, counter: int) -> Drawn:
+def _reserve_one(
+    recorder: Transaction, whose: tuple[str, int], reservation: Reservation, now_ms: int, counter: int
+) -> ReservationResult:
     run_id, epoch = whose
-    window = window_at(draw.claim.window, now_ms)
+    window = window_at(reservation.claim.window, now_ms)
     before, _ = _used(recorder, counter, window)
     rows = recorder.rows(f"SELECT epoch, used, held {_OF_RUN}", (counter, run_id))
     own = rows[0][1] if rows else 0.0
-    key = _key(draw.claim)
+    key = _key(reservation.claim)
     marks = [_share_mark(key, run_id, *row) for row in rows]
-    if amount := grown(draw.used, own):
+    if amount := grown(reservation.used, own):
         of_part = "SELECT part, used FROM budget_parts WHERE counter = ? AND part = ?", (counter, window.part)
         changed = recorder.rows(*of_part)
         recorder.change(_ADD, (counter, window.part, amount))
@@ -141,12 +150,12 @@ def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int
         marks += [_part_mark(key, *row) for row in changed]
     used, oldest = _used(recorder, counter, window)
     was = _held(recorder, counter, run_id)
-    held = set_aside(draw, used=used, others=was.all - was.mine)
-    share = (epoch, float(max(own, draw.used)), float(held or 0.0))
+    held = allocate(reservation, used=used, others=was.all - was.mine)
+    share = (epoch, float(max(own, reservation.used)), float(held or 0.0))
     recorder.change(_SHARE, (counter, run_id, *share))
     _mark(recorder, counter, [*marks, _share_mark(key, run_id, *share)])
-    return Drawn(
-        claim=draw.claim,
+    return ReservationResult(
+        claim=reservation.claim,
         granted=held is not None,
         held=held or 0.0,
         before=before,
@@ -156,7 +165,7 @@ def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int
     )
 
 
-def _key(claim: BudgetClaim) -> tuple[str, str, str, str]:
+def _key(claim: BudgetAccount) -> tuple[str, str, str, str]:
     return claim.budget, claim.key, claim.counts, claim.window
 
 
@@ -178,7 +187,7 @@ def _share_mark(key: Sequence[str], run_id: str, epoch: int, used: float, held: 
     return mark("share", *key, run_id, int(epoch), float(used), float(held))
 
 
-def marked_rows(tables: Tables) -> Iterator[tuple[BudgetClaim, int, int]]:
+def marked_rows(tables: Tables) -> Iterator[tuple[BudgetAccount, int, int]]:
     """Each budget with the marks that it has, and those of its rows."""
     for counter, own, *row in tables.rows(f"SELECT counter, marks, {_CLAIM} FROM budgets"):
         claim = _claim(row)
@@ -215,6 +224,8 @@ def _held(tables: Tables, counter: int, run_id: str) -> _Held:
     return _Held(round(all, DIGITS), round(mine, DIGITS), runs)
 
 
-def _claim(row: Iterable[Any]) -> BudgetClaim:
+def _claim(row: Iterable[Any]) -> BudgetAccount:
     budget, key, counts, window, most = row
-    return BudgetClaim(budget=str(budget), key=str(key), counts=str(counts), window=str(window), max=float(str(most)))
+    return BudgetAccount(
+        budget=str(budget), key=str(key), counts=str(counts), window=str(window), max=float(str(most))
+    )

@@ -38,7 +38,7 @@ def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
     [(epoch,)] = recorder.change(sql, row)
     _seal(recorder, epoch)
     recorder.write(*marked(OWNERS, owner_mark(epoch)), in_order=True)
-    return replace(owner, epoch=epoch, after=recorder.last_instruction, gone=False)
+    return replace(owner, epoch=epoch, after=recorder.last_command, gone=False)
 
 
 def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
@@ -70,7 +70,7 @@ def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
     owner = _take_session(recorder, run.run_id, run.session_id, epoch) if epoch else None
     recorder.insert_run(run, epoch)
     tenant, labels = owners(run.spec)
-    return replace(run, owner=owner, after=recorder.last_instruction, tenant=tenant, labels=labels)
+    return replace(run, owner=owner, after=recorder.last_command, tenant=tenant, labels=labels)
 
 
 def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunInfo:

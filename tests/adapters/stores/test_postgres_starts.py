@@ -108,7 +108,9 @@ def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatc
     """What it held is there, and another that opens it finds it up to date."""
     anyio.run(sessions, place)
     before = query(place, "SELECT store_id, version FROM store")
-    monkeypatch.setattr(schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour text",), ("DROP INDEX runs_by_status",)))
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour text",), ("DROP INDEX runs_by_status",))
+    )
     assert [anyio.run(sessions, place) for _ in range(2)] == [set(), set()]
 
     assert query(place, "SELECT store_id, version - 2 FROM store") == before

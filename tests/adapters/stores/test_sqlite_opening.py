@@ -215,7 +215,9 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, mode: str, monkeyp
     old = anyio.run(write_some, path)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA journal_mode = {mode}")
-    monkeypatch.setattr(schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour TEXT",), ("DROP INDEX runs_by_status",)))
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour TEXT",), ("DROP INDEX runs_by_status",))
+    )
 
     async def use() -> None:
         async with SQLiteStore(path) as store, SQLiteStore(path):
