@@ -16,7 +16,7 @@ from proctor.policies.events import Event, PolicyViolated, ToolApprovalGranted, 
 from proctor.policies.events.calls import input_digest
 from proctor.policies.policy import Approval, Deny, Policy
 from proctor.supervisor import ApprovalAnswer, ApprovalError, MemoryStore, Supervisor, run_once
-from proctor.supervisor.control.approval_inbox import answer, pending, taken_up
+from proctor.supervisor.control.approval_inbox import answer, pending, wait_recorded
 from proctor.supervisor.machine.event_factory import PriorSession
 from proctor.supervisor.ports.stored_types import StoredApproval
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
@@ -221,7 +221,7 @@ async def test_an_answer_that_was_acted_on_counts_though_its_run_is_over_since(
     late = msgspec.structs.replace(approval, recorded=False)
     with anyio.fail_after(PATIENCE_S):
         if recorded:
-            assert (await taken_up(store, late)).recorded
+            assert (await wait_recorded(store, late)).recorded
         else:
             with pytest.raises(ApprovalError, match="cannot be answered"):
-                await taken_up(store, late)
+                await wait_recorded(store, late)
