@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import UnjudgeableLineError
 from ..shell.program_options import Options, WrittenOptions, in_full, names_of, options_of, written
+from ..shell.words import split
 from ..values.json_values import texts_in
 from .facts import Facts
 from .operators import Reading
@@ -31,6 +32,8 @@ DYNAMIC = "dynamic"
 _UNREADABLE: tuple[str | None, ...] = (None, None)
 _REDEFINES = {"git": ("-c", "--config-env", "--exec-path")}
 """Options that give a command's own words another meaning."""
+_OF_TARGETS = split("make gmake ninja rake gradle gradlew mvn mvnw ant")
+"""Programs that do whatever their words name, one after another."""
 
 
 def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Facts], bool]:
@@ -53,13 +56,16 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
 class NamedCommand:
     """A command that a `runs` names: a name, other words in their order, and options."""
 
-    __slots__ = ("_options", "_words", "_written", "understood")
+    __slots__ = ("_options", "_spelled", "_words", "_written", "understood")
 
     def __init__(self, text: str) -> None:
         self._words: list[str | None] = [*text.split()]
         name, *words = text.split()
         self._options: Options = options_of(name, *words)
         self._written: WrittenOptions = written(words, self._options)
+        self._spelled = [self._written]
+        if not self._options.first:
+            self._spelled.append(written([*map(_doubled, words)], self._options))
         self.understood: bool = all(option in self._options.first.values() for option, _ in self._written.options)
         """Whether the table has every option that is named."""
 
@@ -102,12 +108,25 @@ class NamedCommand:
         if self.name.casefold() not in named:
             return False
         given = (name, *in_full(self.name, given[1:]))
-        if not _may_follow(given[1:], [*in_full(self.name, self._written.others)], _REDEFINES.get(self.name, ())):
+        wanted = [*in_full(self.name, self._written.others)]
+        if not _may_follow(given[1:], wanted, _REDEFINES.get(self.name, ()), self.name in _OF_TARGETS):
             return False
         if not self.options or None in given:
             return True
-        found = written([word for word in given[1:] if word is not None], self._options).options
-        return all(any(_may_mean(option, wanted) for option in found) for wanted in self._written.options)
+        words = [word for word in given[1:] if word is not None]
+        return self._has_options(words) or (not self._options.first and self._has_options([*map(_doubled, words)]))
+
+    def _has_options(self, words: Sequence[str]) -> bool:
+        found = written(words, self._options).options
+        return any(
+            all(any(_may_mean(option, wanted) for option in found) for wanted in each.options)
+            for each in self._spelled
+        )
+
+
+def _doubled(word: str) -> str:
+    """A word as an option with two dashes, where it may be one: to many programs `-force` is `--force`."""
+    return f"-{word}" if re.match("-[A-Za-z]{2}", word) else word
 
 
 def _may_mean(given: tuple[str, str | None], wanted: tuple[str, str | None]) -> bool:
@@ -194,8 +213,8 @@ def _among(given: Words) -> Iterator[Words]:
                 yield (*inner[at:], *after)
 
 
-def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...]) -> bool:
-    """Whether words follow in their order; options, and one word behind an option, may stand between."""
+def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...], any_between: bool) -> bool:
+    """Whether words follow in their order; options, each with a word behind it, may stand between, or any words."""
     left = list(wanted)
     may_be_argument = False
     for word in given:
@@ -210,6 +229,6 @@ def _may_follow(given: Words, wanted: Words, redefining: tuple[str, ...]) -> boo
             may_be_argument = True
         elif may_be_argument:
             may_be_argument = False
-        else:
+        elif not (any_between or word.startswith("+")):  # `cargo +nightly publish`
             return False
     return not left

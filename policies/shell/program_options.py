@@ -154,6 +154,8 @@ def names_of(program: str) -> set[str]:
 def in_full(program: str, words: Sequence[str | None]) -> Sequence[str | None]:
     """The words of a program, with its verb by its full name."""
     short = _SHORT.get(program, {})
+    if program == "yarn" and words[:1] == ("workspace",):
+        words = words[2:]
     for at, word in enumerate(words):
         if word is None or not (
             word.startswith("-") or word in short or (at and (words[at - 1] or "").startswith("-"))
@@ -205,7 +207,8 @@ def written(words: Sequence[str], options: Options) -> WrittenOptions:
     others: list[str] = []
     rest = list(words)
     if options.cluster and rest and re.fullmatch("[A-Za-z]+", rest[0]):
-        _letters(rest.pop(0), rest, options, found)
+        for letter in rest.pop(0):
+            _letters(letter, rest, options, found)
     while rest:
         word = rest.pop(0)
         if word == "--":

@@ -53,6 +53,13 @@ REFUSED = [
     ("pip install", "python3 -m pip install x"),
     ("python", "python3.11 x.py"),
     ("docker rm -f", "docker container rm --force x"),
+    ("tar -x", "tar fx a"),
+    *(("make deploy", line) for line in ("make V=1 deploy", "make test deploy", "make -j4 -C d deploy")),
+    ("mvn deploy", "mvn clean deploy -q"),
+    ("cargo publish", "cargo +nightly publish"),
+    ("yarn add", "yarn workspace a add x"),
+    *(("terraform apply -auto-approve", f"terraform -chdir=d apply -{dash}auto-approve") for dash in ("", "-")),
+    ("terraform apply --destroy", "terraform apply -destroy"),
     ("cargo run", "cargo r"),
     *(
         ("git push", line)
@@ -76,6 +83,8 @@ PASSED = [
     ("git branch -D", "git branch -d x"),
     ("cp -a", "cp -r x y"),
     ("tar -x", "tar czf a d"),
+    ("make deploy", "make deploy-docs test"),
+    ("terraform apply -auto-approve", "terraform apply -input=no"),
     ("find -delete", "find . -type d -empty"),
     *(
         ("git push", line)
