@@ -20,6 +20,7 @@ from pathlib import Path
 from proctor.policies.errors import EventError
 from proctor.supervisor.errors import UsageError
 
+from ..kit.display_text import escape_control_lines
 from .clients import CLIENTS
 from .daemon_client import HELD, SOCKET
 from .hook_judge import HookJudge, HookLine, read_context, read_hold, read_unmatched
@@ -212,7 +213,7 @@ def _all_of(connection: socket.socket) -> bytes:
 
 def _refused(error: Exception, data: bytes) -> bytes:
     """`!`, why, and the hook's name, as the hook that has not read its input does not know it."""
-    why = str(error) or type(error).__name__
+    why = escape_control_lines(str(error) or type(error).__name__)
     try:
         given = json.loads(data)
         named = {name: given[name] for name in ("hook_event_name", "event") if name in given}

@@ -28,6 +28,7 @@ from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
 
 from ..agents.claude import usage_log as usage
+from ..kit.display_text import escape_control_lines
 from ..kit.launch_options import USAGE
 from .judge import LastAnswer, Opening
 from .messages import CAN_STOP, HookAnswer, HookClient, HookInput, Kind
@@ -89,7 +90,7 @@ class Hook:
         cancelled = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
         refused = any(isinstance(c, interface.AnswerGate) and c.answer.stop for c in self._wanted)
         stop = self._input.kind in CAN_STOP and (cancelled or refused or self._blocked)
-        return HookAnswer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()), held=self._held)
+        return self._shown((verdict, reason), stop=stop, held=self._held)
 
     def heard(self, approval: StoredApproval) -> HookAnswer:
         """Answer a hook that waited for this approval, once that is answered or has expired."""
@@ -101,7 +102,14 @@ class Hook:
         verdict, reason = self._outcome(approval)
         stop = any(isinstance(command, interface.CancelAdapter) for command in self._wanted)
         stop = stop and self._input.kind in CAN_STOP
-        return HookAnswer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
+        return self._shown((verdict, reason), stop=stop)
+
+    def _shown(self, verdict: Verdict, *, stop: bool, held: str = "") -> HookAnswer:
+        """The answer with words that are fit to be shown: the client prints them as they are."""
+        notes = tuple(map(escape_control_lines, self._notes()))
+        return HookAnswer(
+            verdict=verdict[0], reason=escape_control_lines(verdict[1]), stop=stop, notes=notes, held=held
+        )
 
     def _outcome(self, approval: StoredApproval) -> Verdict:
         """The answer about a call that somebody was asked about: none, where the client's own person answered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import logging
 from pathlib import Path
 
@@ -10,8 +11,14 @@ import pytest
 from page_blocks import ROOT
 
 from proctor.adapters.cli.output import NoteHandler
+from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.daemon import _refused
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.record import store_id
 from proctor.adapters.kit.display_text import escape_control
+from proctor.supervisor import StoreError
 
+CALL = ("session_id", "tool_name", "tool_input", "tool_use_id")
 SECRET = "sk-ant-api03-" + "a" * 80
 HOSTILE = f"a\x1b[2Jb\x9b31mc\u202ed\u2066e {SECRET}"
 
@@ -91,6 +98,47 @@ def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFix
     assert SECRET not in shown.err
     assert all(line.isprintable() for line in shown.err.splitlines())
     assert len(short("x" * 1000)) <= 200
+
+
+RULES = """
+name: p
+on_violation: deny
+tool_rules:
+  - {action: request_approval, deny: [{tool: bash, where: [{path: $.command, contains: zz}]}]}
+  - deny: [{tool: "*", where: [{path: $.v, contains: a}]}]
+  - {action: warn, deny: [{tool: "*", where: [{path: $.w, contains: a}]}]}
+"""
+
+
+@pytest.mark.parametrize("agent", CLIENTS)
+def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path: Path) -> None:
+    """The question about a call, the reason why it is denied, what a rule notes, and why nothing could be judged."""
+    (tmp_path / "policy.yaml").write_text(RULES)
+    store = tmp_path / "store.db"
+    line = HookLine(name="one", policies=(str(tmp_path / "policy.yaml"),), store=store, store_id=store_id(store))
+    judge = HookJudge(line)
+    event = next(name for name, kind in CLIENTS[agent].events.items() if kind == "call")
+    session, tool, given, call = ("session", "tool", "args", "call") if agent == "opencode" else CALL
+    calls = [("Bash", {"command": f"zz {HOSTILE}"}), (HOSTILE, {"v": HOSTILE}), ("x", {"w": HOSTILE})]
+    answers = []
+    for number, (name, value) in enumerate(calls):
+        hook = {
+            session: "s",
+            "conversation_id": "s",
+            "hook_event_name": event,
+            "event": event,
+            tool: name,
+            given: value,
+        }
+        answers.append(judge.answered(json.dumps({**hook, call: f"c{number}"}).encode(), agent=agent)[0])
+    judge.close()
+    refused, _, _ = _refused(StoreError(HOSTILE), b"{}").decode().partition("\0")
+    shown = [refused, *(text for answer in answers for text in (answer.reason, *answer.notes))]
+
+    assert [answer.verdict for answer in answers[1:]] == ["deny", "allow"]
+    assert any("\\u202e" in text for text in shown)
+    assert SECRET not in "".join(shown)
+    assert [text for text in shown if not text.replace("\n", "").isprintable()] == []
 
 
 def test_a_log_entry_on_the_terminal_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
