@@ -21,7 +21,7 @@ from proctor.supervisor import ApprovalAnswer, ProctorError
 from proctor.supervisor.control.kill_switch import RunScope
 from proctor.supervisor.errors import UsageError
 
-from ..kit.display_text import amount, counted, dollars, encoded, escape_control, took
+from ..kit.display_text import counted, dollars, encoded, escape_control, tokens_used, took
 from ..operations.views import ApprovalView, Board, BoardRun, BudgetView
 from .output import console, in_words, who_asks
 from .persons import check_outside_runs
@@ -74,8 +74,7 @@ def about(run: BoardRun) -> Iterator[str]:
     if run.violations:
         yield counted(run.violations, "violation")
     if run.usage.total_tokens:
-        of_subagents = f" ({amount(run.usage.subagent_tokens)} by subagents)" if run.usage.subagent_tokens else ""
-        yield f"{amount(run.usage.total_tokens)} tokens{of_subagents}"
+        yield tokens_used(run.usage)
     if run.usage.cost_usd:
         yield dollars(run.usage.cost_usd)
 

@@ -208,7 +208,8 @@ def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
     yield "session", result.session_id
     yield "ended", f"{result.status}{f': {escape_control(result.reason)}' if result.reason else ''}"
     cost = f", {dollars(result.cost_usd)}" if result.cost_usd else ""
-    yield "usage", f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
+    apart = f", {usage.subagent_tokens:,} of them by subagents" if usage.subagent_tokens else ""
+    yield "usage", f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{apart}{cost}"
     yield "calls", f"{sum(event.type == 'tool_call_started' for event in result.events)} ran"
     for name, value in policy_lines(result.policy):
         yield name, escape_control(value)

@@ -113,6 +113,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
         overriding: a folder's files whose settings go before a person's, the strongest first.
         off: whether settings switch hooks off, the keys on the way to the value; empty where none does.
         on: the value that leaves them on.
+        beside_ours: files of a folder, as patterns, that can change what is decided where they have this text.
     """
 
     project: str
@@ -126,6 +127,7 @@ class ClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     overriding: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
     on: bool = False
+    beside_ours: tuple[tuple[str, str], ...] = ()
 
 
 class HookClient(msgspec.Struct, frozen=True, kw_only=True):

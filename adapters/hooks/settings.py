@@ -237,6 +237,17 @@ def lines_in(path: Path, client: HookClient) -> list[str]:
     return list(dict.fromkeys(ours))
 
 
+def rivals(path: Path, folder: Path, client: HookClient) -> list[Path]:
+    """The files of a folder, beside the one with our hooks, that can change what these decide."""
+    found: dict[Path, None] = {}
+    for pattern, text in client.settings.beside_ours:
+        for file in sorted(folder.glob(pattern)):
+            there = (_bytes(file) or b"").decode("utf-8", "replace") if file.is_file() else ""
+            if file.resolve() != path.resolve() and text in there and not is_ours(there):
+                found[file] = None
+    return list(found)
+
+
 def endpoints_in(path: Path, client: HookClient) -> list[tuple[str, str]]:
     """Where our hooks of a settings file are sent, and their `Authorization`, each once."""
     if client.settings.http_entry is None:

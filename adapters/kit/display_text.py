@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from msgspec.json import Encoder
 
+    from proctor.policies.events.run_context import Usage
     from proctor.supervisor.redaction import Redactor
 
 T = TypeVar("T")
@@ -105,6 +106,12 @@ def amount(count: int) -> str:
         if count / size < 999.5:
             return f"{count / size:.1f}{unit}" if count / size < 99.95 else f"{count / size:.0f}{unit}"
     return f"{count / 1e12:.1f}T"
+
+
+def tokens_used(usage: Usage) -> str:
+    """How many tokens, and how many of them subagents used."""
+    of_subagents = f" ({amount(usage.subagent_tokens)} by subagents)" if usage.subagent_tokens else ""
+    return f"{amount(usage.total_tokens)} tokens{of_subagents}"
 
 
 def dollars(cost_usd: float) -> str:

@@ -117,7 +117,8 @@ def _violated(items: TimelineItems, event: ev.PolicyViolated) -> Rendering:
 
 def _used(_: TimelineItems, event: ev.TokenUsageUpdated) -> Rendering:
     cost = f", {dollars(event.cost_usd)}" if event.cost_usd else ""
-    used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
+    apart = f", {event.subagent_tokens:,} of them by subagents" if event.subagent_tokens else ""
+    used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{apart}{cost}"
     return "soft", "tokens", f"{used} so far" if event.scope == "cumulative" else f"+ {used}"
 
 

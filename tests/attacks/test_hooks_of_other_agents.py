@@ -19,8 +19,7 @@ from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 from proctor.adapters.hooks.record import store_id
 from proctor.policies.errors import EventError
 
-AGENTS = ("codex", "gemini", "opencode", "cursor", "copilot")
-ALL = ("claude", *AGENTS)
+ALL = ("claude", "codex", "gemini", "opencode", "cursor", "copilot")
 THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 BEFORE = {
     "claude": "PreToolUse",
@@ -77,7 +76,7 @@ class Hooks:
         return False
 
 
-@pytest.fixture(params=AGENTS)
+@pytest.fixture(params=ALL)
 def hooks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hooks]:
     """Hooks of each agent under a policy that allows three calls."""
     made = Hooks(request.param, tmp_path)
@@ -128,11 +127,11 @@ def test_a_client_that_ignores_a_refusal_is_on_record(hooks: Hooks) -> None:
     assert types.count("policy_violation") >= 2
 
 
-def test_two_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
+def test_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
     """Their hooks come at once, each for a session of its own."""
     budget = "{name: p, budgets: [{name: both, max_tool_calls: 3, window: day, action: deny}]}"
-    agents = [Hooks(agent, tmp_path, budget) for agent in ("codex", "gemini")]
-    sent = [(hooks, event(hooks.agent, number, session=hooks.agent)) for number in range(6) for hooks in agents]
+    agents = [Hooks(agent, tmp_path, budget) for agent in ALL]
+    sent = [(hooks, event(hooks.agent, number, session=hooks.agent)) for number in range(3) for hooks in agents]
     with ThreadPoolExecutor(6) as pool:
         passed = list(pool.map(lambda one: one[0].allows(one[1]), sent))
     end_daemons(agents[0].hooked.store)
@@ -141,14 +140,14 @@ def test_two_agents_in_one_folder_share_a_budget(tmp_path: Path) -> None:
 
 
 def test_a_hundred_hooks_at_once_are_all_answered_by_one_process(tmp_path: Path) -> None:
-    """A tenth of them of each session; of each, three calls run."""
-    hooks = Hooks("codex", tmp_path)
-    sent = [event("codex", number, session=f"s{number % 10}") for number in range(100)]
-    hooks.allows(event("codex", 0, session="first"))
+    """Of all agents, a tenth of them of each session; of each, three calls run."""
+    agents = [Hooks(agent, tmp_path) for agent in ALL]
+    sent = [(agents[n % 10 % len(ALL)], f"s{n % 10}", n) for n in range(100)]
+    agents[0].allows(event("claude", 0, session="first"))
     with ThreadPoolExecutor(100) as pool:
-        passed = list(pool.map(hooks.allows, sent))
-    judging = hooks.hooked.daemons()
-    end_daemons(hooks.hooked.store)
+        passed = list(pool.map(lambda one: one[0].allows(event(one[0].agent, one[2], session=one[1])), sent))
+    judging = agents[0].hooked.daemons()
+    end_daemons(agents[0].hooked.store)
 
     assert sum(passed) == 30
     assert len(judging) == 1

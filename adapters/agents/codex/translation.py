@@ -356,7 +356,9 @@ class CodexTranslation:
         if used is not None:
             if self.threads.is_own(thread):
                 yield from self.response_begins()
-            yield used
+                yield used
+            else:
+                yield msgspec.structs.replace(used, subagent_tokens=used.input_tokens + used.output_tokens)
 
     def _count(self, thread: str) -> UsageCount:
         if thread not in self._usage:

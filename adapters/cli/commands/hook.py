@@ -233,7 +233,7 @@ def status(ctx: click.Context, agent: str | None, as_json: bool) -> None:
 def _statuses(agent: str) -> Iterator[dict[str, Any]]:
     from proctor.supervisor.errors import UsageError
 
-    from ...hooks.settings import endpoints_in, lines_in
+    from ...hooks.settings import endpoints_in, lines_in, rivals
 
     client = _client(agent)
     scopes: tuple[Scope, ...] = ("project", "user", "managed") if client.settings.managed else ("project", "user")
@@ -254,6 +254,8 @@ def _statuses(agent: str) -> Iterator[dict[str, Any]]:
         active = all(good for good, _ in answers)
         notes = [note for _, note in answers]
         heard, why = _heard(client, path, managed=scope == "managed")
+        if scope != "managed":
+            why += [f"`{file}` can change what is decided here" for file in rivals(path, Path.cwd(), client)]
         yield {
             "agent": agent,
             "scope": scope,

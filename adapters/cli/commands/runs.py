@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...kit.display_text import amount, counted, dollars, encoded, escape_control, took
+from ...kit.display_text import amount, counted, dollars, encoded, escape_control, tokens_used, took
 from ..options import Moment, by_option, context_option, group_option, json_option, run_async, store_option
 from ..output import console, echo_hanging, echo_json, note, output_option
 
@@ -140,12 +140,13 @@ _COLUMNS: dict[str, Callable[[RunView], str]] = {
     "calls": lambda info: str(info.calls or ""),
     "violations": lambda info: str(info.violations or ""),
     "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
+    "by subagents": lambda info: amount(info.usage.subagent_tokens) if info.usage.subagent_tokens else "",
     "cost": lambda info: dollars(info.usage.cost_usd) if info.usage.cost_usd else "",
 }
 """Each column with its text for every run; a column that is empty for all is left out."""
-_LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
+_LESS = ("by subagents", "calls", "tokens", "violations", "tenant", "cost", "took")
 """Columns left out when a line has no room, the first of these first; `--json` and wider terminals show them."""
-_RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))
+_RIGHT = frozenset(("took", "calls", "violations", "tokens", "by subagents", "cost"))
 
 
 def _took(info: RunView) -> str:
@@ -223,7 +224,7 @@ def _summary(info: RunView, count: int) -> str:
         parts[0] = f"lost (its supervisor{f', {info.owner},' if info.owner else ''} is gone: `proctor reap` ends it)"
     parts += [counted(count, "event"), f"{counted(info.calls, 'call')} ran", counted(info.violations, "violation")]
     if info.usage.total_tokens:
-        parts.append(f"{amount(info.usage.total_tokens)} tokens")
+        parts.append(tokens_used(info.usage))
     if info.usage.cost_usd:
         parts.append(dollars(info.usage.cost_usd))
     return f"{info.run_id}: {', '.join(parts)}, session {info.session_id}"

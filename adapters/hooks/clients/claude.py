@@ -159,6 +159,7 @@ CLAUDE: Final = HookClient(
         beside=guards,
         overriding=(".claude/settings.local.json", ".claude/settings.json"),
         off=("disableAllHooks",),
+        beside_ours=((".claude/settings.json", '"PermissionRequest"'),),
     ),
     asks=True,
     opens="call",

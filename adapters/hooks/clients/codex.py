@@ -111,7 +111,7 @@ CODEX: Final = HookClient(
     opens="permission",
     hears="call",
     fails_open=(
-        "text typed into a running command (`write_stdin`) uses no hook",
+        "text typed into a running command (`write_stdin`) uses no hook, unless `unified_exec_tty` is off",
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",
     ),
 )

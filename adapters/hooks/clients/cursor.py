@@ -110,9 +110,14 @@ CURSOR: Final = HookClient(
         managed="/etc/cursor/hooks.json",
         entry=_entry,
         beside=lambda environment: {"version": 1},
+        beside_ours=((".cursor/hooks.json", '"command"'),),
     ),
     opens="permission",
     hears="call",
-    fails_open=("hooks in an untrusted folder don't run", "versions without `failClosed` run calls whose hook fails"),
+    fails_open=(
+        "a folder's own hooks answer before those of `--user` and can allow what these deny",
+        "hooks in an untrusted folder don't run",
+        "versions without `failClosed` run calls whose hook fails",
+    ),
     tried="recorded input",
 )

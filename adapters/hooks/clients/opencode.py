@@ -130,6 +130,10 @@ def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
     return {"deny": answer.reason or "denied"} if answer.verdict != "allow" else {}
 
 
+_SWITCHES: Final = ('"plugin"', '"permission"')
+"""Settings of a folder that can change what is decided, or who decides."""
+
+
 def plugin(line: str) -> str:
     """The plugin, which starts this line for each event, and refuses whatever is not answered."""
     return _PLUGIN % json.dumps(line)
@@ -148,10 +152,15 @@ OPENCODE: Final = HookClient(
         user=".config/opencode/plugin/proctor.js",
         entry=lambda event, line: {"command": line},
         text=plugin,
+        beside_ours=(
+            (".opencode/plugin*/*.[jt]s", ""),
+            *((f"{folder}opencode.json*", word) for folder in ("", ".opencode/") for word in _SWITCHES),
+        ),
     ),
     hears="call",
     fails_open=(
-        "another plugin can change a call after the decision",
+        "another plugin, also a folder's, can change a call after the decision",
+        "a folder's `permission` decides on calls that proctor leaves to opencode",
         "a plugin that can't be loaded is skipped",
     ),
 )

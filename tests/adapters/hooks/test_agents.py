@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -96,6 +97,7 @@ class Codex(Agent):
     """`codex exec`, whose sandbox is off as every command is judged."""
 
     name = "codex"
+    config: tuple[str, ...] = ()
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root, monkeypatch)
@@ -104,11 +106,15 @@ class Codex(Agent):
 
     def run(self, *turns: list[tuple[str, dict[str, Any]]]) -> str:
         for number, calls in enumerate(turns):
-            items = []
+            items: list[Any] = []
             for n, (name, given) in enumerate(calls):
                 id = f"c{number}-{n}"
-                patch = name == "apply_patch"
-                items.append(self.api.patch(id, *given["lines"]) if patch else self.api.shell(id, given["command"]))
+                if name == "apply_patch":
+                    items.append(self.api.patch(id, *given["lines"]))
+                elif name == "write_stdin":
+                    items.append(self.typed(id, given["chars"]))
+                else:
+                    items.append(self.api.shell(id, given.pop("command"), **given))
             self.api.reply(*items)
         program = codex_trust.program()
         assert program is not None
@@ -122,6 +128,7 @@ class Codex(Agent):
             "danger-full-access",
             *QUIET,
             *config,
+            *self.config,
         ]
         env = {name: os.environ[name] for name in ("PATH", "HOME", "CODEX_HOME")}
         subprocess.run(
@@ -130,6 +137,15 @@ class Codex(Agent):
         )  # fmt: skip
         results = [item for item in self.api.requests[-1]["input"] if item["type"].endswith("_output")]
         return json.dumps(results)
+
+    def typed(self, id: str, chars: str) -> Callable[[dict[str, Any]], Any]:
+        """Text for the command that still runs, as the client names it to the model."""
+
+        def item(request: dict[str, Any]) -> Any:
+            found = re.search(r"session ID (\d+)", json.dumps(request["input"]))
+            return self.api.call(id, "write_stdin", session_id=int(found[1]) if found else 0, chars=chars)
+
+        return item
 
     def write(self, path: Path) -> tuple[str, dict[str, Any]]:
         return "apply_patch", {"lines": [f"*** Add File: {path}", "+x"]}
@@ -262,6 +278,44 @@ def test_a_limit_of_the_session_holds_over_calls_at_once(agent: Any) -> None:
     assert len(list(agent.cwd.glob("f*"))) == 4
     assert agent.recorded("tool_call_denied") == ["tool_call_denied"] * 2
     assert results
+
+
+@pytest.fixture
+def typing_codex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Codex]:
+    """Codex under hooks, which types into a command that still runs."""
+    if codex.program() is None:
+        pytest.skip("needs Codex: pip install '.[codex]'")
+    made = Codex(tmp_path, monkeypatch)
+    made.install()
+    yield made
+    end_daemons(made.store)
+    made.api.close()
+
+
+def test_codex_asks_no_hook_about_text_for_a_running_command(typing_codex: Codex) -> None:
+    """So a program that runs what is typed does not start where a rule could not see that."""
+    terminal = {"tty": True, "yield_time_ms": 500}
+    pushes = ("write_stdin", {"chars": "git push\n\x04"})
+    results = typing_codex.run(
+        [("Bash", {"command": "sh", **terminal})], [("Bash", {"command": "cat > typed", **terminal})], [pushes]
+    )
+
+    assert "Leave pushing to a person." in results
+    assert (typing_codex.cwd / "typed").read_text() == "git push\n"
+    assert typing_codex.recorded("tool_call_requested") == ["tool_call_requested"] * 2
+
+
+def test_without_terminals_codex_types_into_nothing(typing_codex: Codex) -> None:
+    """By a setting that the page names."""
+    typing_codex.config = ("-c", "features.unified_exec_tty=false")
+    results = typing_codex.run(
+        [("Bash", {"command": "cat > typed", "tty": True, "yield_time_ms": 500})],
+        [("Bash", {"command": "cat > typed", "yield_time_ms": 500})],
+        [("write_stdin", {"chars": "git push\n\x04"})],
+    )
+
+    assert "TTY execution is disabled by config" in results
+    assert (typing_codex.cwd / "typed").read_text() == ""
 
 
 @pytest.mark.parametrize("answer", [True, False, None], ids=["yes", "no", "nobody"])

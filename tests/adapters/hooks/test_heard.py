@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ import pytest
 from proctor.adapters.hooks.hook_judge import HookJudge
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.control import approval_inbox
+from proctor.supervisor.errors import ApprovalError
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT, ApprovalAnswer
 
@@ -119,3 +121,59 @@ def test_a_person_who_answers_there_is_first(asking: Asking) -> None:
     assert answer is not None
     assert "tool_approval_denied" in asking.types()
     assert asking.types()[-1] == "tool_call_denied"
+
+
+def test_a_yes_of_the_page_with_a_no_at_the_terminal_runs_nothing(asking: Asking) -> None:
+    """Both at once: the page's is the recorded answer, and the call is over without having run."""
+    asking.session.pre("c1", command="deploy")
+    held, hook = asking.question()
+    asking.answers(held, granted=True)
+    answer = asking.judge.heard(hook, held, gone_s=0.1)
+    asking.session.batch("c1")
+
+    assert answer is not None
+    assert [type for type in asking.types() if type.startswith("tool_approval")][-1] == "tool_approval_granted"
+    assert asking.types()[-1] == "tool_call_failed"
+    assert "policy_violation" not in asking.types()[-2:]
+
+
+def test_of_two_answers_at_once_one_counts(asking: Asking) -> None:
+    """The other is told that somebody was first."""
+    asking.session.pre("c1", command="deploy")
+    held, _ = asking.question()
+    errors: list[ApprovalError] = []
+
+    async def both() -> None:
+        async def one(store: SQLiteStore, by: str, *, granted: bool) -> None:
+            try:
+                await approval_inbox.take(store, held, ApprovalAnswer(granted=granted, by=by))
+            except ApprovalError as error:
+                errors.append(error)
+
+        async with SQLiteStore(asking.session.store) as store, anyio.create_task_group() as group:
+            group.start_soon(lambda: one(store, "ana", granted=True))
+            group.start_soon(lambda: one(store, "ben", granted=False))
+
+    anyio.run(both)
+
+    assert [error.kind for error in errors] == ["answered"]
+
+
+def test_an_answer_after_the_client_was_killed_counts_for_nothing(asking: Asking) -> None:
+    """Whether the process that judges has seen it or not."""
+    with subprocess.Popen(["sleep", "600"]) as client:
+        asking.session.client = as_owner(client.pid, CLIENT)
+        asking.session.hook("SessionEnd")
+        asking.session.prompt("p2")
+        asking.session.pre("c1", command="deploy")
+        held, _ = asking.question()
+        client.kill()
+    with pytest.raises(ApprovalError) as unseen:
+        asking.answers(held, granted=True)
+    asking.session.raw(b'{"session_id": "s", "hook_event_name": "Notification"}')
+    with pytest.raises(ApprovalError) as seen:
+        asking.answers(held, granted=True)
+
+    assert unseen.value.kind == "owner_gone"
+    assert seen.value.kind == "withdrawn"
+    assert "tool_call_started" not in asking.types()

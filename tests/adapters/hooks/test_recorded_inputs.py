@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
+import msgspec
 import pytest
 
 from proctor.adapters.cli import main
@@ -14,9 +18,14 @@ from proctor.adapters.hooks.clients import CLIENTS, codex_trust
 from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, removed
+from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.policies.errors import EventError
+from proctor.supervisor.control import approval_inbox
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports.processes import as_owner
+from proctor.supervisor.ports.stored_types import CLIENT, ApprovalAnswer
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 POLICY = """
 name: mine
@@ -33,13 +42,13 @@ tool_rules:
 class Session:
     """A session of a client, as recorded inputs."""
 
-    def __init__(self, agent: str, folder: Path) -> None:
+    def __init__(self, agent: str, folder: Path, *, hold_s: int = 0) -> None:
         self.agent = agent
         (folder / "policy.yaml").write_text(POLICY)
         store = folder / "store.db"
         policies = (str(folder / "policy.yaml"),)
         line = HookLine(name="one", policies=policies, store=store, store_id=store_id(store), unmatched="ask")
-        self.judge = HookJudge(line)
+        self.judge = HookJudge(msgspec.structs.replace(line, hold_s=hold_s))
         self.number = 0
 
     def hook(self, event: str, **fields: Any) -> dict[str, Any]:
@@ -148,6 +157,36 @@ def test_the_clients_own_question_is_spared_for_what_was_allowed(agent: str, tmp
     assert (before, outputs, outside) == (asks, [allowed, asks, asks], asks)
 
 
+@pytest.mark.parametrize("granted", [True, False, None], ids=["yes", "no", "nobody"])
+def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | None, tmp_path: Path) -> None:
+    """Before the call; once it is approved, Cursor's own question about it is spared."""
+    session = Session("cursor", tmp_path, hold_s=60 if granted is not None else 1)
+    data = {"conversation_id": "s", "hook_event_name": "preToolUse", "tool_name": "Shell", "tool_use_id": "c1"}
+    data |= {"tool_input": {"command": "make deploy"}}
+    client = as_owner(os.getpid(), CLIENT)
+    answer, given = session.judge.answered(json.dumps(data).encode(), client, agent="cursor")
+    early = session.judge.heard(given, answer.held, agent="cursor")
+
+    async def answers() -> None:
+        async with SQLiteStore(tmp_path / "store.db") as store:
+            await approval_inbox.take(store, answer.held, ApprovalAnswer(granted=bool(granted), by="ana"))
+
+    if granted is not None:
+        anyio.run(answers)
+    heard = early
+    deadline = time.monotonic() + PATIENCE_S
+    while heard is None and time.monotonic() < deadline:
+        heard = session.judge.heard(given, answer.held, agent="cursor")
+    assert heard is not None
+    output = CLIENTS["cursor"].output(heard, given)
+    question = session.hook("beforeShellExecution", command="make deploy")
+    session.judge.close()
+
+    assert early is None
+    assert output["permission"] == ("allow" if granted else "deny")
+    assert question == {"permission": "allow" if granted else "ask"}
+
+
 @pytest.mark.parametrize("agent", ["copilot", "gemini"])
 def test_an_outcome_without_an_id_is_that_of_the_call_with_its_input(agent: str, tmp_path: Path) -> None:
     """Two calls of a tool, the second ends first; both are over, and a third outcome is of none."""
@@ -248,12 +287,12 @@ OFF: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("agent", OFF)
-def test_status_names_the_file_of_a_folder_that_switches_a_persons_hooks_off(
-    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Settings that are no settings leave it open, and count as off; other settings change nothing."""
-    name, off = OFF[agent]
+Status = Callable[[str], Callable[[], str]]
+
+
+@pytest.fixture
+def installed_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Status:
+    """Hooks of an agent's person, and what their status says in a folder of its own, `work`."""
     (tmp_path / "policy.yaml").write_text(POLICY)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -261,22 +300,62 @@ def test_status_names_the_file_of_a_folder_that_switches_a_persons_hooks_off(
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     monkeypatch.setattr("proctor.adapters.cli.commands.hook._probed", lambda line: (True, "judged"))
 
-    def hook(command: str, *options: str) -> str:
+    def hook(agent: str, command: str, *options: str) -> str:
         with pytest.raises(SystemExit):
             main(["hook", command, "--agent", agent, *options])
         return capsys.readouterr().out
 
-    hook("install", "--user", "--policy", str(tmp_path / "policy.yaml"), "--store", str(tmp_path / "s.db"))
+    def put(agent: str) -> Callable[[], str]:
+        given = ("--policy", str(tmp_path / "policy.yaml"), "--store", str(tmp_path / "s.db"))
+        hook(agent, "install", "--user", *given)
+        return lambda: hook(agent, "status")
+
+    return put
+
+
+@pytest.mark.parametrize("agent", OFF)
+def test_status_names_the_file_of_a_folder_that_switches_a_persons_hooks_off(
+    agent: str, tmp_path: Path, installed_for: Status
+) -> None:
+    """Settings that are no settings leave it open, and count as off; other settings change nothing."""
+    name, off = OFF[agent]
+    status = installed_for(agent)
     file = tmp_path / "work" / name
     file.parent.mkdir(parents=True)
     seen = []
     for text in (json.dumps({"other": 1}), json.dumps(off), "[]", "{"):
         file.write_text(text)
-        seen.append(hook("status"))
+        seen.append(status())
 
     assert [": active" in one for one in seen] == [True, False, False, False]
     assert f"hooks are switched off in `{file}`" in seen[1]
     assert all(str(file) in one for one in seen[2:])
+
+
+RIVALS = [
+    ("claude", ".claude/settings.json", '{"hooks": {"PermissionRequest": []}}'),
+    ("cursor", ".cursor/hooks.json", '{"version": 1, "hooks": {"preToolUse": [{"command": "true"}]}}'),
+    ("opencode", ".opencode/plugins/theirs.ts", "export const Theirs = async () => ({})"),
+    ("opencode", "opencode.json", '{"plugin": ["theirs"]}'),
+    ("opencode", ".opencode/opencode.jsonc", '{"permission": "allow"} // all of it'),
+]
+
+
+@pytest.mark.parametrize(("agent", "name", "text"), RIVALS)
+def test_status_names_the_file_of_a_folder_that_can_change_what_is_decided(
+    agent: str, name: str, text: str, tmp_path: Path, installed_for: Status
+) -> None:
+    """Hooks and plugins of its own, and permissions; a file without them is not named."""
+    status = installed_for(agent)
+    file = tmp_path / "work" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    seen = [status()]
+    for content in ("{}", text):
+        file.write_text(content)
+        seen.append(status())
+    named = f"`{file}` can change what is decided here"
+
+    assert [named in one for one in seen] == [False, name.endswith(".ts"), True]
 
 
 def test_a_repository_cannot_name_the_hooks_of_gemini(tmp_path: Path) -> None:

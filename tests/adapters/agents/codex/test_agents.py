@@ -122,6 +122,7 @@ async def test_a_sub_agents_tokens_count_once(bench: Any, delegating: Callable[.
     reports = [event for event in events if isinstance(event, TokenUsageUpdated)]
     assert sum(report.input_tokens for report in reports) == 3 * 100 + 5000 + 6000
     assert sum(report.output_tokens for report in reports) == 3 * 20 + 500 + 600
+    assert sum(report.subagent_tokens for report in reports) == 5000 + 500 + 6000 + 600
 
 
 async def test_the_parents_token_limit_ends_the_run_before_the_sub_agents_call(

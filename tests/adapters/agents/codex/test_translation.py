@@ -111,6 +111,7 @@ def test_tokens_of_other_threads_count_and_end_no_turn() -> None:
     assert [event.type for event in events] == [
         "token_usage_updated", "turn_started", "token_usage_updated", "turn_completed",
     ]  # fmt: skip
+    assert [event.subagent_tokens for event in events if isinstance(event, TokenUsageUpdated)] == [5, 0]
 
 
 def test_a_full_context_makes_the_clients_total_begin_at_zero_again() -> None:
