@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import os
 import re
-from functools import cache
+from functools import cache, cached_property
 from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -266,11 +266,20 @@ class Redactor:
 
 
 class _Walk:
-    """Goes through one value; what has no secret in it is given as it is."""
+    """Goes through one value; what has no secret in it is given as it is. In a list an item may name the next one,
+    `named_by_items`, but not in a policy's lists of tools and commands.
+    """
 
-    def __init__(self, detector: Detector, placeholder: Callable[[str, bytes], bytes]) -> None:
+    def __init__(
+        self, detector: Detector, placeholder: Callable[[str, bytes], bytes], *, named_by_items: bool = True
+    ) -> None:
         self._detector = detector
         self._placeholder = placeholder
+        self._named_by_items = named_by_items
+
+    @cached_property
+    def _of_policies(self) -> _Walk:
+        return _Walk(self._detector, self._placeholder, named_by_items=False)
 
     def of(self, value: Any, depth: int = 0, *, named: str = "") -> Any:
         """A value without its secrets; one that goes by a secret's name (`named`) is one as a whole."""
@@ -286,7 +295,7 @@ class _Walk:
             pair = pair if names_secret(pair) else ""
             by_login = any(key in value for key in _LOGINS)
             walked = {
-                self.of(key, depth + 1): self.of(
+                self.of(key, depth + 1): (self._of_policies if key == "policies" else self).of(
                     self._login(key, item),
                     depth + 1,
                     named=named or _secret_name(key, pair) or (key if by_login and key in _PASSES else ""),
@@ -296,7 +305,7 @@ class _Walk:
             same = all(map(is_, value, walked)) and all(map(is_, value.values(), walked.values()))
             return value if same else walked
         if isinstance(value, (list, tuple)):
-            before = [_secret_name(item, "") for item in (None, *value)]
+            before = [_secret_name(item, "") if self._named_by_items else "" for item in (None, *value)]
             if any(before) and len(value) > 2:
                 near = [item if isinstance(item, str) else "" for item in ("", *value, "")]
                 for n, words in enumerate(zip(near, near[1:], near[2:], strict=False), start=1):

@@ -73,8 +73,19 @@ def test_sessions_share_a_window_and_the_status_line_says_how_much_is_used(
     with pytest.raises(SystemExit):
         main(["hook", "status-line", "--store", str(session.store)])
 
+    line = capsys.readouterr().out
+    shown = []
+    for words in (("runs",), ("show", "s-1")):
+        with pytest.raises(SystemExit):
+            main([*words, "--store", str(session.store)])
+        shown.append(" ".join(capsys.readouterr().out.split()))
+
     assert (first, second, third.verdict) == ("allow", "deny", "deny")
-    assert capsys.readouterr().out == "tool_calls 1/9 · five-hours 110% · subagents 400 tokens\n"
+    assert line == "tool_calls 1/9 · five-hours 110% · subagents 400 tokens\n"
+    assert "tokens by subagents" in shown[0]
+    assert "1.1k 400" in shown[0]
+    assert "+ 500 in, 0 out, 400 of them by subagents" in shown[1]
+    assert "1.1k tokens (400 by subagents)" in shown[1]
 
 
 async def test_a_limit_that_cancels_ends_the_response_at_the_next_hook(session: Any) -> None:

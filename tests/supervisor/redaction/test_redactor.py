@@ -528,6 +528,16 @@ def test_a_command_without_a_password_stays(redactor: Redactor, line: str) -> No
     assert redactor.redact([line, shlex.split(line)]) == [line, shlex.split(line)]
 
 
+def test_a_policys_lists_stay_as_they_are_written(redactor: Redactor) -> None:
+    """`explain` evaluates the stored policy: a command or tool after one that is named for a secret is none."""
+    rules = [{"deny": ["update_password", "update_user_info"]}, {"runs": ["ls", "pwd", "cd", "get secret", "config"]}]
+    redacted = redactor.redact({"policies": rules, "argv": ["x", "--password", HIDDEN]})
+
+    assert redacted["policies"] == rules
+    assert HIDDEN not in str(redacted)
+    assert HIDDEN not in str(redactor.redact({"policies": [{"name": f"password: '{HIDDEN}'"}]}))
+
+
 def test_a_number_under_the_name_of_a_password_is_one(redactor: Redactor) -> None:
     """Not a count of tokens, nor whether there is one."""
     values: dict[str, Any] = {"password": 123456, "max_tokens": 5, "token": 7, "secret": True, "db_secret": 1.5}
