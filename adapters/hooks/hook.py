@@ -27,7 +27,7 @@ from proctor.supervisor.errors import StartsBlockedError
 from proctor.supervisor.machine import interface
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest, StoredApproval
 
-from ..agents.claude import usage_log as usage
+from ..kit import usage_log as usage
 from ..kit.display_text import escape_control_lines
 from ..kit.launch_options import USAGE
 from .judge import LastAnswer, Opening
@@ -147,6 +147,8 @@ class Hook:
         self._handle(interface.Reported(now_ms=self._now, event=event))
 
     def _prompted(self) -> Verdict:
+        if self._input.agent_id is not None and self._goes_on:  # a sub-agent's, in the run of whoever prompted it
+            return _ALLOWED
         self._complete(None)
         if (block := self._session.blocked(self._record)) is not None:
             return "deny", str(StartsBlockedError(block))

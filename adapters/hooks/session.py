@@ -101,9 +101,9 @@ class HookedSession:
 
     def refuses_on(self, prompt_id: str) -> bool:
         """Whether the run that this prompt of the client began was cancelled: nothing of it runs any more, whatever
-        was prompted since, by whom. A client that names no prompts is known by its latest run.
+        was prompted since, by whom. A hook that names no prompt is of the latest run.
         """
-        return prompt_id in self._cancelled
+        return (prompt_id or self._prompt_id) in self._cancelled
 
     def blocked(self, record: HookRecord) -> Block | None:
         """The order that keeps runs of this session from starting, if there is one."""

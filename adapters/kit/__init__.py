@@ -99,6 +99,7 @@ ROOMS = (
     "launch_options",
     "display_text",
     "transcript",
+    "usage_log",
     "trace_lines",
     "function_tools",
     "gate",

@@ -1,73 +1,31 @@
-"""Reads a session's usage from the client's own log as it grows: hooks do not report tokens.
+"""Reads the usage of Claude Code's sessions from its logs.
 
-The log of a session, and those of its sub-agents, are read from where the last hook stopped. A response is
-written as several lines with one message id, each with the usage so far: the most that any of them says counts.
+A response is written as several lines with one message id, each with the usage so far: the most that any of them says
+counts.
 """
 
 from __future__ import annotations
 
-import stat
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import datetime
-from operator import add, sub
 from pathlib import Path
-from typing import Any, BinaryIO
 
 import msgspec
-from msgspec.structs import astuple
 
-from proctor.policies.errors import EventError
-from proctor.policies.events import TokenUsageUpdated
+from ...kit.usage_log import LoggedTokens, UsageLog, Used
 
 NOT_A_MODEL = "<synthetic>"
 """The model's name in the log for messages that the client wrote itself."""
-_REMEMBERED = 32
-_CALLS_REMEMBERED = 256
-WAIT_S = 1.0
-"""The client writes a response into its log and starts the hooks of its calls at the same time: seconds the log may
-take until the call is in it, and with it what the response used."""
-WAIT_AT_THE_END_S = 0.25
-"""The same for the last response of a run, which nothing is decided on."""
-_LOOK_S = 0.002
-_CHUNK = 1024 * 1024
 
 
-class LoggedTokens(msgspec.Struct, array_like=True):
-    """Tokens by kind; `read` and `written` are the cache's, and no part of `input`."""
+class ClaudeUsageLog(UsageLog):
+    """The log of a session, and those in the folder of its sub-agents."""
 
-    input: int = 0
-    output: int = 0
-    read: int = 0
-    written: int = 0
-    thinking: int = 0
+    def below(self, main: Path) -> Iterable[Path]:
+        return (main.with_suffix("") / "subagents").rglob("*.jsonl")
 
-    def most(self, other: LoggedTokens) -> LoggedTokens:
-        """The greater of each kind."""
-        return LoggedTokens(*map(max, astuple(self), astuple(other)))
-
-    def plus(self, other: LoggedTokens) -> LoggedTokens:
-        """Both together."""
-        return LoggedTokens(*map(add, astuple(self), astuple(other)))
-
-    def less(self, other: LoggedTokens) -> LoggedTokens:
-        """The difference between this usage and the other."""
-        return LoggedTokens(*(max(0, left) for left in map(sub, astuple(self), astuple(other))))
-
-    @property
-    def all(self) -> int:
-        """Tokens of input and output together."""
-        return self.input + self.read + self.written + self.output
-
-    def figures(self) -> dict[str, Any]:
-        """The same in the words of usage events, whose input tokens are all that was read."""
-        return {
-            "input_tokens": self.input + self.read + self.written,
-            "output_tokens": self.output,
-            "cache_read_tokens": self.read,
-            "cache_write_tokens": self.written,
-            "reasoning_tokens": self.thinking,
-        }
+    def read_line(self, line: bytes) -> Used | None:
+        return used(line)
 
 
 class _Details(msgspec.Struct):
@@ -93,160 +51,6 @@ class LogUsage(msgspec.Struct, kw_only=True):
             self.cache_creation_input_tokens or 0,
             (details.thinking_tokens if details else None) or 0,
         )
-
-
-class OneLog(msgspec.Struct, rename={"text": "said"}):
-    """How far one log was read: its tokens by model so far, its latest messages, its calls, and how its last text
-    begins.
-    """
-
-    offset: int = 0
-    totals: dict[str, LoggedTokens] = {}
-    latest: dict[str, LoggedTokens] = {}
-    calls: list[str] = []
-    text: str = ""
-
-
-class _State(msgspec.Struct):
-    since: datetime
-    logs: dict[str, OneLog] = {}
-
-
-_states = msgspec.json.Decoder(_State)
-_encoder = msgspec.json.Encoder()
-
-
-class UsageLog:
-    """The logs of one session.
-
-    Args:
-        path: the session's log, as the client names it.
-        state: what `state` gave when the last hook had read it.
-        since: without a state, responses before this are of runs that were not watched.
-    """
-
-    def __init__(self, path: str, state: bytes | None, since: datetime) -> None:
-        self._main = Path(path) if path else None
-        self._state = _states.decode(state) if state else _State(since)
-
-    @property
-    def state(self) -> bytes:
-        """How far everything was read."""
-        return _encoder.encode(self._state)
-
-    def news(
-        self, *, may_be_missing: bool, call_id: str = "", message: str = "", wait_s: float = 0.0
-    ) -> list[TokenUsageUpdated]:
-        """Usage since the last read, one event a model. Raises EventError when that cannot be known.
-
-        With `call_id` or `message` the log is waited for, up to `wait_s` seconds, until it has that call or the
-        session's latest words are these.
-        """
-        before, of_others = self._totals(), self._of_subagents()
-        deadline = time.monotonic() + wait_s
-        self._read_all(may_be_missing=may_be_missing or wait_s > 0)
-        while not self._has(call_id, message) and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-            self._read_all(may_be_missing=True)
-        if wait_s and not may_be_missing:
-            self._read_all(may_be_missing=False)
-        added = {model: total.less(before.get(model, LoggedTokens())) for model, total in self._totals().items()}
-        news = {model: tokens for model, tokens in added.items() if tokens != LoggedTokens()}
-        apart = {model: total - of_others.get(model, 0) for model, total in self._of_subagents().items()}
-        return [
-            TokenUsageUpdated(model=model or None, **tokens.figures(), subagent_tokens=max(0, apart.get(model, 0)))
-            for model, tokens in news.items()
-        ]
-
-    def _has(self, call_id: str, message: str) -> bool:
-        logs = self._state.logs
-        if call_id:
-            return any(call_id in log.calls for log in logs.values())
-        main = self._main and logs.get(self._main.name)
-        return not message or (isinstance(main, OneLog) and main.text == _start(message))
-
-    def _read_all(self, *, may_be_missing: bool) -> None:
-        main = self._main
-        if main is not None and main.exists():
-            for log in (main, *sorted((main.with_suffix("") / "subagents").rglob("*.jsonl"))):
-                self._read(log, str(log.relative_to(main.parent)))
-        elif not may_be_missing:
-            raise EventError(f"there is no log of the session at `{main or ''}`, so what it used is not known")
-
-    def _of_subagents(self) -> dict[str, int]:
-        """The tokens of input and output of subagents, by model."""
-        own = self._main.name if self._main else ""
-        return {model: tokens.all for model, tokens in self._totals(without=own).items()}
-
-    def _totals(self, without: str = "") -> dict[str, LoggedTokens]:
-        totals: dict[str, LoggedTokens] = {}
-        for log in (log for name, log in self._state.logs.items() if name != without):
-            for model, tokens in log.totals.items():
-                totals[model] = totals.get(model, LoggedTokens()).plus(tokens)
-        return totals
-
-    def _read(self, path: Path, name: str) -> None:
-        before = self._state.logs.get(name) or OneLog()
-        try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise EventError(f"the session's log `{path}` is not a file")
-            log = before if found.st_size >= before.offset else OneLog()
-            with path.open("rb") as file:
-                for line in _whole_lines(file, log):
-                    self._count(line, log)
-        except OSError as error:
-            raise EventError(f"the session's log `{path}` cannot be read: {error.strerror or error}") from error
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise EventError(f"the session's log `{path}` cannot be read: {error}") from error
-        if log is not before:  # the client wrote it anew: what was counted stays counted
-            for model, tokens in before.totals.items():
-                log.totals[model] = log.totals.get(model, LoggedTokens()).most(tokens)
-        self._state.logs[name] = log
-
-    def _count(self, line: bytes, log: OneLog) -> None:
-        found = used(line)
-        if found is None or (found.at is not None and found.at.tzinfo is not None and found.at < self._state.since):
-            return
-        log.calls = [*log.calls, *found.calls][-_CALLS_REMEMBERED:]
-        log.text = _start(found.text) or log.text
-        before = log.latest.pop(found.message, LoggedTokens()) if found.message else LoggedTokens()
-        now = found.tokens.most(before)
-        log.totals[found.model] = log.totals.get(found.model, LoggedTokens()).plus(now.less(before))
-        if found.message:
-            log.latest[found.message] = now
-            while len(log.latest) > _REMEMBERED:
-                del log.latest[next(iter(log.latest))]
-
-
-def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:
-    """The lines from where the log was read to; one that is still being written stays for the next time."""
-    file.seek(log.offset)
-    rest = b""
-    while chunk := file.read(_CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
-        for line in lines:
-            log.offset += len(line) + 1
-            yield line
-
-
-def _start(text: str) -> str:
-    """As much of a text as it is known by."""
-    return text.strip()[:200]
-
-
-class Used(msgspec.Struct, frozen=True):
-    """A response's usage as far as one of its lines tells; `message` is "" if the line does not name it.
-
-    `calls` are the ids of those it asks for in this line, `text` what it says there.
-    """
-
-    message: str
-    model: str
-    tokens: LoggedTokens
-    at: datetime | None
-    calls: tuple[str, ...] = ()
-    text: str = ""
 
 
 class _Block(msgspec.Struct):

@@ -5,6 +5,7 @@ ROOMS = (
     "session",
     "approvals",
     "log",
+    "usage_log",
     "sandbox",
     "connection",
     "translation",

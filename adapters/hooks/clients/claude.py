@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.errors import EventError
 
-from ...agents.claude.usage_log import UsageLog
+from ...agents.claude.usage_log import ClaudeUsageLog
 from ...kit.client_tools import CLAUDE_TOOLS
 from ..messages import (
     STOPPED,
@@ -165,5 +165,5 @@ CLAUDE: Final = HookClient(
     opens="call",
     hears="permission",
     has_result=has_result,
-    usage=UsageLog,
+    usage=ClaudeUsageLog,
 )

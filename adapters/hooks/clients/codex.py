@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.policies.events.run_context import Tool, tool
 
+from ...agents.codex.usage_log import CodexUsageLog
 from ...kit.client_tools import APPLY_PATCH, CODEX_TOOLS, certain_changes_of
 from ..messages import (
     STOPPED,
@@ -46,6 +47,7 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True, rename=_NAMES):
     session_id: str
     event: str
     prompt_id: str = ""
+    agent_id: str | None = None
     permission_mode: str = ""
     cwd: str = ""
     transcript_path: str | None = None
@@ -64,7 +66,10 @@ def read(data: bytes) -> HookInput:
     tool_input = as_object(message.tool_input)
     if message.tool_name == "apply_patch" and isinstance(patch := tool_input.get("command"), str):
         tool_input = {**tool_input, "changes": certain_changes_of(patch)}
-    return hook_input(CODEX, message, tool_input=tool_input, transcript_path=message.transcript_path or "")
+    changed: dict[str, Any] = {"tool_input": tool_input, "transcript_path": message.transcript_path or ""}
+    if message.agent_id:  # a sub-agent has turns of its own
+        changed["prompt_id"] = ""
+    return hook_input(CODEX, message, **changed)
 
 
 def output(answer: HookAnswer, given: HookInput) -> dict[str, Any]:
@@ -110,6 +115,7 @@ CODEX: Final = HookClient(
     ),
     opens="permission",
     hears="call",
+    usage=CodexUsageLog,
     fails_open=(
         "text typed into a running command (`write_stdin`) uses no hook, unless `unified_exec_tty` is off",
         "untrusted hooks are skipped, and a folder's own hooks while the folder isn't trusted",

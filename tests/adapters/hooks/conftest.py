@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from hook_processes import HookProcesses, end_daemons
 
-from proctor.adapters.agents.claude import usage_log as usage
 from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
 from proctor.adapters.hooks.judge import Unmatched
 from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.record import store_id
 from proctor.adapters.hooks.settings import hooks, installed, settings_path
+from proctor.adapters.kit import usage_log as usage
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import RunContext
 from proctor.supervisor import Owner

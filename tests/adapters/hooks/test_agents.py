@@ -92,11 +92,16 @@ class Agent:
         rows = sqlite3.connect(self.store).execute("SELECT type FROM events ORDER BY position").fetchall()
         return [name for (name,) in rows if name in types]
 
+    def usage(self) -> list[dict[str, Any]]:
+        """The stored reports of tokens."""
+        rows = sqlite3.connect(self.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
+        return [json.loads(data) for (data,) in rows]
+
 
 class Codex(Agent):
     """`codex exec`, whose sandbox is off as every command is judged."""
 
-    name = "codex"
+    name, bash = "codex", "Bash"
     config: tuple[str, ...] = ()
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,9 +286,9 @@ def test_a_limit_of_the_session_holds_over_calls_at_once(agent: Any) -> None:
 
 
 @pytest.fixture
-def typing_codex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Codex]:
-    """Codex under hooks, which types into a command that still runs."""
-    if codex.program() is None:
+def hooked_codex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Codex]:
+    """Codex under hooks."""
+    if codex_trust.program() is None:
         pytest.skip("needs Codex: pip install '.[codex]'")
     made = Codex(tmp_path, monkeypatch)
     made.install()
@@ -292,30 +297,62 @@ def typing_codex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Co
     made.api.close()
 
 
-def test_codex_asks_no_hook_about_text_for_a_running_command(typing_codex: Codex) -> None:
+def test_codex_asks_no_hook_about_text_for_a_running_command(hooked_codex: Codex) -> None:
     """So a program that runs what is typed does not start where a rule could not see that."""
     terminal = {"tty": True, "yield_time_ms": 500}
     pushes = ("write_stdin", {"chars": "git push\n\x04"})
-    results = typing_codex.run(
+    results = hooked_codex.run(
         [("Bash", {"command": "sh", **terminal})], [("Bash", {"command": "cat > typed", **terminal})], [pushes]
     )
 
     assert "Leave pushing to a person." in results
-    assert (typing_codex.cwd / "typed").read_text() == "git push\n"
-    assert typing_codex.recorded("tool_call_requested") == ["tool_call_requested"] * 2
+    assert (hooked_codex.cwd / "typed").read_text() == "git push\n"
+    assert hooked_codex.recorded("tool_call_requested") == ["tool_call_requested"] * 2
 
 
-def test_without_terminals_codex_types_into_nothing(typing_codex: Codex) -> None:
+def test_without_terminals_codex_types_into_nothing(hooked_codex: Codex) -> None:
     """By a setting that the page names."""
-    typing_codex.config = ("-c", "features.unified_exec_tty=false")
-    results = typing_codex.run(
+    hooked_codex.config = ("-c", "features.unified_exec_tty=false")
+    results = hooked_codex.run(
         [("Bash", {"command": "cat > typed", "tty": True, "yield_time_ms": 500})],
         [("Bash", {"command": "cat > typed", "yield_time_ms": 500})],
         [("write_stdin", {"chars": "git push\n\x04"})],
     )
 
     assert "TTY execution is disabled by config" in results
-    assert (typing_codex.cwd / "typed").read_text() == ""
+    assert (hooked_codex.cwd / "typed").read_text() == ""
+
+
+def test_tokens_of_codex_count_before_the_next_call(hooked_codex: Codex) -> None:
+    """Those of the response that asks for it included: 120 each, of 300."""
+    hooked_codex.policy.write_text("{name: p, limits: {max_total_tokens: {max: 300, action: deny}}}")
+    hooked_codex.run(*[[hooked_codex.shell(f"touch f{number}")] for number in range(4)])
+
+    assert sorted(file.name for file in hooked_codex.cwd.iterdir()) == ["f0", "f1"]
+    assert sum(event["input_tokens"] for event in hooked_codex.usage()) == 500
+
+
+def test_a_subagent_of_codex_works_in_the_run_that_started_it(hooked_codex: Codex) -> None:
+    """Its prompt begins no run, which would have limits anew; its tokens stand apart."""
+    hooked_codex.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
+    hooked_codex.config = ("-c", "features.multi_agent=true")
+    api, of = hooked_codex.api, "multi_agent_v1"
+    api.reply(api.call("spawn", "spawn_agent", namespace=of, message="help"))
+
+    def wait(request: dict[str, Any]) -> Any:
+        [started] = [one["output"] for one in request["input"] if one["type"] == "function_call_output"]
+        targets = [json.loads(started)["agent_id"]]
+        return api.call("wait", "wait_agent", namespace=of, targets=targets, timeout_ms=20_000)
+
+    api.reply(wait)
+    api.agent_reply(api.shell("a1", "touch sub"), used=(500, 50))
+    api.agent_reply(api.text("done"), used=(600, 60))
+    api.reply(api.shell("c1", "touch never"))
+    hooked_codex.run()
+
+    assert [file.name for file in hooked_codex.cwd.iterdir()] == ["sub"]
+    assert hooked_codex.recorded("run_started") == ["run_started"]
+    assert sum(event.get("subagent_tokens", 0) for event in hooked_codex.usage()) == 1210
 
 
 @pytest.mark.parametrize("answer", [True, False, None], ids=["yes", "no", "nobody"])

@@ -332,6 +332,29 @@ def test_status_names_the_file_of_a_folder_that_switches_a_persons_hooks_off(
     assert all(str(file) in one for one in seen[2:])
 
 
+def test_a_subagent_of_codex_is_denied_once_its_run_was_cancelled(tmp_path: Path) -> None:
+    """It has turns of its own, so it is known by its id; the person's next prompt begins a run that goes on."""
+    session = Session("codex", tmp_path)
+    (tmp_path / "policy.yaml").write_text(POLICY.replace("on_violation: deny", "on_violation: cancel"))
+
+    def call(number: int, command: str, **more: Any) -> bool:
+        given = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": f"c{number}", **more}
+        return "deny" not in json.dumps(session.hook("PreToolUse", **given))
+
+    session.hook("UserPromptSubmit", prompt="go", turn_id="t1")
+    session.hook("UserPromptSubmit", prompt="help", turn_id="t2", agent_id="a")
+    before = call(1, "ls", turn_id="t2", agent_id="a")
+    pushed = call(2, "git push", turn_id="t1")
+    after = call(3, "ls", turn_id="t2", agent_id="a")
+    session.hook("UserPromptSubmit", prompt="on", turn_id="t3")
+    later = call(4, "ls", turn_id="t3")
+    (kept, _), *_ = session.judge._sessions.values()
+    session.judge.close()
+
+    assert (before, pushed, after, later) == (True, False, False, True)
+    assert kept.runs == 2
+
+
 RIVALS = [
     ("claude", ".claude/settings.json", '{"hooks": {"PermissionRequest": []}}'),
     ("cursor", ".cursor/hooks.json", '{"version": 1, "hooks": {"preToolUse": [{"command": "true"}]}}'),

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.claude import usage_log as usage
 from proctor.adapters.cli import main
+from proctor.adapters.kit import usage_log as usage
 from proctor.policies import EventError
 
 pytestmark = pytest.mark.anyio
