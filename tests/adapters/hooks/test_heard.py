@@ -146,7 +146,7 @@ def test_of_two_answers_at_once_one_counts(asking: Asking) -> None:
     async def both() -> None:
         async def one(store: SQLiteStore, by: str, *, granted: bool) -> None:
             try:
-                await approval_inbox.take(store, held, ApprovalAnswer(granted=granted, by=by))
+                await approval_inbox.record_answer(store, held, ApprovalAnswer(granted=granted, by=by))
             except ApprovalError as error:
                 errors.append(error)
 

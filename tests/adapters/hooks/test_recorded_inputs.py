@@ -169,7 +169,7 @@ def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | Non
 
     async def answers() -> None:
         async with SQLiteStore(tmp_path / "store.db") as store:
-            await approval_inbox.take(store, answer.held, ApprovalAnswer(granted=bool(granted), by="ana"))
+            await approval_inbox.record_answer(store, answer.held, ApprovalAnswer(granted=bool(granted), by="ana"))
 
     if granted is not None:
         anyio.run(answers)
