@@ -307,7 +307,10 @@ def unjudged(compiled: CompiledPolicy, context: RunContext) -> list[ViolationRec
             action=max(clause.action, "deny", key=STRICTNESS.__getitem__),
             seq=0,
             message=f"it could not be judged: {found.message}",
-            details={"missing_context": list(found.witness)},
+            details={
+                "missing_context": list(found.witness),
+                "suggestion": "give the context that it asks for: `--context NAME=VALUE`, or `context` of a test",
+            },
         )
         for clause in (clauses_of(compiled.policy) if missing else ())
         if (found := missing.get((clause.policy, clause.id)))

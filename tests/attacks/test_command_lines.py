@@ -281,6 +281,16 @@ CARRYING = [
     "python -m unittest timeit.main red",
     *("twine upload -s --sign-with red x", "xmllint --shell f", "yarn config set x red"),
     "pnpm c set script-shell red",
+    *("echo ${ red; }", "echo ${| red; }", "echo ${|red;}", 'echo "${ red; }"', "x=${ red; }", "${ echo red; } x"),
+    *("cat <<E\n${ red; }\nE", "echo $((${ red; }))", "source -p . f", "read -E x; $x", "compgen -V x -C red"),
+    *("env --argv0=x red", "env -a x red", "run0 red", "xargs --process-slot-var=X red"),
+    "find . -files0-from f -exec red ';'",
+    *("gum spin -- red", "fzf --bind 'start:execute(red)'", "watchexec red", "limactl shell x red"),
+    *("coreutils --coreutils-prog=env red", "busybox run-parts d", "env 'BASH_FUNC_ls%%=() { red; }' bash -c ls"),
+    *("git var GIT_EDITOR", "git hook run x", "git maintenance start", "git bundle create x"),
+    *("psql -c '\\! red'", "sqlite3 x '.shell red'", "duckdb x '.shell red'", "php -d auto_prepend_file=red f.php"),
+    *("java -XX:OnError='red x' x", "rclone -o x red", "nix develop -c red", "aws ssm x --command 'red y'"),
+    *("tmux send-keys red Enter", "xdotool type 'red x'", "dialog --prgbox 'red x' 1 1", "cargo watch -x 'red y'"),
     *("bash", "bash f", "sh -s", "bash -i", "bash -o posix -c red", "bash -O extglob -c red", "dash -x f", "ash f"),
 ]  # fmt: skip
 """Programs that are given a command or code in a way that is not read."""

@@ -45,6 +45,7 @@ def test_eval_shows_it_in_words(cli: Any, files: Path) -> None:
     assert ran.code == 1
     assert "could not be judged" in " ".join(ran.out.split())
     assert "$.user_role" in ran.out
+    assert "suggestion: give the context that it asks for: `--context NAME=VALUE`" in " ".join(ran.out.split())
 
 
 def test_narrow_says_so_and_exits_with_1(cli: Any, files: Path) -> None:
