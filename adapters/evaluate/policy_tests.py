@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from rich.text import Text
 
-from proctor.policies import CompiledPolicy, PolicyError, RunContext, compile_policy, merge_policies, verify
+from proctor.policies import CompiledPolicy, PolicyError, RunContext, compile_policy, merge_policies
 from proctor.policies.errors import read_each
 from proctor.policies.events import (
     MessageSent,
@@ -36,7 +36,7 @@ from ..kit.client_tools import CLIENTS, tools_of
 from ..kit.display_text import escape_control
 from ..kit.trace_lines import TraceLog, TraceSession
 from .judge import call_lines, judge_session
-from .proofs import ProofQuestion, ProofRecord, read_call, record_of
+from .proofs import ProofQuestion, ProofRecord, SharedTime, read_call, record_of
 from .reports import append_call, append_field, append_gap
 
 if TYPE_CHECKING:
@@ -178,9 +178,12 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
     return PolicyTests(file, compiled, tuple(zip(given.tests, contexts, strict=True)), tuple(proofs))
 
 
-def judge_expected_proof(tests: PolicyTests, proof: PreparedProof) -> tuple[JudgedTest, ProofRecord]:
-    """Judge one `prove` of a file; the record has the session that shows otherwise."""
-    record = judge_proof(tests.compiled.policy, proof)
+def judge_expected_proof(
+    tests: PolicyTests, proof: PreparedProof, time: SharedTime
+) -> tuple[JudgedTest, ProofRecord]:
+    """Judge one `prove` of a file, in the time that they share; the record has the session that shows otherwise."""
+    answer = time.ask(tests.compiled.policy, tools=proof.tools or None, **proof.question.arguments)
+    record = record_of(proof.question.text, answer)
     passed = record.verdict == proof.expected
     words = {"proved": "proved", "refuted": "a session that comes to it"}
     found = [] if passed else [Mismatch(expected=words[proof.expected], actual=f"{record.verdict}: {record.reason}")]
@@ -504,9 +507,3 @@ def _policy(given: str | dict[str, Any], folder: Path) -> Policy:
     if isinstance(given, str):
         return merge_policies(load_policies(folder / given))
     return merge_policies(parse_policies({"name": "property", **given}))
-
-
-def judge_proof(policy: Policy, proof: PreparedProof) -> ProofRecord:
-    """Answer the question of an expectation."""
-    answer = verify(policy, tools=proof.tools or None, **proof.question.arguments)
-    return record_of(proof.question.text, answer)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
 from rich.text import Text
 
-from proctor.policies import PolicyError
+from proctor.policies import PolicyError, verify
 from proctor.policies.analysis.questions import read_selector
 from proctor.policies.errors import Problem
 
 from ..kit.display_text import encoded, escape_control
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from proctor.policies import Proved, Refuted, Unknown
+    from proctor.policies import Policy, Proved, Refuted, Unknown
 
 WIDTH = 80
 _CALL = re.compile(r"\s*([^\s()]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
@@ -65,6 +66,43 @@ class ProofRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     explored: dict[str, Any]
     reason: str
     context: dict[str, Any] = {}
+
+
+LONGEST_S = 30
+"""The seconds that all questions of a command, or of a test file, may take together."""
+
+
+class SharedTime:
+    """The time of several questions: each has an even part of what is left, so what one does not need others have.
+
+    `number` is that of the question going on. `stopped` is asked now and then, whether to go on at all.
+    """
+
+    def __init__(
+        self, questions: int, stopped: Callable[[], bool] = lambda: False, seconds: float = LONGEST_S
+    ) -> None:
+        self.questions, self.number = questions, 0
+        self._stopped, self._seconds = stopped, seconds
+        self._end = time.monotonic() + seconds
+
+    def ask(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
+        """Answer one question to `verify`, in its part of the time; unknown says so if that was too little."""
+        begun = time.monotonic()
+        left = max(self.questions - self.number, 1 if self.questions == 1 else 2)
+        part = begun + (self._end - begun) / left
+        self.number += 1
+        over = False
+
+        def should_stop() -> bool:
+            nonlocal over
+            over = time.monotonic() > part
+            return over or self._stopped()
+
+        answer = verify(stack, should_stop=should_stop, **question)
+        if over and self.questions > 1 and answer.verdict == "unknown":
+            shared = f"{answer.reason}; {self.questions} questions shared {self._seconds:g} seconds, so ask it alone"
+            answer = msgspec.structs.replace(answer, reason=shared)
+        return answer
 
 
 def record_of(question: str, answer: Proved | Refuted | Unknown) -> ProofRecord:

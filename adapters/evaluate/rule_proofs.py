@@ -63,6 +63,12 @@ def sanity(policies: Sequence[Policy], prove: Prover) -> Iterator[ProofRecord]:
         yield _tool_record(policies, whole, everywhere, tool, prove)
 
 
+def sanity_questions(policies: Sequence[Policy]) -> int:
+    """How many records `sanity` gives."""
+    everywhere = list(placed(members_of(merge_policies(list(policies)))))
+    return sum(each.clause.action != "warn" for each in everywhere) + sum(1 for _ in _ordered_tools(everywhere))
+
+
 def placed(policies: Sequence[Policy]) -> Iterator[PlacedClause]:
     """Every rule, list and net of a stack."""
     clauses = iter(clauses_of(merge_policies(list(policies))))
@@ -184,6 +190,11 @@ def differences(old: Sequence[Policy], new: Sequence[Policy], prove: Prover) -> 
         if prove(whole, no_looser_than=merge_policies(list(base))).verdict == "proved":
             continue
         yield from _grouped(_ways(whole, base, change, old, new, prove))
+
+
+def difference_questions(old: Sequence[Policy], new: Sequence[Policy]) -> int:
+    """The most questions that `differences` asks."""
+    return 2 + sum(1 for base in (old, new) for _ in _parts(base))
 
 
 def _ways(

@@ -62,7 +62,7 @@ class Standard(NamedTuple):
     widened: str = ""
 
     def breaks(self, found: int, level: int, *, of_call: bool = False) -> bool:
-        """Whether a finding breaks the property where the stack's answer is `level`; `of_call`: it is of a call."""
+        """Whether a finding (`of_call`: against a call) breaks the property where the stack answers `level`."""
         if self.strict:
             return found in (WARN, DENY) or (found == ASK and level < ASK)
         return found > max(level, WARN) or (of_call and bool(self.widened) and found == ASK == level)

@@ -416,7 +416,7 @@ def test_what_changed_between_two_policies_is_shown_one_session_each(cli: Cli, p
 
 
 def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None:
-    """However they are written; what differs and is not known to is exit code 3."""
+    """However they are written; a budget more may refuse."""
     place.joinpath("old.yaml").write_text(PAYMENTS)
     place.joinpath("same.yaml").write_text(f"{PAYMENTS}  - {{id: four, type: count, tool: pay, max: 4}}\n")
     place.joinpath("budget.yaml").write_text(
@@ -426,8 +426,8 @@ def test_policies_that_answer_alike_do_not_differ(cli: Cli, place: Path) -> None
     budget = cli("diff", "old.yaml", "budget.yaml", "--prove")
 
     assert (same.code, same.out) == (0, "both decide alike in every session\n")
-    assert budget.code == 3
-    assert "unknown        whether it is newly refused: `budgets`" in budget.out
+    assert budget.code == 1
+    assert "newly refused  `budgets`\n      other runs have used up the budget `payments/month`\n" in budget.out
 
 
 @pytest.mark.parametrize(

@@ -310,7 +310,7 @@ def test(files: tuple[str, ...], as_json: bool) -> int:
         judge_test,
         read_policy_tests,
     )
-    from ...evaluate.proofs import answer_text
+    from ...evaluate.proofs import SharedTime, answer_text
     from ..options import check_standard_input, read_text
 
     def read(file: str) -> PolicyTests:
@@ -327,8 +327,9 @@ def test(files: tuple[str, ...], as_json: bool) -> int:
                 echo_json(judged)
             elif not judged.passed:
                 console().print(failed_test(session, judged))
+        time = SharedTime(len(given.proofs))
         for proof in given.proofs:
-            judged, record = judge_expected_proof(given, proof)
+            judged, record = judge_expected_proof(given, proof, time)
             passed, failed = passed + judged.passed, failed + (not judged.passed)
             if as_json:
                 echo_json(judged)

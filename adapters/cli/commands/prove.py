@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from ..output import console, echo, echo_json, note, output_option, replaced
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown
+    from proctor.policies import Policy, RunContext
     from proctor.policies.events.run_context import Tool
 
     from ...evaluate.proofs import ProofQuestion, ProofRecord
@@ -90,6 +91,7 @@ def prove(
     """
     from proctor.policies import merge_policies
 
+    from ...evaluate.rule_proofs import sanity_questions
     from ..options import check_standard_input, read_context
 
     check_standard_input(*policies, *properties, *bases, *same)
@@ -101,7 +103,7 @@ def prove(
     offered = _offered(tools, adapter)
     about: RunContext | None = read_context(context) if context else None
     found: list[tuple[ProofQuestion | None, ProofRecord]] = []
-    with _Search() as search:
+    with _Search(len(questions) or sanity_questions(stack)) as search:
         for question, record in _answers(stack, merged, questions, search.prover(offered, about)):
             found.append((question, record))
             search.clear()
@@ -250,14 +252,14 @@ def _exit_code(found: list[str], *, stopped: bool) -> int:
 def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool) -> int:
     """`diff --prove`: each kind of difference as it is found; the exit code."""
     from ...evaluate.proofs import WIDTH
-    from ...evaluate.rule_proofs import difference_text, differences
+    from ...evaluate.rule_proofs import difference_questions, difference_text, differences
     from ..options import check_standard_input, read_context
 
     check_standard_input(old, new)
     before, after = read_policies([old]), read_policies([new])
     about = read_context(context) if context else None
     found: list[str] = []
-    with _Search() as search:
+    with _Search(difference_questions(before, after)) as search:
         for each in differences(before, after, search.prover(None, about)):
             found.append(each.verdict)
             search.clear()
@@ -272,18 +274,17 @@ def diff_by_proof(old: str, new: str, context: tuple[str, ...], *, as_json: bool
     return _exit_code(found, stopped=search.stopped)
 
 
-LONGEST_S = 30
-"""After so long a question is unknown."""
-
-
 class _Search:
     """A search that says on a terminal how long it has taken, and that the first Ctrl-C stops: what is not answered
     by then is unknown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, questions: int) -> None:
+        from ...evaluate.proofs import SharedTime
+
         self.stopped = False
-        self._started = self._question_started = time.monotonic()
+        self._time = SharedTime(questions, self._draw)
+        self._started = time.monotonic()
         self._shown = 0
         self._before: Any = None
 
@@ -297,13 +298,7 @@ class _Search:
 
     def prover(self, tools: list[str | Tool] | None, context: RunContext | None) -> Any:
         """`verify` with what all questions share."""
-        from proctor.policies import verify
-
-        def prove(stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
-            self._question_started = time.monotonic()
-            return verify(stack, tools=tools, context=context, should_stop=self._draw, **question)
-
-        return prove
+        return partial(self._time.ask, tools=tools, context=context)
 
     def clear(self) -> None:
         """Take the line away before something is printed."""
@@ -319,8 +314,10 @@ class _Search:
     def _draw(self) -> bool:
         taken = time.monotonic() - self._started
         if taken > 1 and sys.stderr.isatty():
-            text = f"searching, {taken:,.0f} s; Ctrl-C gives what is known"
-            self._shown = len(text)
-            sys.stderr.write("\r" + text)
+            number, questions = self._time.number, self._time.questions
+            which = f" question {number} of about {max(number, questions)}," if questions > 1 else ""
+            text = f"searching,{which} {taken:,.0f} s; Ctrl-C gives what is known"
+            self._shown = max(self._shown, len(text))
+            sys.stderr.write("\r" + text.ljust(self._shown))
             sys.stderr.flush()
-        return self.stopped or time.monotonic() - self._question_started > LONGEST_S
+        return self.stopped
