@@ -104,7 +104,7 @@ def beyond_headroom(amounts: Mapping[str, float]) -> frozenset[str]:
     )
 
 
-_PLAIN = re.compile(r"[A-Za-z_$./@][\w$./@*+ -]*(?<! )", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z_$./][\w$./@*+ -]*(?<! )", re.ASCII)
 _WORDS = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n", "~"])
 
 

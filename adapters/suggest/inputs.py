@@ -129,6 +129,7 @@ def _folders(tool: str, path: str, uses: Sequence[Use], *, optional: bool) -> li
         for found in places.values()
         for folder in found
     }
+    chosen |= {_common(found) for found in _of_each(uses) if not any(found <= {*_below(f, found)} for f in chosen)}
     outermost = {folder for folder in chosen if not chosen & set(_above(folder)[1:])}
     covers = {
         session: {next(above for above in _above(f)[::-1] if above in outermost) for f in found}
@@ -162,6 +163,22 @@ def _above(folder: str) -> list[str]:
         return [folder]
     lowest = 0 if start == "." else 1
     return ["/".join((start, *down[:n])) for n in range(len(down), lowest - 1, -1)] or [folder]
+
+
+def _of_each(uses: Sequence[Use]) -> list[set[str]]:
+    """The folders of each call that has several paths."""
+    found = ({folder_of(v, use.workspace) or str(v) for v in use.values} for use in uses if len(use.values) > 1)
+    return [folders for folders in found if len(folders) > 1]
+
+
+def _below(folder: str, folders: Iterable[str]) -> list[str]:
+    return [each for each in folders if folder in _above(each)]
+
+
+def _common(folders: set[str]) -> str:
+    """The deepest folder that all of these are in; the workspace if there is none."""
+    first, *others = folders
+    return next((above for above in _above(first) if all(above in _above(other) for other in others)), ".")
 
 
 def _amount(tool: str, path: str, uses: Sequence[Use], calls: int) -> Entry | None:

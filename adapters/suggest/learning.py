@@ -116,7 +116,22 @@ def _tool_entries(tool: str, used: list[tuple[ObservedSession, ObservedCall]]) -
         if not restricted and any(use.call.roles.get(path) == "command" for use in uses):
             return []  # nothing names its command lines, and without a name all of them would be allowed
         found += restricted
+    acts = {path: act for _, call in used for path, act in call.acts.items()}
+    found += [never(tool, path, act, used) for path, act in acts.items() if path not in by_path]
     return found
+
+
+def never(tool: str, path: str, act: str, used: list[tuple[ObservedSession, ObservedCall]]) -> Entry:
+    """An act of a tool that no call had."""
+    return Entry(
+        kind="input",
+        about=f"no `{act}`",
+        tool=tool,
+        sessions=len({session.id for session, _ in used}),
+        calls=len(used),
+        part={"path": path, "exists": False},
+        stops={"tool": tool, "path": path, "value": "/somewhere/else"},
+    )
 
 
 _BY_CHANCE = 0.01

@@ -21,12 +21,15 @@ from proctor.policies.language.facts import ToolTable
 from proctor.policies.monitor.memory import UserText
 from proctor.policies.values.globs import glob_problems, is_plain
 from proctor.policies.values.json_values import parsed_output, scalars_in, text_of
+from proctor.policies.values.paths import compile_path
 
 from ..kit.client_tools import recorded_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TypeAlias
+
+    from proctor.policies.events.run_context import Tool
 
     from ..traces import TraceSession
 
@@ -51,8 +54,9 @@ class ObservedCall(NamedTuple):
     """One call that ran.
 
     `tool` is the portable name where the agent's tool has just one, else the tool's own. `inputs` are the scalars of
-    each input by path. `roles` are the portable inputs among them. `user` is what users wrote before it. `supplied`
-    has, for a text of its input, who returned it before.
+    each input by path. `roles` are the portable inputs among them, those of a tool with several acts for each act
+    apart: `acts` has the path that only calls with an act have. `user` is what users wrote before it. `supplied` has,
+    for a text of its input, who returned it before.
     """
 
     tool: str
@@ -65,6 +69,7 @@ class ObservedCall(NamedTuple):
     turn: int
     failed: bool
     output: Any
+    acts: dict[str, str] = {}
 
 
 class ObservedSession(msgspec.Struct, frozen=True):
@@ -146,6 +151,12 @@ class _Reader:
     def _call(self, event: ToolCallStarted) -> ObservedCall:
         tool, input, roles = self._portable(event.tool_name, event.tool_input)
         inputs = dict(_scalars(input))
+        described = self._table.tools.get(event.tool_name.casefold())
+        acts = dict(_acts(described)) if described is not None and not described.inferred else {}
+        if acts:
+            several = ((path, tuple(scalars_in(list(compile_path(path, True)(event.tool_input))))) for path in acts)
+            inputs = {path: values for path, values in several if values}
+            roles = dict.fromkeys(inputs, "path")
         return ObservedCall(
             tool=tool,
             name=event.tool_name,
@@ -157,6 +168,7 @@ class _Reader:
             turn=event.turn,
             failed=False,
             output=None,
+            acts=acts,
         )
 
     def _portable(self, name: str, input: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, str]]:
@@ -191,6 +203,17 @@ class _Reader:
             for path, value in _leaves("$", parsed_output(output)):
                 if len(text := text_of(value)) >= _SHORTEST:
                     self._supplied[text].add((call.tool, path))
+
+
+def _acts(tool: Tool) -> Iterator[tuple[str, str]]:
+    """Where the paths are that a tool's several acts take, with the act; first where all of them are."""
+    everywhere = [path for path in tool.inputs.get("path", ()) if "[*]" in path]
+    if len(tool.acts_where) < 2 or not everywhere:
+        return
+    yield everywhere[0], "any act"
+    listed, _, member = everywhere[0].partition("[*]")
+    for act, (path, *_) in tool.acts_where.items():
+        yield (f"{path}{member}" if path.startswith(f"{listed}[?") else path), act
 
 
 def _is_name(tool: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Protocol
 
 from proctor.policies import merge_policies, parse_policies
+from proctor.policies.analysis.values import placed
 
 from .entries import Entry, flow
 from .inputs import names_in
@@ -157,13 +158,15 @@ def _portable_input(call: ObservedCall) -> dict[str, Any]:
 
 def _example(entry: Entry, sessions: Sequence[ObservedSession]) -> dict[str, Any] | None:
     """A call of the tool that is like a recorded one, but for the value."""
-    key = entry.stops["path"].removeprefix("$.")
-    value = entry.stops["value"]
+    path, value = entry.stops["path"], entry.stops["value"]
+    key = path.removeprefix("$.")
     if key.endswith("[*]"):
         key, value = key.removesuffix("[*]"), [value]
     for session in sessions:
         for call in session.calls:
-            if call.tool == entry.tool and entry.stops["path"] in call.inputs:
+            if call.tool == entry.tool and path in call.acts:
+                return {"tool": call.tool, "input": placed(call.input, path, value)}
+            if call.tool == entry.tool and path in call.inputs:
                 return {"tool": call.tool, "input": {**_portable_input(call), key: value}}
     return None
 

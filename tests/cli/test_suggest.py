@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from proctor.policies import Before, load_policies
+from proctor.policies.events import RunStarted, ToolCallCompleted, ToolCallStarted
+from proctor.policies.events.codec import encode_event
 from proctor.policies.language.selectors import ToolWhere
 
 CLAUDE = Path(__file__).parents[1] / "adapters" / "traces" / "data" / "claude"
@@ -135,6 +137,48 @@ def test_a_command_line_that_nothing_names_leaves_its_tool_out(cli: Cli, place: 
     cli("suggest", "sessions.jsonl", "-o", "policy.yaml")
 
     assert decided(cli, place, session("n", "", ("bash", {"command": "ls"}, ""))) == [False]
+
+
+def patch(n: int, *changes: dict[str, Any]) -> bytes:
+    """A recorded session of Codex with one patch."""
+    about: dict[str, Any] = {"session_id": f"p{n}", "run_id": f"r{n}", "provider": "codex"}
+    named: dict[str, Any] = {**about, "tool_call_id": "c1", "tool_name": "apply_patch"}
+    events = [
+        RunStarted(seq=1, **about),
+        ToolCallStarted(seq=2, tool_input={"changes": [*changes]}, **named),
+        ToolCallCompleted(seq=3, tool_output="", **named),
+    ]
+    return b"".join(encode_event(event) + b"\n" for event in events)
+
+
+def change(kind: str, path: str) -> dict[str, Any]:
+    return {"kind": kind, "path": path, "diff": "@@"}
+
+
+def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Cli, place: Path) -> None:
+    """Edits of the sources beside new tests were seen: no other folder, and no deletion."""
+    seen = [patch(n, change("update", f"src/m{n}.py"), change("add", f"tests/test_m{n}.py")) for n in range(9)]
+    place.joinpath("seen.jsonl").write_bytes(b"".join(seen))
+    place.joinpath("base.yaml").write_text("name: base\ntool_rules: [{deny: [delete]}]\n")
+    answer = cli("suggest", "seen.jsonl", "--base", "base.yaml", "-o", "policy.yaml", "--tests", "tests.yaml")
+    assert answer.code == 0, answer.err
+    new = [
+        (change("update", "src/new.py"), change("add", "tests/test_new.py")),
+        (change("update", "src/new.py"), change("add", "etc/x.py")),
+        (change("update", "deploy/x.py"), change("add", "tests/test_new.py")),
+        (change("update", "src/new.py"), change("delete", "src/m1.py")),
+        (),
+    ]
+    place.joinpath("new.jsonl").write_bytes(b"".join(patch(n, *changes) for n, changes in enumerate(new)))
+    judged = cli("eval", "--policy", "policy.yaml", "new.jsonl", "--json")
+    [policy] = load_policies(place / "policy.yaml")
+    [only] = policy.tool_rules or ()
+
+    [patches] = only.tools
+    assert isinstance(patches, ToolWhere)
+    assert [line["passed"] for line in judged.lines] == [True, False, False, False, False]
+    assert cli("test", "tests.yaml").code == 0
+    assert cli("prove", "policy.yaml", "--no-looser-than", "base.yaml", "--adapter", "codex").code == 0
 
 
 def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:
