@@ -117,11 +117,11 @@ def _tool_entries(tool: str, used: list[tuple[ObservedSession, ObservedCall]]) -
             return []  # nothing names its command lines, and without a name all of them would be allowed
         found += restricted
     acts = {path: act for _, call in used for path, act in call.acts.items()}
-    found += [never(tool, path, act, used) for path, act in acts.items() if path not in by_path]
+    found += [_never(tool, path, *act, used) for path, act in acts.items() if path not in by_path]
     return found
 
 
-def never(tool: str, path: str, act: str, used: list[tuple[ObservedSession, ObservedCall]]) -> Entry:
+def _never(tool: str, path: str, act: str, mark: str, used: list[tuple[ObservedSession, ObservedCall]]) -> Entry:
     """An act of a tool that no call had."""
     return Entry(
         kind="input",
@@ -129,7 +129,7 @@ def never(tool: str, path: str, act: str, used: list[tuple[ObservedSession, Obse
         tool=tool,
         sessions=len({session.id for session, _ in used}),
         calls=len(used),
-        part={"path": path, "exists": False},
+        part={"path": mark, "exists": False},
         stops={"tool": tool, "path": path, "value": "/somewhere/else"},
     )
 

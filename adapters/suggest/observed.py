@@ -55,8 +55,8 @@ class ObservedCall(NamedTuple):
 
     `tool` is the portable name where the agent's tool has just one, else the tool's own. `inputs` are the scalars of
     each input by path. `roles` are the portable inputs among them, those of a tool with several acts for each act
-    apart: `acts` has the path that only calls with an act have. `user` is what users wrote before it. `supplied` has,
-    for a text of its input, who returned it before.
+    apart: `acts` has those paths, each with the act and where a call has anything that does it. `user` is what users
+    wrote before it. `supplied` has, for a text of its input, who returned it before.
     """
 
     tool: str
@@ -69,7 +69,7 @@ class ObservedCall(NamedTuple):
     turn: int
     failed: bool
     output: Any
-    acts: dict[str, str] = {}
+    acts: dict[str, tuple[str, str]] = {}
 
 
 class ObservedSession(msgspec.Struct, frozen=True):
@@ -205,15 +205,15 @@ class _Reader:
                     self._supplied[text].add((call.tool, path))
 
 
-def _acts(tool: Tool) -> Iterator[tuple[str, str]]:
-    """Where the paths are that a tool's several acts take, with the act; first where all of them are."""
+def _acts(tool: Tool) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Where the paths are that a tool's several acts take; first where all of them are."""
     everywhere = [path for path in tool.inputs.get("path", ()) if "[*]" in path]
     if len(tool.acts_where) < 2 or not everywhere:
         return
-    yield everywhere[0], "any act"
+    yield everywhere[0], ("any act", everywhere[0])
     listed, _, member = everywhere[0].partition("[*]")
     for act, (path, *_) in tool.acts_where.items():
-        yield (f"{path}{member}" if path.startswith(f"{listed}[?") else path), act
+        yield (f"{path}{member}" if path.startswith(f"{listed}[?") else path), (act, path)
 
 
 def _is_name(tool: str) -> bool:

@@ -104,6 +104,7 @@ ROOMS = (
     "alphabet",
     "split_component",
     "components",
+    "tool_kinds",
     "values",
     "texts",
     "all_checks",

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import UNSET
 
 from ..language.conditions import all_in, has_references
-from ..language.facts import CallNames
 from ..language.operators import LENGTHS
 from ..language.predicates import compile_conditions
 from ..language.selectors import ToolWhere, VirtualName, VirtualTool
@@ -34,15 +33,19 @@ from .call_classes import NameUniverse
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
 from .split_component import SplitComponent
 from .texts import texts_apart
+from .tool_kinds import ToolKinds
 from .values import (
-    EQUALITIES,
     MISSING,
+    MOST_LITERALS,
     OPAQUE,
     are_covered,
     atoms_of,
+    binds,
     candidates,
     documents,
+    is_exact,
     is_simple,
+    literals,
     placed,
     rows,
     samples,
@@ -63,8 +66,6 @@ MOST_INPUTS = 3_000
 """How many inputs of one tool are tried."""
 MOST_LISTS = 80
 """How many lists of texts are tried at one path."""
-MOST_LITERALS = 4
-"""How many values that conditions name at one path are followed one by one."""
 MOST_ASKS = 10
 """How many conditions of one tool may be met independently of each other."""
 
@@ -148,9 +149,11 @@ class Alphabet:
         *,
         others: bool,
     ) -> None:
-        self._played, self._parts, self._table, self._context, self._work = played, parts, table, context, work
+        self._played, self._parts, self._context, self._work = played, parts, context, work
+        self._tools = ToolKinds(table)
         self._numbers = itertools.count(2)
-        self._leaf_tests: dict[str, list[tuple[Any, Any, bool]]] = {}
+        self._leaf_tests: dict[tuple[str, str], list[tuple[Any, Any, bool]]] = {}
+        self._portable: dict[tuple[str, str], str] = {}
         self._listless: set[tuple[str, str]] = set()
         self.values: tuple[Any, ...] = (*(f"id{n + 1}" for n in range(followed)), *((ANY_OTHER,) if others else ()))
         self.calls: list[InputClass] = []
@@ -175,12 +178,9 @@ class Alphabet:
             self.gaps.append("too many overlapping name patterns")
         return [universe.label(name) if name in universe.plain else name for name in universe.all]
 
-    def _call_names(self, name: str) -> CallNames:
-        return self._table.names(self._table.kind(name, {})) if self._table else CallNames((name,))
-
     def _conditions(self, name: str) -> Iterator[tuple[str, Atom]]:
         """The operators that decide which slots a call of that name meets."""
-        names = self._call_names(name)
+        names = self._tools.names(name)
         for each in self._played:
             scope = each.clause.scope
             virtual = [v for v in each.virtual_tools if names.any(matcher(scope.expand(v.tool)))]
@@ -201,20 +201,20 @@ class Alphabet:
             tested = _by_path((path, atom) for path, atom in self._conditions(name) if path in bound)
             for path, atoms in tested.items():
                 met = {self._outcomes(name, path, value) for value in self.values}
-                for value in filter(_binds, [*_literals(atoms)[:MOST_LITERALS], *candidates(atoms)]):
+                for value in filter(binds, [*literals(atoms)[:MOST_LITERALS], *candidates(atoms)]):
                     outcome = self._outcomes(name, path, value)
-                    if outcome not in met or (is_exact(atoms) and value in _literals(atoms)):
+                    if outcome not in met or (is_exact(atoms) and value in literals(atoms)):
                         met.add(outcome)
                         found.setdefault(text_of(value), value)
         for requirement in (requirement for each in self._played for requirement in each.requirements):
             returned = {same.prior_output_path for same in requirement.same}
-            literals = _literals([atom for path, atom in atoms_of(requirement.output) if path in returned])
-            found |= {text_of(value): value for value in literals[:MOST_LITERALS]}
+            named = literals([atom for path, atom in atoms_of(requirement.output) if path in returned])
+            found |= {text_of(value): value for value in named[:MOST_LITERALS]}
         yield from found.values()
 
     def _bindings(self, name: str) -> set[str]:
         """The paths whose values bind calls of that name to others."""
-        names = self._call_names(name)
+        names = self._tools.names(name)
         found = set()
         for each in self._played:
             scope, record = each.clause.scope, each.clause.record
@@ -262,14 +262,26 @@ class Alphabet:
         """Add the classes of a tool's calls."""
         tested = _by_path(self._conditions(name))
         bound = self._bindings(name)
+        for path, atoms in list(tested.items()):
+            for place in self._tools.places(name, path):
+                self._portable[name, place] = path
+                tested[place] = [*tested.get(place, ()), *atoms]
         choices = {path: candidates(atoms, self._values_at(path, bound)) for path, atoms in tested.items()}
         for path in sorted(bound):
             if is_exact(tested.get(path, ())):  # all values but those that are followed are alike
                 choices[path] = [*self._values_at(path, bound), MISSING, *([None, ""] if path in tested else [])]
-        inputs, everything = documents(self._reduced(name, choices, bound), MOST_INPUTS)
-        if not everything:
-            inputs += [d for path, values in choices.items() for d in documents({path: values}, MOST_INPUTS)[0]]
-        inputs += rows(choices, inputs)
+        reduced = self._reduced(name, choices, bound)
+        inputs: list[Any] = []
+        everything = True
+        kinds = self._tools.kinds(name)
+        for start in kinds.values():
+            made, all_made = documents(reduced, MOST_INPUTS // len(kinds), start)
+            everything &= all_made
+            if not all_made:
+                made += [
+                    d for path, found in choices.items() for d in documents({path: found}, MOST_INPUTS, start)[0]
+                ]
+            inputs += [*made, *rows(choices, made)]
         loops = any(isinstance(each.clause.record, Loop) for each in self._played)
         found: dict[Any, InputClass] = {}
         for input in sorted(inputs, key=lambda each: (len(each), len(str(each)))):
@@ -291,17 +303,19 @@ class Alphabet:
         reduced = {}
         for path, values in choices.items():
             kept: dict[Any, Any] = {}
+            joined = (name, path) in self._portable or any(True for _ in self._tools.places(name, path))
             for value in values:
                 outcomes = self._outcomes(name, path, value)
-                kept.setdefault((outcomes, self._value_key(value) if path in bound else None), value)
+                apart = self._value_key(value) if path in bound else joined and value is MISSING
+                kept.setdefault((outcomes, apart), value)
             several = path.endswith("[*]")
-            if path not in bound and (several or any(looks for _, _, looks in self._leaf_tests[path])):
+            if path not in bound and (several or any(looks for _, _, looks in self._leaf_tests[name, path])):
                 self._add_lists(name, path, kept, values if several else [v for v in values if isinstance(v, str)])
             reduced[path] = list(kept.values())
         return reduced if len(choices) > 1 or not bound else choices
 
     def _outcomes(self, name: str, path: str, value: Any) -> tuple[tuple[bool, bool], ...]:
-        [document], _ = documents({path: [value]}, 1)
+        [document], _ = documents({path: [value]}, 1, self._tools.plainest(name))
         self._work.spend(len(self._parts))
         return tuple(self._leaves(name, path, document))
 
@@ -335,25 +349,25 @@ class Alphabet:
 
     def _leaves(self, name: str, path: str, document: Any) -> Iterator[tuple[bool, bool]]:
         """For each condition at a path: whether a document meets it where it permits, and where it refuses."""
-        if path not in self._leaf_tests:
-            self._leaf_tests[path] = list(self._tests_at(path))
-        part = self._parts[0].followed if isinstance(self._parts[0], SplitComponent) else self._parts[0]
+        if (name, path) not in self._leaf_tests:
+            self._leaf_tests[name, path] = list(self._tests_at({path, self._portable.get((name, path), path)}))
+        part = _inner(self._parts[0])
         call = part.in_flight(InputClass(-1, name, document if isinstance(document, dict) else {}), part.moments[0])
         return (
             (bool(permits(call.input, call)), bool(refuses(call.input, call)))
-            for permits, refuses, _ in self._leaf_tests[path]
+            for permits, refuses, _ in self._leaf_tests[name, path]
         )
 
-    def _tests_at(self, path: str) -> Iterator[tuple[Any, Any, bool]]:
-        """Each condition at a path, read either way, and whether it has an operator that looks inside values."""
+    def _tests_at(self, paths: set[str]) -> Iterator[tuple[Any, Any, bool]]:
+        """Each condition at some paths, read either way, and whether it has an operator that looks inside values."""
         leaves = {}
         for each in self._played:
-            for leaf in (c for where in each.wheres for c in all_in(where.where) if c.path == path):
+            for leaf in (c for where in each.wheres for c in all_in(where.where) if c.path in paths):
                 leaves[msgspec.json.encode(leaf, order="deterministic")] = leaf
         for leaf in leaves.values():
             permits, refuses = (compile_conditions([leaf], permits=each, loose=True).holds for each in (True, False))
             yield permits, refuses, any(name in OPAQUE for name, _ in leaf.operators())
-        for virtual in dict.fromkeys(v for each in self._played for v in each.virtual_tools if v.path == path):
+        for virtual in dict.fromkeys(v for each in self._played for v in each.virtual_tools if v.path in paths):
             name = VirtualName(virtual, (virtual.tool,))
             fits = partial(_fits, name)
             yield fits, fits, True
@@ -416,16 +430,38 @@ class Alphabet:
 
     def _add_phantoms(self, name: str, keys: list[Any], found: list[InputClass]) -> None:
         """Add calls that meet the sets of conditions of which no example was found."""
-        asks = [(n, 1 << bit) for n, part in enumerate(self._parts) for bit in self._open_bits(part, name)]
+        seen = set(keys)
+        for kind, document in self._tools.kinds(name).items():
+            names = self._tools.names(name, kind)
+            probes = [probe_of(_inner(part).rule, names) for part in self._parts]
+            asks = [(n, bit) for n, probe in enumerate(probes) for bit, _ in probe.tests]
+            asks = [(n, bit) for n, bit in asks if not self._is_ruled_out(name, n, bit, document)]
+            self._add_phantoms_of(name, asks, [probe.mask for probe in probes], keys, found, seen)
+
+    def _is_ruled_out(self, name: str, n: int, bit: int, document: dict[str, Any]) -> bool:
+        """Whether a slot wants none of an act that all calls of a kind do, of which `document` is an input."""
+        slot = _inner(self._parts[n]).rule.machine.slots[bit.bit_length() - 1]
+        return all(
+            isinstance(item, ToolWhere) and self._tools.rules_out(name, item.where, document)
+            for item in items_of(slot.selector)
+        )
+
+    def _add_phantoms_of(
+        self,
+        name: str,
+        asks: list[tuple[int, int]],
+        sure: list[int],
+        keys: list[Any],
+        found: list[InputClass],
+        seen: set[Any],
+    ) -> None:
         alike: dict[Any, list[tuple[int, int]]] = {}
         for n, bit in asks:
             alike.setdefault(self._identity(n, bit), []).append((n, bit))
         if len(alike) > MOST_ASKS:
             self.gaps.append(f"{len(alike)} conditions on inputs of `{name}` at once")
             return
-        seen = set(keys)
         values = list(dict.fromkeys(bound for _, bound in keys))
-        sure = [self._sure(part, name) for part in self._parts]
         for truth in itertools.product((False, True), repeat=len(alike)):
             self._work.spend(len(self._parts))
             chosen = dict(zip(alike, truth, strict=True))
@@ -442,19 +478,9 @@ class Alphabet:
             for value in values:
                 if (tuple(masks), value) in seen:
                     continue
+                seen.add((tuple(masks), value))
                 example = next(call for (_, bound), call in zip(keys, found, strict=True) if bound == value)
                 self._keep(msgspec.structs.replace(example, phantom=True, masks=dict(enumerate(masks))))
-
-    def _probe(self, part: RuleComponent | SplitComponent, name: str) -> Any:
-        inner = part.followed if isinstance(part, SplitComponent) else part
-        return probe_of(inner.rule, self._call_names(name))
-
-    def _sure(self, part: RuleComponent | SplitComponent, name: str) -> int:
-        return int(self._probe(part, name).mask)
-
-    def _open_bits(self, part: RuleComponent | SplitComponent, name: str) -> Iterator[int]:
-        probe = self._probe(part, name)
-        return (bit.bit_length() - 1 for bit, _ in probe.tests)
 
     def _identity(self, n: int, bit: int) -> tuple[Any, bool]:
         """The identity of a condition, whichever rule has it, and whether it permits."""
@@ -542,6 +568,10 @@ class Alphabet:
         return list(dict.fromkeys([*texts, "zq"])) if patterns or len(texts) > 1 else []
 
 
+def _inner(part: RuleComponent | SplitComponent) -> RuleComponent:
+    return part.followed if isinstance(part, SplitComponent) else part
+
+
 def _by_path(conditions: Iterable[tuple[str, Atom]]) -> dict[str, list[Atom]]:
     """The operators at each path, each once."""
     found: dict[str, list[Atom]] = {}
@@ -549,23 +579,6 @@ def _by_path(conditions: Iterable[tuple[str, Atom]]) -> dict[str, list[Atom]]:
         if atom not in found.setdefault(path, []):
             found[path].append(atom)
     return found
-
-
-def is_exact(atoms: Sequence[Atom]) -> bool:
-    """Whether operators tell a few values from all others, and nothing else."""
-    return len(_literals(atoms)) <= MOST_LITERALS and all(name in {*EQUALITIES, "exists"} for name, _ in atoms)
-
-
-def _literals(atoms: Sequence[Atom]) -> list[Any]:
-    """The values that equalities name."""
-    named = [operand for name, operand in atoms if name in EQUALITIES]
-    values = (value for each in named for value in scalars_in(each))
-    return list(dict.fromkeys(value for value in values if _binds(value)))
-
-
-def _binds(value: Any) -> bool:
-    """Whether a value is one that calls can share."""
-    return isinstance(value, str | int | float) and value != ""
 
 
 def _fits(name: VirtualName, input: Any, facts: Any) -> bool:

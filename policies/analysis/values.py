@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from ..language.conditions import all_in, is_argument, is_output
 from ..language.operators import LENGTHS, MEMBERSHIPS, ORDERINGS
-from ..values.json_values import is_number, number_of, text_of
+from ..values.json_values import is_number, number_of, scalars_in, text_of
 from ..values.paths import path_steps
 from ..values.work_budget import OutOfWork
 from .texts import texts_apart
@@ -313,14 +313,15 @@ def _placed(document: Any, steps: Sequence[tuple[str, Any]], value: Any) -> Any:
         return members
     if kind == "filter":
         key, literal = argument
-        item: dict[str, Any] = (
-            next((each for each in document if isinstance(each, dict) and each.get(key) == literal), {})
-            if isinstance(document, list)
-            else {}
-        )
-        return [_placed({**item, key: literal}, rest, value)]
+        items = document if isinstance(document, list) else []
+        found = [isinstance(each, dict) and each.get(key) == literal for each in items]
+        if True not in found:
+            return [*items, _placed({key: literal}, rest, value)]
+        return [_placed(each, rest, value) if met else each for each, met in zip(items, found, strict=True)]
     if not rest and isinstance(value, list) and kind == "wild":
         return value
+    if rest and kind == "wild" and isinstance(document, list) and document:
+        return [_placed(each, rest, value) for each in document]
     first = document[0] if isinstance(document, list) and document else None
     return [_placed(first, rest, value)] * _long_enough(kind, argument)
 
@@ -329,15 +330,15 @@ def _long_enough(kind: str, argument: Any) -> int:
     return max(argument + 1, -argument) if kind == "index" else 1
 
 
-def documents(choices: Mapping[str, Sequence[Any]], most: int) -> tuple[list[Any], bool]:
-    """Documents with every choice of values at the paths, and whether that is all of them."""
+def documents(choices: Mapping[str, Sequence[Any]], most: int, start: Any = None) -> tuple[list[Any], bool]:
+    """Documents with every choice of values at the paths, beside what `start` has; and whether that is all."""
     ordered = sorted(choices, key=len)
     total = 1
     for path in ordered:
         total *= len(choices[path])
     made = []
     for values in itertools.islice(itertools.product(*(choices[path] for path in ordered)), most):
-        document: Any = {}
+        document: Any = start or {}
         for path, value in zip(ordered, values, strict=True):
             if value is not MISSING:
                 document = placed(document, path, value)
@@ -362,3 +363,24 @@ def rows(choices: Mapping[str, Sequence[Any]], beside: Sequence[Any]) -> Iterato
 MOST_ELEMENTS = 5
 """How many values are tried as elements of lists with several places."""
 MOST_BESIDE = 4
+
+
+MOST_LITERALS = 4
+"""How many values that conditions name at one path are followed one by one."""
+
+
+def is_exact(atoms: Sequence[Atom]) -> bool:
+    """Whether operators tell a few values from all others, and nothing else."""
+    return len(literals(atoms)) <= MOST_LITERALS and all(name in {*EQUALITIES, "exists"} for name, _ in atoms)
+
+
+def literals(atoms: Sequence[Atom]) -> list[Any]:
+    """The values that equalities name."""
+    named = [operand for name, operand in atoms if name in EQUALITIES]
+    values = (value for each in named for value in scalars_in(each))
+    return list(dict.fromkeys(value for value in values if binds(value)))
+
+
+def binds(value: Any) -> bool:
+    """Whether a value is one that calls can share."""
+    return isinstance(value, str | int | float) and value != ""

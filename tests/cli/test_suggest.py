@@ -178,7 +178,8 @@ def test_a_patch_is_allowed_by_what_it_does_to_files_in_which_folders(cli: Cli, 
     assert isinstance(patches, ToolWhere)
     assert [line["passed"] for line in judged.lines] == [True, False, False, False, False]
     assert cli("test", "tests.yaml").code == 0
-    assert cli("prove", "policy.yaml", "--no-looser-than", "base.yaml", "--adapter", "codex").code == 0
+    place.joinpath("edits.yaml").write_text("name: base\ntool_rules: [{deny: [edit]}]\n")
+    assert cli("prove", "policy.yaml", "--no-looser-than", "edits.yaml", "--adapter", "codex").code == 1
 
 
 def test_sessions_of_a_store_teach_as_well(cli: Cli, place: Path) -> None:

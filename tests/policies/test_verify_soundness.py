@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from proctor.adapters.kit.client_tools import CODEX_TOOLS
 from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, parse_policies, verify
 from proctor.policies.analysis.certificate import check
 from proctor.policies.analysis.claims import AmountCertificate, BudgetCertificate, NothingCertificate
 from proctor.policies.analysis.texts import texts_apart
+from proctor.policies.events.run_context import Tool
 from proctor.policies.stack.merge import effective_limits
 from proctor.policies.values.regexes import Regex
 
@@ -320,6 +322,58 @@ def test_an_approval_that_reaches_further_is_looser_where_both_ask(name: str) ->
     assert isinstance(verify(policy(denies, approval=mine), no_looser_than=policy(ASKS, approval=other)), Proved)
     never = policy(ATTEMPTED, approval=mine)
     assert isinstance(verify(never, no_looser_than=policy(ATTEMPTED, approval=other)), Proved)
+
+
+PATCHES: dict[str, tuple[Policy, dict[str, Any], str]] = {
+    "one act of a patch is allowed": (policy(tool_rules=[{"allow": ["write"]}]), {"reach": "apply_patch"}, "refuted"),
+    "one act is denied, not the others": (
+        policy(tool_rules=[{"deny": ["delete"]}]), {"reach": "apply_patch"}, "refuted"
+    ),
+    "a denied act never comes": (policy(tool_rules=[{"deny": ["delete"]}]), {"reach": "delete"}, "proved"),
+    "every act is denied": (
+        policy(tool_rules=[{"deny": ["delete", "edit", "move", "write"]}]), {"reach": "apply_patch"}, "proved"
+    ),
+    "another act is denied": (
+        policy(tool_rules=[{"deny": ["edit"]}]), {"keeps": policy(tool_rules=[{"deny": ["delete"]}])}, "refuted"
+    ),
+    "another act is counted": (
+        policy({"type": "count", "tool": "edit", "max": 1}),
+        {"keeps": policy({"type": "count", "tool": "write", "max": 1})},
+        "refuted",
+    ),
+    "an act comes after another": (
+        policy({"type": "before", "first": "write", "then": "edit"}), {"reach": "edit"}, "refuted"
+    ),
+    "an act in a folder": (
+        policy(tool_rules=[{"allow": [{"tool": "edit", "where": [{"path": "$.path", "within": "/src"}]}]}]),
+        {"reach": {"tool": "edit", "where": [{"path": "$.path", "within": "/src"}]}},
+        "refuted",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_a_tool_with_several_acts_does_some_of_them(name: str) -> None:
+    """A patch of Codex writes, edits, deletes and moves files, each as its input says."""
+    stack, question, verdict = PATCHES[name]
+    assert verify(stack, **question, tools=CODEX_TOOLS).verdict == verdict
+
+
+def test_an_input_with_two_names_may_have_two_values() -> None:
+    """A call of a client may give a path by its own name and by the portable one: both count."""
+    tools = [Tool(name="Edit", acts=("edit",), inputs={"path": ("$.file_path",)})]
+    other = {"tool": "edit", "where": [{"path": "$.path", "not_equals": "a"}]}
+    same = {"tool": "edit", "where": [{"path": "$.path", "equals": "a"}]}
+    denied = policy(tool_rules=[{"deny": [same]}])
+
+    assert verify(denied, reach=other, tools=tools).verdict == "refuted"
+    both = verify(policy({"type": "before", "first": same, "then": "x"}), reach="x", tools=[*tools, "x"])
+    assert [call["tool"] for call in both.session] == ["Edit", "x"]
+    once = policy({"type": "count", "tool": other, "max": 0})
+    assert isinstance(verify(once, keeps=policy({"type": "count", "tool": same, "max": 0}), tools=tools), Refuted)
+    neither = policy({"type": "count", "tool": other, "max": 0}, {"type": "count", "tool": same, "max": 0})
+    found = verify(neither, reach={"tool": "edit", "where": [{"path": "$.path", "exists": True}]}, tools=tools)
+    assert isinstance(found, Proved), found.reason
 
 
 def test_what_a_pattern_reads_of_other_texts_is_not_known() -> None:
