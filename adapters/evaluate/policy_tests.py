@@ -182,7 +182,7 @@ def judge_expected_proof(
     tests: PolicyTests, proof: PreparedProof, time: SharedTime
 ) -> tuple[JudgedTest, ProofRecord]:
     """Judge one `prove` of a file, in the time that they share; the record has the session that shows otherwise."""
-    answer = time.ask(tests.compiled.policy, tools=proof.tools or None, **proof.question.arguments)
+    answer = time.answer(tests.compiled.policy, tools=proof.tools or None, **proof.question.arguments)
     record = record_of(proof.question.text, answer)
     passed = record.verdict == proof.expected
     words = {"proved": "proved", "refuted": "a session that comes to it"}

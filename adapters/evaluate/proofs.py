@@ -85,7 +85,7 @@ class SharedTime:
         self._stopped, self._seconds = stopped, seconds
         self._end = time.monotonic() + seconds
 
-    def ask(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
+    def answer(self, stack: Policy, **question: Any) -> Proved | Refuted | Unknown:
         """Answer one question to `verify`, in its part of the time; unknown says so if that was too little."""
         begun = time.monotonic()
         left = max(self.questions - self.number, 1 if self.questions == 1 else 2)
@@ -98,11 +98,11 @@ class SharedTime:
             over = time.monotonic() > part
             return over or self._stopped()
 
-        answer = verify(stack, should_stop=should_stop, **question)
-        if over and self.questions > 1 and answer.verdict == "unknown":
-            shared = f"{answer.reason}; {self.questions} questions shared {self._seconds:g} seconds, so ask it alone"
-            answer = msgspec.structs.replace(answer, reason=shared)
-        return answer
+        found = verify(stack, should_stop=should_stop, **question)
+        if over and self.questions > 1 and found.verdict == "unknown":
+            shared = f"{found.reason}; {self.questions} questions shared {self._seconds:g} seconds, so ask it alone"
+            found = msgspec.structs.replace(found, reason=shared)
+        return found
 
 
 def record_of(question: str, answer: Proved | Refuted | Unknown) -> ProofRecord:

@@ -298,7 +298,7 @@ class _Search:
 
     def prover(self, tools: list[str | Tool] | None, context: RunContext | None) -> Any:
         """`verify` with what all questions share."""
-        return partial(self._time.ask, tools=tools, context=context)
+        return partial(self._time.answer, tools=tools, context=context)
 
     def clear(self) -> None:
         """Take the line away before something is printed."""

@@ -28,14 +28,14 @@ def test_a_question_for_which_the_time_was_too_short_says_that_it_was_shared() -
     """With two others; what is quick is answered all the same."""
     shared = SharedTime(3, seconds=0)
 
-    assert shared.ask(**HARD).reason.endswith("; 3 questions shared 0 seconds, so ask it alone")
-    assert shared.ask(**EASY).verdict == "proved"
+    assert shared.answer(**HARD).reason.endswith("; 3 questions shared 0 seconds, so ask it alone")
+    assert shared.answer(**EASY).verdict == "proved"
     assert shared.number == 2
 
 
 def test_a_question_alone_shares_nothing() -> None:
     """It has all the time that there is."""
-    answer = SharedTime(1, seconds=0).ask(**HARD)
+    answer = SharedTime(1, seconds=0).answer(**HARD)
 
     assert answer.verdict == "unknown"
     assert "shared" not in answer.reason
@@ -47,14 +47,14 @@ def test_each_question_has_an_even_part_and_what_is_left_goes_to_the_others() ->
     shared = SharedTime(22, lambda: bool(looks.append(shared.number)), seconds=2)
 
     for _ in range(20):
-        assert shared.ask(**EASY).verdict == "proved"
-    assert shared.ask(**HARD).verdict == shared.ask(**HARD).verdict == "unknown"
+        assert shared.answer(**EASY).verdict == "proved"
+    assert shared.answer(**HARD).verdict == shared.answer(**HARD).verdict == "unknown"
     assert {21, 22} <= set(looks)
 
 
 def test_whoever_stops_the_search_stops_all_questions() -> None:
     """As Ctrl-C does; the time is not to blame."""
-    answer = SharedTime(2, lambda: True).ask(**HARD)
+    answer = SharedTime(2, lambda: True).answer(**HARD)
 
     assert answer.verdict == "unknown"
     assert "shared" not in answer.reason
