@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..agents.specs import SPECS
+from ..agents.catalog import SPECS
 
 if TYPE_CHECKING:
     from typing import Any, Final, TypeAlias

@@ -10,8 +10,7 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.adapters.drawing import draw_svg
-from proctor.adapters.drawing.layout import Box, Size, lay_out
+from proctor.adapters.drawing import Box, Size, draw_svg, lay_out
 from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.policies.diagram import Edge, GraphNode, Section
 from proctor.policies.language.selectors import is_person
