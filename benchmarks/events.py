@@ -32,7 +32,7 @@ SUBSCRIBERS = (0, 1, 10, 100)
 PARTS: Final = {
     "supervisor/redaction.py": "looking for secrets",
     "supervisor/machine/provider_events.py": "what the agent reports: checked, encoded, measured",
-    "policies/events/codec.py": "what the agent reports: checked, encoded, measured",
+    "policies/events/__init__.py": "what the agent reports: checked, encoded, measured",
     "supervisor/machine/": "the machine: it stamps, decides and records",
     "policies/": "judging",
     "supervisor/store/records.py": "digests, and what lists show of a run",

@@ -4,9 +4,8 @@ from . import events
 from .analysis import Findings, PreflightFinding, Proved, Refuted, Unknown, preflight, verify
 from .diagram import Picture, draw, draw_mermaid
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError, Violation
-from .events import Event
+from .events import Event, decode_event, encode_event
 from .events.calls import Decision, LimitWarning, ToolCall
-from .events.codec import decode_event, encode_event
 from .events.run_context import Capabilities, RunContext, Usage
 from .language.conditions import Condition
 from .language.selectors import ToolWhere, VirtualTool

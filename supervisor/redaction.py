@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 import re2
 
-from proctor.policies.events.codec import Encoded
+from proctor.policies.events import Encoded
 
 from .errors import UsageError
 from .secret_patterns import COMMANDS, PROGRAMS, TRIGGERS, names_secret, shipped, words_of

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "catalog",
+    "specs",
     "acp",
     "amp",
     "claude",

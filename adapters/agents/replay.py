@@ -30,9 +30,9 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
     ToolOutcome,
+    decode_event,
 )
 from proctor.policies.events.calls import ToolCall, same_input
-from proctor.policies.events.codec import decode_event
 from proctor.policies.events.run_context import Capabilities
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import CancelStep, Gate, GateAnswer, Launch, Provider

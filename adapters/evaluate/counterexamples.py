@@ -21,9 +21,9 @@ from proctor.policies.events import (
     ToolCallDenied,
     ToolCallRequested,
     ToolCallStarted,
+    encode_event,
 )
 from proctor.policies.events.calls import input_digest
-from proctor.policies.events.codec import encode_event
 
 from ..kit.display_text import encoded
 from ..kit.trace_lines import TraceLog, TraceSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..agents.catalog import SPECS
+from ..agents.specs import SPECS
 
 if TYPE_CHECKING:
     from typing import Any, Final, TypeAlias

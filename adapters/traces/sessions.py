@@ -19,8 +19,8 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
     Unrecognized,
+    decode_event,
 )
-from proctor.policies.events.codec import decode_event
 from proctor.policies.events.run_context import RunContext
 from proctor.policies.values.json_values import json_words
 

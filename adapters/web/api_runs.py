@@ -11,7 +11,7 @@ import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from proctor.policies.diagram import draw_mermaid
-from proctor.policies.events.codec import encode_event
+from proctor.policies.events import encode_event
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunStatus
 

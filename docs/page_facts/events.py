@@ -7,8 +7,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from proctor.policies.events import EVENT_TYPES, Event
-from proctor.policies.events.codec import encode_event
+from proctor.policies.events import EVENT_TYPES, Event, encode_event
 
 from .docstrings import text_of
 from .examples import example_of

@@ -28,9 +28,9 @@ from proctor.policies.events import (
     ToolEvent,
     ToolOutcome,
     TurnEvent,
+    encode_checked,
 )
 from proctor.policies.events.calls import UNREADABLE, ToolCall
-from proctor.policies.events.codec import encode_checked
 
 from ..arguments import RecordBounds
 from ..ports.stored_types import ApprovalRequest

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.events import RecordPruned
-from proctor.policies.events.codec import decode_event
+from proctor.policies.events import RecordPruned, decode_event
 
 from ..arguments import check_store
 from ..errors import StoreError, UsageError

@@ -19,6 +19,7 @@ from proctor.policies.events import (
     EVENT_TYPES,
     TERMINAL,
     ApprovalEvent,
+    Encoded,
     PolicyViolated,
     RecordPruned,
     RunCancelled,
@@ -36,8 +37,9 @@ from proctor.policies.events import (
     ToolCallStarted,
     Unrecognized,
     at_ms,
+    decode_event,
+    encode_event,
 )
-from proctor.policies.events.codec import Encoded, decode_event, encode_event
 from proctor.policies.events.run_context import FIGURES, Usage
 
 from ..errors import StoreError

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 from msgspec.structs import replace
 
-from proctor.policies.events import RunStarted, ToolCallStarted, Unrecognized
-from proctor.policies.events.codec import decode_event, encode_event
+from proctor.policies.events import RunStarted, ToolCallStarted, Unrecognized, decode_event, encode_event
 
 from ..ports.stored_types import RunInfo
 from ..store.records import event_of

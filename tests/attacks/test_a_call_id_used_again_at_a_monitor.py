@@ -9,7 +9,7 @@ import pytest
 
 from proctor.policies import Event, ToolCall, compile_policy, encode_event, parse_policies
 from proctor.policies import events as ev
-from proctor.policies.events.codec import decode_event
+from proctor.policies.events import decode_event
 
 Variant: TypeAlias = str
 VARIANTS = ["live", "snapshot", "fold"]

@@ -23,8 +23,7 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.telemetry import OpenTelemetry
 from proctor.adapters.web.webhook import enveloped
 from proctor.policies import RunContext, parse_policies
-from proctor.policies.events import EVENT_TYPES, TERMINAL, Event
-from proctor.policies.events.codec import encode_event
+from proctor.policies.events import EVENT_TYPES, TERMINAL, Event, encode_event
 from proctor.supervisor import KillSwitch, Publisher, Supervisor, cancel_for_approval, create_run, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.fakes import PATIENCE_S, Step

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ...agents.catalog import SPECS
+from ...agents.specs import SPECS
 from ...hooks.permissions import AGENTS as FROM
 from ...hooks.permissions import Permissions, policy_text, portable_call, read_permissions
 from ...kit.display_text import escape_control

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import EVENT_TYPES, TERMINAL, ApprovalEvent, MessageSent, RunStarted, SessionEvent, at_ms
-from proctor.policies.events.codec import decode_event
+from proctor.policies.events import (
+    EVENT_TYPES,
+    TERMINAL,
+    ApprovalEvent,
+    MessageSent,
+    RunStarted,
+    SessionEvent,
+    at_ms,
+    decode_event,
+)
 from proctor.policies.events.run_context import FIGURES
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.stored_types import (

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import proctor.adapters
-from proctor.adapters.agents.catalog import ADAPTERS, AgentSpec, adapter_named
+from proctor.adapters.agents.catalog import ADAPTERS, adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
+from proctor.adapters.agents.specs import AgentSpec
 from proctor.policies import encode_event
 from proctor.policies.events import RunStarted
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
@@ -124,7 +125,7 @@ def test_every_folder_of_an_agent_has_its_spec_and_reading_all_of_them_imports_n
     """The list of agents names every folder."""
     program = (
         "import sys\n"
-        "from proctor.adapters.agents.catalog import SPECS\n"
+        "from proctor.adapters.agents.specs import SPECS\n"
         "import pkgutil\n"
         "agents = sys.modules['proctor.adapters.agents'].__path__\n"
         "folders = {found.name for found in pkgutil.iter_modules(agents) if found.ispkg}\n"

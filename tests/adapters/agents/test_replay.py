@@ -31,9 +31,9 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
     TurnStarted,
+    encode_event,
 )
 from proctor.policies.events.calls import ToolCall
-from proctor.policies.events.codec import encode_event
 from proctor.policies.policy import Policy
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapter import Adapter, GateAnswer

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from proctor.adapters.traces import TraceSession
-from proctor.policies.events.codec import decode_event
+from proctor.policies.events import decode_event
 from proctor.policies.monitor.compiled_policy import CompiledPolicy, compile_policy
 from proctor.policies.reading import parse_policies
 from proctor.policies.stack.merge import merge_policies

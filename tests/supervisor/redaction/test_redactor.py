@@ -13,8 +13,7 @@ import re2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.policies.events import Event, MessageReceived, ToolCallStarted
-from proctor.policies.events.codec import encode_event
+from proctor.policies.events import Event, MessageReceived, ToolCallStarted, encode_event
 from proctor.supervisor import Redaction, UsageError
 from proctor.supervisor.redaction import Detector, Redactor
 from proctor.supervisor.secret_patterns import COMMANDS, shipped

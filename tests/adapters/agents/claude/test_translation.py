@@ -18,8 +18,9 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
     Unrecognized,
+    decode_event,
+    encode_event,
 )
-from proctor.policies.events.codec import decode_event, encode_event
 
 DATA = Path(__file__).parent / "data"
 
