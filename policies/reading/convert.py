@@ -1,4 +1,4 @@
-"""A tree of nodes to a record, generic over the records' types, collecting every problem."""
+"""Converts a tree of nodes to a record of any type, and reports every problem."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _GROUPED = re.compile(r"[0-9]{1,3}(_[0-9]{3}){1,6}")
 
 
 def own_keys(cls: type[Base]) -> list[str]:
-    """The keys that tell a record from others of its union: those it cannot be without."""
+    """The required keys of a record, by which it is told from others of its union."""
     return [field.key for field in schema.fields_of(cls).values() if field.required]
 
 
 def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
-    """The place of a part of a node, as far as it is written."""
+    """The span of a part of a node, as exactly as it is known."""
     for part in where:
         child = None
         if isinstance(node, MapNode) and isinstance(part, str):
@@ -66,7 +66,7 @@ def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
 
 
 def fits(option: Shape, node: Node) -> bool:
-    """Whether a node is of the kind a shape asks for, whatever it holds."""
+    """Whether a node is of the kind that a shape expects, whatever it holds."""
     if isinstance(node, MapNode):
         return isinstance(option, schema.OfRecord | schema.MapOf | schema.AnyRule | schema.Open)
     if isinstance(node, ListNode):
@@ -83,7 +83,7 @@ def fits(option: Shape, node: Node) -> bool:
 
 
 def ungrouped(shape: Shape, node: Node) -> Node:
-    """The number that `8_000` is where a number is wanted and no text."""
+    """The number in a text like `8_000`, where a number is expected."""
     options = shape.options if isinstance(shape, schema.OneOf) else (shape,)
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, str) or not _GROUPED.fullmatch(value):
@@ -95,7 +95,7 @@ def ungrouped(shape: Shape, node: Node) -> Node:
 
 
 def quotes_hint(shape: Shape, node: Node) -> str:
-    """Whether quotes are all that is wrong with a scalar, as a suggestion."""
+    """A suggestion to leave out the quotes, if they are all that is wrong."""
     options = shape.options if isinstance(shape, schema.OneOf) else (shape,)
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, str) and any(isinstance(option, schema.Number) for option in options):
@@ -124,7 +124,7 @@ def number_complaint(shape: schema.Number, value: float) -> str:
 
 
 def stand_in(shape: Shape) -> Any:
-    """A harmless value for a field that is broken, so that the sound fields beside it can be checked."""
+    """A harmless value for a broken field, so that the fields beside it can still be checked."""
     if isinstance(shape, schema.OneOf):
         return stand_in(shape.options[0])
     if isinstance(shape, schema.Text):
@@ -138,7 +138,7 @@ def stand_in(shape: Shape) -> Any:
 
 
 class Converter:
-    """Converts nodes to values; what is wrong goes to the report, and the rest is looked at all the same."""
+    """Converts nodes to values; reports what is wrong, and checks the rest all the same."""
 
     def __init__(self, report: ProblemReport, rules: Mapping[str, type[Rule]], *, only_records: bool = False) -> None:
         self._report = report
@@ -146,7 +146,7 @@ class Converter:
         self._only_records = only_records
 
     def record(self, cls: type[Base], node: MapNode) -> Any:
-        """The record a mapping spells, or INVALID."""
+        """Convert a mapping to a record, or to INVALID."""
         if self._only_records and not issubclass(node.record or dict, cls):
             got = f"a `{node.record.__name__}`" if node.record else "a mapping"
             self._report.add(f"expected a `{cls.__name__}`, got {got}", node.span, node.path)
@@ -172,7 +172,7 @@ class Converter:
         return self._settled(cls, node, values, broken)
 
     def _settled(self, cls: type[Base], node: MapNode, values: dict[str, Any], broken: set[str]) -> Any:
-        """Build the record and report its own complaints; of a broken record, only those about its sound fields."""
+        """Build the record and report its own issues; for a broken record, only those of its sound fields."""
         for key in broken:
             field = fields_of(cls)[key]
             if field.required:
@@ -198,7 +198,7 @@ class Converter:
         self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
 
     def value(self, shape: Shape, node: Node) -> Any:
-        """The value a node spells in a shape, or INVALID."""
+        """Convert a node to a value of a shape, or to INVALID."""
         node = ungrouped(shape, node)
         if isinstance(shape, Open):
             return self._open(node)
@@ -299,7 +299,7 @@ class Converter:
         return self._one_record(fitting, node)
 
     def _one_record(self, options: list[Shape], node: MapNode) -> Any:
-        """The record, of several, whose own key is there."""
+        """Convert to that one of several records whose own key is there."""
         records = [option.cls for option in options if isinstance(option, OfRecord)]
         if node.record in records:
             return self.record(node.record, node)
@@ -319,7 +319,7 @@ class Converter:
         return INVALID
 
     def _misspelt(self, names: list[str], node: MapNode) -> bool:
-        """Report the key that was meant to be one of those that tell what a mapping is, if there is one."""
+        """Report a misspelt key that would say which record a mapping is."""
         for key in node.entries:
             if hint := did_you_mean(key, names):
                 self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)

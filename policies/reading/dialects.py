@@ -1,4 +1,4 @@
-"""Other spellings in use, rewritten as this language on the tree, each node keeping its place in the text."""
+"""Rewrites other spellings as this language, on the tree, so that each node keeps its place in the text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_contract(node: MapNode) -> bool:
 
 
 def rules_of_contract(node: MapNode, report: ProblemReport, *, blocks: bool) -> list[Node]:
-    """The rules one contract stands for: one for its preconditions, one for what it forbids.
+    """The rules of one contract: one for its preconditions, one for what it forbids.
 
     `blocks`: nothing around the contract says what happens to a call that breaks it, so it is refused and the run
     goes on, unless the contract says otherwise.
@@ -98,7 +98,7 @@ def _description(node: MapNode) -> dict[str, Node]:
 
 
 def _bound_path(node: Node, report: ProblemReport) -> Node | None:
-    """The path of `resource: {bind_from: arguments, path}`, the only kind of binding there is."""
+    """The path of `resource: {bind_from: arguments, path}`, the only kind of binding."""
     if not isinstance(node, MapNode):
         report.add("expected `{bind_from: arguments, path: path}`", node.span, node.path)
         return None
@@ -138,7 +138,7 @@ def rewritten(root: MapNode, report: ProblemReport) -> MapNode:
 
 
 def policy_of_contracts(roots: Sequence[MapNode], report: ProblemReport) -> MapNode:
-    """The one policy that the contracts of a file are."""
+    """One policy of all the contracts of a file."""
     rules: list[Node] = []
     for root in roots:
         contract = snake_keys(root, report)
@@ -149,7 +149,7 @@ def policy_of_contracts(roots: Sequence[MapNode], report: ProblemReport) -> MapN
 
 
 def policies_of_tests(root: MapNode, report: ProblemReport) -> list[MapNode]:
-    """A suite of sequence tests, `tests: [{id, metric: sequence_valid, rules}]`: a policy for each test."""
+    """A policy for each test of a suite of sequence tests, `tests: [{id, metric: sequence_valid, rules}]`."""
     expect_keys(root, ("tests", "version", "name"), report)
     policies = []
     for test in clauses(root.entries["tests"], "tests", report):
@@ -188,7 +188,7 @@ def _forbidden(node: MapNode, report: ProblemReport) -> MapNode:
 
 
 def _with_globs(node: Node, report: ProblemReport) -> Node:
-    """A sequence whose `{name_prefix: p}` items are globs."""
+    """A sequence with its `{name_prefix: p}` items as globs."""
     if not isinstance(node, ListNode):
         return node
     items = [_glob(item, report) for item in node.items]
@@ -214,7 +214,7 @@ def _glob(node: Node, report: ProblemReport) -> Node:
 
 
 def _with_listed_limits(root: MapNode, report: ProblemReport) -> MapNode:
-    """A policy whose `limits: [{max_turns: 3}, {max_idle: 2m}]` are one mapping."""
+    """A policy with its `limits: [{max_turns: 3}, {max_idle: 2m}]` as one mapping."""
     limits = root.entries.get("limits")
     if not isinstance(limits, ListNode) or not limits.items:
         return root
@@ -231,7 +231,7 @@ def _with_listed_limits(root: MapNode, report: ProblemReport) -> MapNode:
 
 
 def _with_tool_limits(root: MapNode) -> MapNode:
-    """Limits that are kept per tool, in their own key."""
+    """Limits with those per tool under a key of their own."""
     entries = {"tool_limits": root.entries["toolLimits"]} if "toolLimits" in root.entries else {}
     limits = root.entries.get("limits")
     per_tool: list[str] = []
@@ -282,7 +282,7 @@ def _sequences(node: Node, report: ProblemReport) -> list[Node]:
 
 
 def _rule(node: Node, report: ProblemReport) -> Node:
-    """One rule with the neighbours' spellings of its fields."""
+    """One rule with the fields of other formats in this language's spelling."""
     type = node.entries.get("type") if isinstance(node, MapNode) else None
     if not isinstance(node, MapNode) or not isinstance(type, Scalar):
         return node
@@ -296,7 +296,7 @@ def _rule(node: Node, report: ProblemReport) -> Node:
 
 
 def _whens(root: MapNode) -> MapNode:
-    """A policy whose rules' `when: {context.user_role: standard}` are lists of conditions."""
+    """A policy with its rules' `when: {context.user_role: standard}` as lists of conditions."""
     changed: dict[str, Node] = {}
     for part in ("tool_rules", "rules", "nets"):
         node = root.entries.get(part)

@@ -1,4 +1,4 @@
-"""Policy text, bytes and mappings to policies."""
+"""Reads policies from text, bytes and mappings."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _NAMED = (
     ("name", ("nets",), ("name", "line")),
     ("name", ("budgets",), ("name",)),
 )
-"""The names of a policy's parts: where they are written, and under which keys."""
+"""Where a policy's parts have their names, and under which keys."""
 
 
 def check_whole(node: MapNode, report: ProblemReport) -> None:
-    """Report what is wrong between the parts of a policy, whatever is wrong within them."""
+    """Report what is wrong between the parts of a policy."""
     for where, message in _complaints(node):
         span, path = place_of(node, where)
         report.add(message, span, path)
@@ -77,7 +77,7 @@ def _complaints(node: MapNode) -> Iterator[Issue]:
 
 
 def _names(aliases: MapNode) -> dict[str, list[str]]:
-    """The aliases as far as they are lists of names."""
+    """The aliases that are lists of names."""
     listed = {alias: tools.items for alias, tools in aliases.entries.items() if isinstance(tools, ListNode)}
     return {alias: [name for item in items if (name := _text(item))] for alias, items in listed.items()}
 
@@ -88,7 +88,7 @@ def _text(node: Node | None) -> str | None:
 
 
 def _check_ids(node: MapNode, report: ProblemReport) -> None:
-    """Report ids that two rules of one policy share, and names that two nets or budgets do, naming both places."""
+    """Report an id that two rules of a policy share, or a name that two nets or budgets do, with both places."""
     for what, parts, keys in _NAMED:
         seen: dict[str, str] = {}
         for rule in (rule for part in parts for rule in getattr(node.entries.get(part), "items", ())):
@@ -109,7 +109,7 @@ def _named(rule: Node, keys: tuple[str, ...]) -> Node | None:
 
 
 _SOUND: WeakValueDictionary[int, Policy] = WeakValueDictionary()
-"""The very records that were checked and are sound, for as long as they live, so that none is checked twice."""
+"""The records that were checked and are sound, while they live, so that none is checked twice."""
 
 
 def parse_policies(
@@ -129,7 +129,7 @@ def parse_policies(
 
 
 class Document(NamedTuple):
-    """The policies of one text; `contracts` says that it is written as contracts and nothing else."""
+    """The policies of one text; `contracts`: it consists of contracts only."""
 
     policies: list[Policy]
     contracts: bool
@@ -146,7 +146,7 @@ def read_document(source: object, *, file: str, format: str | None) -> Document:
 
 
 def policies_of(roots: Sequence[MapNode], report: ProblemReport) -> list[Policy]:
-    """The policies that a text's documents, or parts of one, spell; what is wrong goes to the report."""
+    """The policies of a text's documents, or of parts of one; reports what is wrong."""
     with read_together():
         return [_policy(node, report) for node in policy_nodes(roots, report)]
 
@@ -273,7 +273,7 @@ def _unreadable(path: object, error: Exception) -> Problem:
 
 
 def _together(folder: Path, documents: Sequence[Document]) -> list[Policy]:
-    """The policies of a directory; those that are contracts are one, where the first of them stands."""
+    """The policies of a directory; its contracts are one policy, in the place of the first."""
     rules = tuple(rule for each in documents if each.contracts for policy in each.policies for rule in policy.rules)
     found: list[Policy] = []
     for document in documents:

@@ -1,4 +1,4 @@
-"""Any accepted format and spelling to YAML of this language."""
+"""Rewrites any accepted format and spelling as YAML of this language."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class _Comment(NamedTuple):
 
 
 class Comments:
-    """Hands out the comments of a text, each once.
+    """The comments of a text, each written once.
 
-    A comment on a line of its own speaks of the next line that is still written, one at the end of a line
-    of that line.
+    A comment on a line of its own belongs to the next line that is still written, one at the end of a line to that
+    line.
     """
 
     def __init__(self, text: str, lines: Iterable[int]) -> None:
@@ -50,7 +50,7 @@ class Comments:
                 self._alone.setdefault(line, []).append(comment.text)
 
     def above(self, lines: Iterable[int]) -> list[str]:
-        """The comments to write above what stood on these lines; the first line's own end is not one."""
+        """The comments to write above what was on these lines, without the one at the end of the first."""
         first, *others = sorted(set(lines)) or [0]
         found = self._alone.pop(first, [])
         for line in others:
@@ -62,13 +62,13 @@ class Comments:
         return "".join(f"  {text}" for text in self._beside.pop(line, []))
 
     def left(self) -> list[str]:
-        """The comments that no place has taken."""
+        """The comments that were not written yet."""
         waiting = [*self._alone.values(), *self._beside.values()]
         return [text for texts in waiting for text in texts] + self._rest
 
 
 def _comments(text: str) -> list[_Comment]:
-    """The comments between the tokens of a YAML text."""
+    """The comments of a YAML text."""
     found = []
     at = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
@@ -104,7 +104,7 @@ def to_yaml(root: MapNode, comments: Comments) -> str:
 
 
 def lines_of(node: Node) -> set[int]:
-    """The source lines that the parts of a tree stand on."""
+    """The source lines of the parts of a tree."""
     found: set[int] = set()
     waiting = [node]
     while waiting:
@@ -172,7 +172,7 @@ def _flow(node: Node) -> str:
 
 
 def _scalar(value: object) -> str:
-    """A scalar that reads back as itself, in a block and between brackets alike."""
+    """A scalar as text that reads back as itself, in a block and between brackets."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -212,7 +212,7 @@ def migrate(text: str, *, file: str = "", format: str | None = None) -> str:
 
 
 def _standard(roots: Sequence[MapNode], nodes: Sequence[MapNode]) -> bool:
-    """Whether nothing of the documents was rewritten but durations, which may have their unit."""
+    """Whether nothing in the documents was rewritten except durations."""
     written: list[Node] = []
     for root in roots:
         listed = root.entries.get("policies")
@@ -224,7 +224,7 @@ def _standard(roots: Sequence[MapNode], nodes: Sequence[MapNode]) -> bool:
 
 
 def _headed(node: MapNode) -> MapNode:
-    """A policy that begins with its version and name."""
+    """A policy with its version and name first."""
     head = {"version": node.entries.get("version", Scalar(1)), "name": node.entries["name"]}
     spans = {**dict.fromkeys(head, NOWHERE), **node.key_spans}
     return MapNode({**head, **node.entries}, spans, node.span, node.path)

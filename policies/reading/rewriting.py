@@ -1,4 +1,4 @@
-"""Helpers shared by the rewriters of other spellings: new nodes in the place of old ones."""
+"""Builds new nodes in the place of old ones, for all that rewrite other spellings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def listing(items: list[Node], at: Node) -> ListNode:
 
 
 def mapping(entries: Mapping[str, Node], at: Node) -> MapNode:
-    """A new mapping in the place of another node; each key stands where its value does."""
+    """A new mapping in the place of another node, each key in the place of its value."""
     return MapNode(dict(entries), {key: value.span for key, value in entries.items()}, at.span, at.path)
 
 
@@ -59,7 +59,7 @@ def snake_keys(node: MapNode, report: ProblemReport) -> MapNode:
 
 
 def clauses(node: Node, what: str, report: ProblemReport) -> list[MapNode]:
-    """The mappings a list of clauses holds; anything else in it is reported."""
+    """The mappings in a list of clauses; reports anything else."""
     if not isinstance(node, ListNode):
         report.add(f"expected a list of {what}, got {describe(node)}", node.span, node.path)
         return []
@@ -82,7 +82,7 @@ def expect_keys(node: MapNode, allowed: Iterable[str], report: ProblemReport) ->
 
 
 def required(node: MapNode, key: str, report: ProblemReport) -> Node | None:
-    """The value at a key that must be there."""
+    """The value at a required key."""
     if key not in node.entries:
         report.add(f"`{key}` is missing", node.span, node.path)
     return node.entries.get(key)
@@ -94,7 +94,7 @@ def carried(node: MapNode) -> dict[str, Node]:
 
 
 def rule(type: str, entries: Mapping[str, Node], at: Node) -> MapNode:
-    """A rule in the place of the clause it is made from."""
+    """A rule in the place of the clause that it replaces."""
     return mapping({"type": scalar(type, at), **entries}, at)
 
 
@@ -113,7 +113,7 @@ def own_name(root: MapNode, report: ProblemReport, otherwise: str) -> Node:
 
 
 def prefix_glob(prefix: str) -> str:
-    """The glob for every name that begins with a text; its own `*`, `?` and brackets are meant literally."""
+    """The glob for every name that begins with a text, whose own `*`, `?` and brackets are literal."""
     return _SPECIAL.sub(lambda match: f"[{match[0]}]", prefix) + "*"
 
 
@@ -152,7 +152,7 @@ def _is_foreign(net: Node) -> bool:
 
 
 def _map_lines(node: Node | None, report: ProblemReport) -> list[Scalar]:
-    """The `map` lines under `toolMapper`; anything else there is reported."""
+    """The `map` lines under `toolMapper`; reports anything else."""
     listed = node.items if isinstance(node, ListNode) else [] if node is None else [node]
     found = []
     for item in listed:
@@ -185,7 +185,7 @@ def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
 
 
 def as_written(message: str, node: MapNode) -> str:
-    """A complaint about a mapping with the names of its limits as its author wrote them."""
+    """An issue of a mapping, with the names of its limits as its author wrote them."""
     for written, plain in _OF_LIMITS.items():
         if written in node.key_spans and plain in node.entries:
             message = message.replace(f"`{plain}`", f"`{written}`")
@@ -197,7 +197,7 @@ def _has_durations(node: Node | None, durations: Mapping[str, str]) -> TypeGuard
 
 
 def _plain(limits: MapNode, durations: Mapping[str, str], report: ProblemReport) -> MapNode:
-    """A mapping of limits, each under its name in milliseconds."""
+    """A mapping of limits, with durations under their names in milliseconds."""
     entries: dict[str, Node] = {}
     spans = dict(limits.key_spans)
     for key, value in limits.entries.items():
@@ -211,7 +211,7 @@ def _plain(limits: MapNode, durations: Mapping[str, str], report: ProblemReport)
 
 
 def _of_allowance(budget: MapNode, report: ProblemReport) -> MapNode:
-    """A budget with its amount as a number, if it is written as a part of its allowance."""
+    """A budget with its amount as a number, if it is written as a percentage of its allowance."""
     whole = budget.entries.get("allowance")
     amount = whole.value if isinstance(whole, Scalar) else None
     changed: dict[str, Node] = {}
@@ -230,7 +230,7 @@ def _of_allowance(budget: MapNode, report: ProblemReport) -> MapNode:
 
 
 def _in_ms(node: Node, report: ProblemReport) -> Node:
-    """A duration, or a limit whose `max` is one, in milliseconds; anything else is reported and counts as None."""
+    """A duration, or a limit whose `max` is one, in milliseconds; reports anything else and returns None."""
     if isinstance(node, MapNode) and "max" in node.entries:
         return replaced(node, {"max": _in_ms(node.entries["max"], report)})
     if isinstance(node, MapNode) or (isinstance(node, Scalar) and node.value is None):

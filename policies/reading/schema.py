@@ -43,7 +43,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """A suggestion for a misspelt word, empty if none of the known ones is near."""
+    """A suggestion for a misspelt word; empty if no known word is similar."""
     names = list(candidates)
     plain = snake_case(word)
     for guess in (plain, SYNONYMS.get(plain, "")):
@@ -117,7 +117,7 @@ class OfRecord(msgspec.Struct, frozen=True):
 
 
 class AnyRule(msgspec.Struct, frozen=True):
-    """A rule of whatever family its `type` says."""
+    """A rule of the family that its `type` names."""
 
 
 class PythonCode(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class FieldShape(msgspec.Struct, frozen=True):
 
 @functools.cache
 def fields_of(cls: type[Base]) -> dict[str, FieldShape]:
-    """The fields of a record by the key they are written with."""
+    """The fields of a record by their written keys."""
     return {
         field.encode_name: FieldShape(field.name, field.encode_name, shape_of(field.type), field.required)
         for field in msgspec.structs.fields(cls)
@@ -155,7 +155,7 @@ def fields_of(cls: type[Base]) -> dict[str, FieldShape]:
 
 
 def shape_of(hint: Any) -> Shape:
-    """The shape of a type annotation; that a field may be left out is not part of it."""
+    """The shape of a type annotation, whether or not the field may be left out."""
     try:
         if hint in _SIMPLE:
             return _SIMPLE[hint]
@@ -190,7 +190,7 @@ def _bounded(shape: Shape, metas: list[msgspec.Meta]) -> Shape:
 
 
 def wanted(shape: Shape) -> str:
-    """The value a shape expects, in the words of an error message."""
+    """What a shape expects, in words for an error message."""
     if isinstance(shape, Choice):
         return either(f"`{value}`" for value in shape.values)
     if isinstance(shape, OneOf):
@@ -280,7 +280,7 @@ def _number(shape: Number) -> dict[str, Any]:
 
 
 def _of_record(cls: type[Base], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A reference to the record's definition, which is made on the way."""
+    """A reference to the record's definition, which is added if need be."""
     if cls.__name__ not in definitions:
         definitions[cls.__name__] = {}
         definitions[cls.__name__] = _definition(cls, definitions)
@@ -323,7 +323,7 @@ def _docstring(cls: type) -> str:
 
 
 def _any_rule(definitions: dict[str, Any]) -> dict[str, Any]:
-    """A rule: its `type` picks the one definition it must meet, so that errors speak of that one."""
+    """A rule: its `type` selects the definition that it must meet, so that errors are about that one."""
     picks = [
         {
             "if": {"properties": {"type": {"const": tag}}, "required": ["type"]},

@@ -1,4 +1,4 @@
-"""From what a caller hands over - text, bytes, a mapping - to one tree of nodes."""
+"""Reads text, bytes or a mapping into one tree of nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WORDS = (("true", True), ("false", False), ("null", None))
 
 
 class CommentInJsonError(Unreadable):
-    """A comment stands where JSON takes none."""
+    """A JSON text has a comment."""
 
 
 def read_json(text: str, report: ProblemReport) -> Node:
@@ -89,7 +89,7 @@ class _Reader:
             )
 
     def _take(self, wanted: str) -> bool:
-        """Step over a mark, and the blanks before it, if it is there."""
+        """Step over a mark and the blanks before it, if it is there."""
         self._skip()
         if self._text.startswith(wanted, self._at):
             self._at += len(wanted)
@@ -226,7 +226,7 @@ def _read_toml(text: str) -> Node:
 
 
 def _read_yaml_or_json(text: str, report: ProblemReport) -> list[Node]:
-    """YAML holds JSON, save for a few escapes and tabs: what is JSON is read as JSON."""
+    """Read JSON as JSON, and anything else as YAML: YAML contains JSON except for a few escapes and tabs."""
     begins = text.lstrip()[:1]
     if begins not in ("{", "[", "/"):
         return read_yaml(text, report)
@@ -330,7 +330,7 @@ def _node(value: Any, place: _Place, places: _Places) -> Node:
 
 
 class _Places:
-    """Where the keys and values of a valid TOML text stand."""
+    """Finds the places of keys and values in a valid TOML text."""
 
     def __init__(self, text: str) -> None:
         self.keys: dict[_Place, TextSpan] = {}
@@ -341,7 +341,7 @@ class _Places:
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def find(self) -> None:
-        """Walk the text from its start to its end."""
+        """Read the text from its start to its end."""
         table: _Place = ()
         while True:
             self._skip(_GAP)
@@ -372,7 +372,7 @@ class _Places:
         return self._last(place)
 
     def _last(self, place: _Place) -> _Place:
-        """The last table of a list of tables; any other place is itself."""
+        """The last table of a list of tables; anything else as it is."""
         return (*place, self._lengths[place] - 1) if place in self._lengths else place
 
     def _key(self) -> list[tuple[str, TextSpan]]:

@@ -1,4 +1,4 @@
-"""The tree a policy text is read into, whatever its format, and the problems found on the way."""
+"""The tree that a policy is read into from any format, and the report of its problems."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MapNode:
     record: type | None = None
 
     def key_span(self, key: str) -> TextSpan:
-        """Where the key is written; the mapping's own place if the key is not there."""
+        """The span of a key; the mapping's if the key is not there."""
         return self.key_spans.get(key, self.span)
 
 
@@ -76,7 +76,7 @@ Node: TypeAlias = Scalar | ListNode | MapNode
 
 
 class Unreadable(Exception):  # noqa: N818 - never leaves this folder
-    """The text cannot be read any further."""
+    """The text cannot be read."""
 
     def __init__(self, message: str, span: TextSpan = NOWHERE, suggestion: str = "") -> None:
         super().__init__(message)
@@ -92,7 +92,7 @@ class ProblemReport:
         self.problems: dict[Problem, None] = {}
 
     def add(self, message: str, span: TextSpan, path: str = "", suggestion: str = "") -> None:
-        """Note a problem; the same problem twice (an alias used twice) counts once."""
+        """Add a problem, once: an alias used twice repeats it."""
         source = self.lines[span.line - 1].rstrip("\r") if 0 < span.line <= len(self.lines) else ""
         problem = Problem(
             message=message,
@@ -135,7 +135,7 @@ def describe(node: Node) -> str:
 
 
 def check_count(values: int, span: TextSpan = NOWHERE) -> None:
-    """Raises Unreadable when a source has so many values that reading and checking it takes long."""
+    """Raises Unreadable for a source with more than MAX_VALUES values."""
     if values > MAX_VALUES:
         message = f"more than {MAX_VALUES:,} values are more than one policy file may have"
         raise Unreadable(message, span, "split the file, or write globs (`crm_*`) instead of long lists")
@@ -161,7 +161,7 @@ def children(node: Node) -> list[tuple[str | int, Node]]:
 
 
 def set_paths(root: Node) -> None:
-    """Give every node its place in the document, such as `rules[2].tool`."""
+    """Give every node its path in the document, such as `rules[2].tool`."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

@@ -1,11 +1,10 @@
-"""The parts of a rule family: written records, and a machine that judges them.
+"""`Machine`: what a compiled rule is to the monitor.
 
-A rule's selectors are its *slots*. A call meets some of them, which makes a *mask*: bit n is slot n. The
-monitor works out the mask and hands it over, so a machine is only asked about calls that it names, or that
-are due, or about every call if it says so.
+A rule's selectors are its *slots*. Those that a call matches are its *mask*: bit n is slot n. The monitor computes
+the mask, so that a machine evaluates only calls that it names or that are due, or every call if it says so.
 
-A machine is immutable and shared; what one session needs to be judged is its `State`, a small struct of plain
-data, so that every state can be snapshotted, copied and compared.
+A machine is immutable and shared. What it remembers of one session is its state, a small struct of plain data that
+can be stored, copied and compared.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _SHORT = 5
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Why a rule objects: what it expected and what happened, in words and in figures.
+    """A rule's reason to refuse: what it expected and what happened, in words and figures.
 
     `action`, `reason` and `tell_model` are set where the finding itself decides them: a net's manual transition, a
     check's answer. `cause` is what about the call is refused.

@@ -104,7 +104,7 @@ def _require(line: str, match: re.Match[str]) -> Net:
 
 
 def _apart(line: str, one: str, other: str) -> None:
-    """A call that is both sides of a line would be let through as one side where it is blocked as the other."""
+    """Report a call that is on both sides of a line: it would be allowed as one and blocked as the other."""
     if overlap(one, other):
         same = f"`{one}` is" if one == other else f"a tool may match both `{one}` and `{other}`,"
         raise BadLineError(f"`{line}`: {same} on both sides; name tools that differ, or write a rule")
@@ -135,7 +135,7 @@ def _limit(line: str, match: re.Match[str]) -> Net:
 
 
 class Refilled(NamedTuple):
-    """What `limit A to N per B` says."""
+    """The parts of `limit A to N per B`."""
 
     tool: str
     calls: int
@@ -143,7 +143,7 @@ class Refilled(NamedTuple):
 
 
 def refilled(line: str) -> Refilled | None:
-    """A line that limits calls per action, taken apart; None of any other line."""
+    """The parts of a line that limits calls per action; None for any other line."""
     match = _LIMIT.fullmatch(" ".join(line.split()))
     if match is None or match[3].lower() == "session":
         return None

@@ -13,7 +13,7 @@ from ..values.json_values import given_texts
 from .machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, UpcomingCall
 
 KEY_SHOWN = 200
-"""How much of a key a violation tells."""
+"""How many characters of a key a violation shows."""
 _SHARED = [""]
 """The key of calls without a value."""
 
@@ -26,7 +26,7 @@ class KeyedState(RuleState):
 
 
 class Keyed(Machine):
-    """Hands each call to the instances of its values; past the bound a new value is refused."""
+    """Passes each call to the instances of its values; past the bound a new value is refused."""
 
     state_type = KeyedState
 
@@ -49,7 +49,7 @@ class Keyed(Machine):
         self._values_at = paths.compile_path(key, loose=True)
 
     def judging(self, mask: int) -> JudgeCall | None:
-        """Judges even where an instance refuses nothing: the instance itself may be one too many."""
+        """Evaluates even if an instance refuses nothing: the instance itself may be one too many."""
         inner = self.inner.judging(mask)
         if inner is None:
             return self._judge_room if mask else None
@@ -140,12 +140,12 @@ class Keyed(Machine):
         )
 
     def requested(self, state: KeyedState, call: JudgedCall, mask: int) -> None:
-        """Tell the instances."""
+        """Pass it to the instances."""
         for key in self._keys(call):
             self.inner.requested(self._row(state, key), call, mask)
 
     def started(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
-        """Tell the instances, and count for each."""
+        """Pass it to the instances, and count for each."""
         for key in self._keys(call):
             if key not in state.rows and not mask:
                 continue  # an instance begins with the first call that the rule names
@@ -154,17 +154,17 @@ class Keyed(Machine):
                 state.counts[key] = state.counts.get(key, 0) + 1
 
     def completed(self, state: KeyedState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
-        """Tell the instances."""
+        """Pass it to the instances."""
         for key in self._keys(call):
             self.inner.completed(self._row(state, key), call, mask, output)
 
     def failed(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
-        """Tell the instances; the first finding stands for all."""
+        """Pass it to the instances; the first finding counts."""
         findings = [self.inner.failed(self._row(state, key), call, mask) for key in self._keys(call)]
         return next(filter(None, findings), None)
 
     def denied(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
-        """Tell the instances; the first finding stands for all. Where denials say nothing, none begins."""
+        """Pass it to the instances; the first finding counts. Where denials say nothing, none begins."""
         if not self._counts_denials:
             return None
         findings = [self.inner.denied(self._row(state, key), call, mask) for key in self._keys(call)]
@@ -183,7 +183,7 @@ class Keyed(Machine):
         )
 
     def equivalence_key(self, state: KeyedState, now: int) -> Hashable:
-        """Where the instances stand, whatever their values."""
+        """The instances' states, whatever their values."""
         return frozenset(self.inner.equivalence_key(row, state.counts.get(key, 0)) for key, row in state.rows.items())
 
     def describe(self, state: KeyedState) -> str:

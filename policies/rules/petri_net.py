@@ -1,4 +1,4 @@
-"""A Petri net as a rule: a call is let through where a transition that covers it is enabled."""
+"""`net`: a Petri net as a rule, which allows a call if a transition that covers it is enabled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MAX_SILENT = 10_000
-"""How many transitions without tools may fire by themselves at once; a net past it refuses."""
+"""How many transitions without tools may fire by themselves at once; past that the net denies calls."""
 
 
 class Transition(Record, frozen=True):
@@ -50,7 +50,7 @@ class Transition(Record, frozen=True):
     deferred: bool = False
 
     def enabled(self, marking: Mapping[str, int]) -> bool:
-        """Whether the places that it takes from hold enough tokens."""
+        """Whether its input places hold enough tokens."""
         return all(marking.get(place, 0) >= tokens for place, tokens in Counter(self.inputs).items())
 
     def problems(self) -> Iterator[Issue]:
@@ -107,7 +107,7 @@ class Net(Statement, frozen=True):
             yield ("transitions",), f"transitions without tools go round in a circle: {' -> '.join(cycle)}"
 
     def roles(self) -> Roles:
-        """Transitions restrict their tools; those that put tokens somewhere take them as evidence."""
+        """Transitions restrict their tools, and take the calls as evidence if they have outputs."""
         named = [t for t in self.transitions if t.tools]
         free = (self.free_tools,) if self.free_tools else ()
         return Roles(tuple(t.tools for t in named), tuple(t.tools for t in named if t.outputs), free)
@@ -130,7 +130,7 @@ class Net(Statement, frozen=True):
         return all(t.tools for t in self.transitions) or not any(t.deferred for t in self.transitions)
 
     def _places_named(self) -> Iterator[tuple[Where, str]]:
-        """Every place that is spoken of, and where."""
+        """Every place that is named, and where."""
         for field in ("initial_marking", "capacity"):
             yield from (((field, place), place) for place in getattr(self, field))
         yield from ((("terminal_places", n), place) for n, place in enumerate(self.terminal_places))
@@ -148,7 +148,7 @@ def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) 
 
 
 def silent_cycle(transitions: tuple[Transition, ...]) -> tuple[str, ...]:
-    """A circle of transitions without tools, each feeding the next, by name; empty if there is none."""
+    """The names of a cycle of transitions without tools; empty if there is none."""
     silent = [t for t in transitions if not t.tools]
     takers: dict[str, list[str]] = {}
     for transition in silent:
@@ -163,10 +163,10 @@ Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], CheckAnswe
 """False, a text that says why, or a `Refuse` blocks the call; `state.meta` is the validator's to keep."""
 
 OnResult: TypeAlias = Callable[[JudgedCall, Transition, ToolReturn, "NetState"], None]
-"""Told of each deferred transition's success; it may keep something in `state.meta`."""
+"""Called at each deferred transition's success; it may keep data in `state.meta`."""
 
 Mapper: TypeAlias = Callable[[JudgedCall], str | Collection[str] | None]
-"""Gives the name or the names by which a call goes too for a net; None for none."""
+"""Returns more names of a call for a net; None for none."""
 
 Validators: TypeAlias = Mapping[str, Validator]
 OnResults: TypeAlias = Mapping[str, OnResult]
@@ -207,7 +207,7 @@ class _View(NamedTuple):
 
 
 class _MappedSlot(Slot):
-    """The calls that go for a net by a name of its mapper's, and that it names so."""
+    """The calls that the net's mapper gives a name that the net uses."""
 
     def __init__(self, scope: NameScope, meets: Callable[[Any], bool]) -> None:
         super().__init__((), scope, permits=False)
@@ -296,7 +296,7 @@ class NetMachine(Machine):
         return found
 
     def _named_by_mapper(self, call: Subject) -> bool:
-        """Whether the net has to judge a call for what its mapper says, or that it raises."""
+        """Whether the net must evaluate a call because of its mapper's answer or error."""
         judged: Any = call
         try:
             return any(mask & view.named for view, mask in self._looks(judged, 0))
@@ -435,7 +435,7 @@ class NetMachine(Machine):
             marking[place] = min(tokens, self.net.capacity.get(place, tokens))
 
     def _advance(self, state: NetState) -> list[int]:
-        """Fire what names no tool while exactly one such transition is enabled; the reader refuses circles."""
+        """Fire transitions without tools while exactly one is enabled; cycles were rejected when the net was read."""
         fired: list[int] = []
         while self._silent and not state.overrun:
             enabled = [n for n in self._silent if self._enabled(state.marking, n)]
@@ -518,7 +518,7 @@ class NetMachine(Machine):
 
 
 def net_status(net: Net, marking: Mapping[str, int]) -> str:
-    """The marking of a net, and which tools it lets through now; tools it does not name are not its business."""
+    """The marking of a net, and which of the tools that it names it allows now."""
     tokens = ", ".join(f"{place}: {marking[place]}" for place in net.places if marking.get(place))
     now = [t for t in net.transitions if t.tools and t.enabled(marking)]
     names = {name for transition in now for name in _tools(transition)}
@@ -538,7 +538,7 @@ def _tools(transition: Transition) -> tuple[str, ...]:
 
 
 def _tool_names(transitions: Iterable[Transition]) -> str:
-    """Tools, each once, with who has to agree."""
+    """Tools, each once, with those that need a person's approval marked."""
     shown = (
         f"{tool} (a person is asked)" if transition.type == "manual" else tool
         for transition in transitions

@@ -136,7 +136,7 @@ class PriorTest:
         return any(self._now.good(item, call) for item in self._bound(evidence, call))
 
     def missed(self, evidence: PriorEvidence, call: JudgedCall) -> list[dict[str, Any]]:
-        """The conditions that the last call bound to the judged one missed, with the values that missed them."""
+        """The conditions that the latest bound call does not meet, with its values."""
         bound = self._bound(evidence, call)[-1:]
         if self._output is not None and self._output.dynamic:
             return [found for item in bound for found in self._failing(item.output, call)]
@@ -157,7 +157,7 @@ class PriorTest:
         return serving[-1:] if self.pick == "latest" else serving
 
     def _unsure(self, evidence: PriorEvidence) -> bool:
-        """Whether the latest call may be one that was lost: past a bound the rule refuses."""
+        """Whether the latest call may be one that was not kept; then the rule refuses."""
         return evidence.lost and self.pick == "latest"
 
     def meetable(self, evidence: PriorEvidence, ahead: UpcomingCall) -> bool:
@@ -229,7 +229,7 @@ def _unsettled(item: str | ToolWhere) -> tuple[Condition, ...]:
 
 
 def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, ToolReturn | None], list[str] | None]]:
-    """How to read what the judged call is about, and what an earlier call was about; None where that is too much."""
+    """Functions that read the bound values of the evaluated call and of an earlier one; None for too many."""
     now = _reader(same.path, loose=True)
     if same.prior_output_regex is not None:
         regex = Regex(same.prior_output_regex)
@@ -256,7 +256,7 @@ def _all_captured(regex: Regex, output: ToolReturn) -> list[str] | None:
 
 
 def _keys(values: list[list[str]]) -> list[str] | None:
-    """The combinations a call is about, one text each; none if a path has no value. None if there are too many."""
+    """The combinations of bound values of a call as texts; empty if a path has no value, None if too many."""
     values = [list(dict.fromkeys(found)) for found in values]
     count = 1
     for found in values:
@@ -377,7 +377,7 @@ class Requirement(Record, frozen=True):
 
     @property
     def link_word(self) -> str:
-        """The word of a picture between what it asks for and the tool."""
+        """The label of the arrow from what it requires to the tool."""
         inner = (self,) if self.any_of is UNSET else self.any_of
         same = ", of the same" if any(each.same for each in inner) else ""
         return ("needs one of" if len(inner) > 1 else "needs") + same

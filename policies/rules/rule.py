@@ -1,7 +1,6 @@
-"""The parts that every rule shares: its record, its possible actions, and its description.
+"""What every rule has: its record, its possible actions, and the description that others read.
 
-Whoever looks at rules from outside - preflight, pictures, explanations - asks the rule. A family answers in its own
-file, so that a new one needs no other.
+Preflight, pictures and explanations take everything from these methods, so that a new family needs one file only.
 """
 
 from __future__ import annotations
