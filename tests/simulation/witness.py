@@ -118,6 +118,11 @@ class Witness:
         elif isinstance(event, ToolCallCompleted | ToolCallFailed | ToolCallDenied):
             self._in_flight.pop((run_id, event.tool_call_id), None)
 
+    @property
+    def unasked(self) -> int:
+        """How many calls their agents made without asking: no budget stops those."""
+        return sum(self.started.values()) - self._permitted
+
     def permitted(self, run_id: str, call: ToolCall) -> None:
         """The gate has allowed a call: it must be in the record, and within the budget."""
         self._permitted += 1

@@ -536,7 +536,7 @@ class World:
         for budget in await self._store.budgets():
             unsure = self.plan.faults or self.plan.stops  # calls that a store never acknowledged count all the same
             amount = 0 if budget.window else spent[budget.counts]
-            more = budget.used > (budget.max if budget.window else amount)
+            more = budget.used > (budget.max + self.witness.unasked if budget.window else amount)
             if budget.used < amount or (more and not unsure) or budget.reserved:
                 figures = f"{budget.used} used and {budget.reserved} reserved"
                 found.append(f"budget {budget.budget} has {figures}, and {amount} {budget.counts} were used")
