@@ -243,12 +243,7 @@ class Bench:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "CODEX_HOME": str(self.home)}
         return CodexAdapter(
             **{"model": "gpt-5.5", "cwd": self.cwd, "env": env, "sandbox": "danger-full-access", **options},
-            config={
-                "model_provider": "scripted",
-                "model_providers.scripted": provider,
-                **quiet,
-                **(config or {}),
-            },
+            config={"model_provider": "scripted", "model_providers.scripted": provider, **quiet, **(config or {})},
         )
 
     def launch(self, gate: Gate | None = None, **more: Any) -> Launch:

@@ -206,12 +206,7 @@ def hermetic(api: MessagesAPI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "work").mkdir()
-    return {
-        **HERMETIC,
-        "ANTHROPIC_BASE_URL": api.url,
-        "HOME": str(home),
-        "CLAUDE_CONFIG_DIR": str(home / "claude"),
-    }
+    return {**HERMETIC, "ANTHROPIC_BASE_URL": api.url, "HOME": str(home), "CLAUDE_CONFIG_DIR": str(home / "claude")}
 
 
 class Claude:

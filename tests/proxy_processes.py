@@ -48,10 +48,7 @@ def talk(
     raw = [line if isinstance(line, bytes) else line.encode() for line in lines]
     sent = b"".join(line + b"\n" for line in (line_of(HELLO), line_of(READY), *raw, last_ping().encode()))
     with subprocess.Popen(
-        command(folder, **how),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment(folder),
+        command(folder, **how), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(folder)
     ) as proxy:
         assert proxy.stdin is not None
         assert proxy.stdout is not None

@@ -163,13 +163,7 @@ def test_policies_are_pure() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [
-        "proctor.policies",
-        "proctor.supervisor",
-        "proctor.adapters",
-        "proctor.adapters.kit",
-        "proctor.adapters.stores",
-    ],
+    ["proctor.policies", "proctor.supervisor", "proctor.adapters", "proctor.adapters.kit", "proctor.adapters.stores"],
 )
 def test_what_is_public_is_listed_sorted_and_there(module: str) -> None:
     """Public is what a folder's `__init__` lists."""
@@ -235,9 +229,7 @@ FOREIGN = {"adapter", "_adapter", "provider", "_provider", "step"}
 """What others wrote, as the supervisor calls it."""
 MEMBERS = {"name", "end_orphans", "capabilities", "compile", "prepare", "open", "events", "cancel_steps", "act"}
 FUNCTIONS = {"publisher", "_publisher", "approver", "_approver", "validate", "on_result"}
-IN_A_TASK = {
-    "supervisor/run/provider_session.py": {"prepare", "open", "events", "act", "name"},
-}
+IN_A_TASK = {"supervisor/run/provider_session.py": {"prepare", "open", "events", "act", "name"}}
 """What runs in a task of its own (`DetachedTask`), which catches everything at its root."""
 
 

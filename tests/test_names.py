@@ -30,9 +30,7 @@ PROMISED = {
 }
 """Where a retired word stands still, and why. It only shrinks."""
 LINES, BODY = 60, 35
-LONGER = {
-    "adapters/agents/loop/adapter.py:supervise": "every parameter of a run by name, as editors show them",
-}
+LONGER = {"adapters/agents/loop/adapter.py:supervise": "every parameter of a run by name, as editors show them"}
 """Functions longer than `LINES` for their signature and docstring alone: their bodies are short. It only shrinks."""
 
 

@@ -58,10 +58,7 @@ anyio.run(main, backend=sys.argv[1])
 def blocked(backend: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The program with its loop blocked, and what its watchdog says."""
     with subprocess.Popen(
-        [sys.executable, "-u", "-c", PROGRAM, backend],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-u", "-c", PROGRAM, backend], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None

@@ -32,8 +32,7 @@ def test_what_is_written_to_the_hook_gets_nothing_past_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["function", "hook", "langchain", "openai-agents", "proxy", "pydantic-ai", "replay", "scripted", "shell"],
+    "name", ["function", "hook", "langchain", "openai-agents", "proxy", "pydantic-ai", "replay", "scripted", "shell"]
 )
 def test_ids_that_come_again_get_nothing_past_a_policy(name: str) -> None:
     """On each adapter that lives in this process; the clients have theirs in tests/attacks."""

@@ -85,9 +85,7 @@ def test_nets_are_judged_as_their_text_says() -> None:
 
 any_rule = st.one_of(*FAMILIES.values())
 any_policy = policies(
-    st.lists(any_rule, max_size=3),
-    tools=st.lists(tool_rules, max_size=2),
-    all_nets=st.lists(nets(), max_size=1),
+    st.lists(any_rule, max_size=3), tools=st.lists(tool_rules, max_size=2), all_nets=st.lists(nets(), max_size=1)
 )
 
 
@@ -103,11 +101,7 @@ def test_stacks_of_everything_are_judged_as_their_text_says(
 
 
 atoms = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-2, 3),
-    st.floats(),
-    st.sampled_from(["", "$", "$.o", "a", "[", "(", "*"]),
+    st.none(), st.booleans(), st.integers(-2, 3), st.floats(), st.sampled_from(["", "$", "$.o", "a", "[", "(", "*"])
 )
 parts = st.lists(atoms, max_size=2) | st.dictionaries(st.sampled_from(["path", "tool", "where", "o"]), atoms)
 junk = atoms | parts | st.lists(parts, max_size=2)

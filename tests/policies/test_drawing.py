@@ -38,10 +38,7 @@ def node(picture: Picture, text: str, section: int = 0) -> GraphNode:
             {"type": "before", "first": ["a", "b"], "then": "c"},
             {"a plain before", "b plain before", "before plain c"},
         ),
-        (
-            {"type": "immediately_before", "first": "a", "then": "c"},
-            {"a plain right before", "right before plain c"},
-        ),
+        ({"type": "immediately_before", "first": "a", "then": "c"}, {"a plain right before", "right before plain c"}),
         (
             {"type": "never_after", "trigger": "a", "forbidden": "b"},
             {"a plain never after", "never after forbidden b"},
@@ -83,9 +80,7 @@ def test_rules_about_order_are_drawn_between_their_tools(rule: dict[str, Any], a
 
 def test_what_a_rule_says_of_one_tool_stands_in_its_node() -> None:
     """Counts and obligations."""
-    picture = draw(
-        policy({"type": "count", "tool": "a", "max": 3, "min": 1}, {"type": "require", "tool": "a"}),
-    )
+    picture = draw(policy({"type": "count", "tool": "a", "max": 3, "min": 1}, {"type": "require", "tool": "a"}))
 
     assert node(picture, "a").notes == ("at least 1", "at most 3", "required")
 
@@ -93,11 +88,7 @@ def test_what_a_rule_says_of_one_tool_stands_in_its_node() -> None:
 def test_what_has_no_order_is_put_in_words() -> None:
     """Limits, lists and the rest, each with its action."""
     picture = draw(
-        policy(
-            {"type": "loop", "window": 5, "threshold": 2},
-            limits={"max_turns": 9},
-            tool_rules=[{"deny": ["rm"]}],
-        )
+        policy({"type": "loop", "window": 5, "threshold": 2}, limits={"max_turns": 9}, tool_rules=[{"deny": ["rm"]}])
     )
 
     assert picture.lines == (

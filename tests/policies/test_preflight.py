@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    Capabilities,
-    PolicyViolationError,
-    RunContext,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import Capabilities, PolicyViolationError, RunContext, merge_policies, parse_policies, preflight
 from proctor.policies.analysis import Findings, PreflightFinding
 from proctor.policies.analysis.findings import CODES
 from proctor.policies.events.run_context import tool
@@ -95,10 +88,7 @@ def test_what_is_only_reported_does_not_raise() -> None:
             "disjoint_allow_lists",
         ),
         ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "action": "warn"}]}], None),
-        (
-            [{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "when": [TENANT]}]}],
-            None,
-        ),
+        ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "when": [TENANT]}]}], None),
     ],
 )
 def test_allow_lists_must_have_a_name_in_common(documents: list[dict[str, Any]], code: str | None) -> None:
@@ -118,28 +108,8 @@ def test_allow_lists_must_have_a_name_in_common(documents: list[dict[str, Any]],
         ([{"tool_rules": [{"allow": ["[ab]x", "read"]}, {"deny": ["ax", "bx"]}]}], True),
         ([{"tool_rules": [{"allow": ["[abc]x", "read"]}, {"deny": ["ax", "bx"]}]}], False),
         ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "action": "request_approval"}]}], False),
-        (
-            [
-                {
-                    "tool_rules": [
-                        {"allow": ["bash"]},
-                        {"deny": [{"tool": "bash", "where": [WHERE]}]},
-                    ]
-                }
-            ],
-            False,
-        ),
-        (
-            [
-                {
-                    "tool_rules": [
-                        {"allow": ["bash"]},
-                        {"deny": ["bash"], "when": [TENANT]},
-                    ]
-                }
-            ],
-            False,
-        ),
+        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": [{"tool": "bash", "where": [WHERE]}]}]}], False),
+        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "when": [TENANT]}]}], False),
     ],
 )
 def test_an_allow_entry_must_not_be_denied_by_the_same_or_an_earlier_policy(
@@ -211,10 +181,7 @@ def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bo
 @pytest.mark.parametrize(
     ("document", "witness"),
     [
-        (
-            rules(before("a", "b"), before("b", "a")),
-            ("`a` needs `b` (`before-2`)", "`b` needs `a` (`before-1`)"),
-        ),
+        (rules(before("a", "b"), before("b", "a")), ("`a` needs `b` (`before-2`)", "`b` needs `a` (`before-1`)")),
         (rules(before("a", "a")), ("`a` needs `a` (`before-1`)",)),
         (
             {"nets": ["require a before b", "require b before a"]},
@@ -252,8 +219,7 @@ def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bo
         ),
         (
             rules(
-                needs("b", {"any_of": [{"prior": "a"}, {"prior": "b"}]}),
-                {"type": "max_calls", "tool": "a", "max": 0},
+                needs("b", {"any_of": [{"prior": "a"}, {"prior": "b"}]}), {"type": "max_calls", "tool": "a", "max": 0}
             ),
             ("`b` needs `a` (`precondition-1`)", "`a` is kept out (`max_calls-1`)"),
         ),
@@ -280,9 +246,7 @@ def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bo
                 "nets": [
                     "limit a to 1 per session",
                     *net(
-                        {"inputs": ["p", "p"], "tools": ["c"]},
-                        {"outputs": ["p"], "tools": ["a"]},
-                        capacity={"p": 2},
+                        {"inputs": ["p", "p"], "tools": ["c"]}, {"outputs": ["p"], "tools": ["a"]}, capacity={"p": 2}
                     )["nets"],
                 ]
             },

@@ -63,8 +63,7 @@ OTHERS = st.fixed_dictionaries(
         "sequences": st.lists(st.lists(NAMES, min_size=2, max_size=3), min_size=1, max_size=2),
         "tool_limits": st.dictionaries(NAMES, st.fixed_dictionaries({"max_per_session": st.integers(0, 5)})),
         "forbidden": st.lists(
-            st.fixed_dictionaries({"sequence": st.lists(NAMES, min_size=1, max_size=2)}),
-            max_size=2,
+            st.fixed_dictionaries({"sequence": st.lists(NAMES, min_size=1, max_size=2)}), max_size=2
         ),
         "contracts": st.lists(
             st.fixed_dictionaries(

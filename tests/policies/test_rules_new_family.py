@@ -8,15 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from proctor.policies import (
-    PolicyError,
-    ToolCall,
-    compile_policy,
-    events,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import PolicyError, ToolCall, compile_policy, events, merge_policies, parse_policies, preflight
 from proctor.policies.analysis import Findings
 from proctor.policies.diagram import draw
 from proctor.policies.language.selectors import NameScope, Selector, selector_problems

@@ -88,9 +88,7 @@ priors = st.one_of(
     st.fixed_dictionaries({"prior": selectors, "must": st.just("started")}),
 )
 plain = st.sampled_from(["a", "b", ["a", "b"], "[bc]"])
-arguments = st.fixed_dictionaries(
-    {"tool": plain, "where": st.just([{"path": "$.o", "equals": {"arg": "$.o"}}])},
-)
+arguments = st.fixed_dictionaries({"tool": plain, "where": st.just([{"path": "$.o", "equals": {"arg": "$.o"}}])})
 bound = st.one_of(
     st.fixed_dictionaries({"prior": plain, "same": st.lists(binding, min_size=1, max_size=2)}),
     st.fixed_dictionaries({"prior": plain, "same": st.just([{"path": "$.o"}, {"path": "$.t"}])}),

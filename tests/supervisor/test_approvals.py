@@ -68,11 +68,7 @@ async def test_a_granted_call_runs_with_the_input_that_was_shown(asking: Policy)
 
     assert (shown.held, shown.tool_input, shown.input_digest) == (True, BASH.input, input_digest(BASH.input))
     assert shown.expires_at is not None
-    assert (granted.approval_id, granted.by, granted.input_digest) == (
-        shown.approval_id,
-        "ana",
-        shown.input_digest,
-    )
+    assert (granted.approval_id, granted.by, granted.input_digest) == (shown.approval_id, "ana", shown.input_digest)
     assert shown.seq < granted.seq < started.seq
     assert [request.call.input for request in approver.requests] == [BASH.input]
     assert result.policy.violations == ()
@@ -346,10 +342,7 @@ async def test_several_held_calls_are_answered_each_for_itself(asking: Policy) -
 
 async def test_a_cancelling_rule_beside_an_approval_refuses_at_once() -> None:
     """The strictest action decides; nobody is asked for a call that cannot run."""
-    policy = Policy(
-        name="p",
-        tool_rules=(Deny(("bash",), action="request_approval"), Deny(("b*",), action="cancel")),
-    )
+    policy = Policy(name="p", tool_rules=(Deny(("bash",), action="request_approval"), Deny(("b*",), action="cancel")))
     approver = FakeApprover(True)
     with pytest.raises(PolicyViolationError):
         await run_once(FakeAdapter([BASH]), "go", policies=[policy], approver=approver)

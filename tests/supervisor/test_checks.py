@@ -50,10 +50,7 @@ async def record_of(store: MemoryStore) -> list[Event]:
     ("event", "message"),
     [
         (ToolCallCompleted(tool_call_id=WRONG), "`tool_call_completed` event whose `tool_call_id` .* got a whole"),
-        (
-            ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD),
-            "whose `tool_input` .* object, got text",
-        ),
+        (ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD), "whose `tool_input` .* object, got text"),
         (
             ToolCallRequested(tool_call_id="c", tool_name="t", tool_input={"x": endless()}),
             "`tool_call_requested` event whose `tool_input` .* a value in a circle",
@@ -110,10 +107,7 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
         answers.append(await adapter.launches[0].gate(call))
 
     adapter.steps = (Ask(name="read", meanwhile=ask), Pause())
-    with (
-        anyio.fail_after(PATIENCE_S),
-        pytest.raises(EventError, match=f"^adapter `fake` proposed a {message}"),
-    ):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` proposed a {message}"):
         await run_once(adapter, "go", policies=[permissive], store=store)
 
     stored = await record_of(store)

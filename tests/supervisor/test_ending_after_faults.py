@@ -78,9 +78,7 @@ async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_err
     assert {call.id for call in adapter.ran} <= recorded
 
 
-async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored(
-    denying: Callable[..., Policy],
-) -> None:
+async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored(denying: Callable[..., Policy]) -> None:
     """`policy_violation` is stored before the cancel is sent; if the store fails, it is sent all the same."""
 
     class RefusesViolations(MemoryStore):
@@ -233,9 +231,7 @@ async def test_a_gate_caller_that_goes_away_leaves_no_call_open(
     assert result.status == "completed"
 
 
-async def test_an_event_the_store_cannot_hold_fails_the_run_and_the_rest_is_recorded(
-    permissive: Policy,
-) -> None:
+async def test_an_event_the_store_cannot_hold_fails_the_run_and_the_rest_is_recorded(permissive: Policy) -> None:
     """Nested too deeply: the run is ended, its terminal event is there."""
     deep: Any = []
     for _ in range(2000):

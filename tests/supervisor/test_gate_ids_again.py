@@ -81,10 +81,7 @@ def test_an_id_whose_call_runs_is_refused(again: ToolCall) -> None:
     assert run.answers() == [(1, True), (2, False)]
     (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
     other = "" if again is CALL else f" as `{again.name}` with another tool or input"
-    assert (error.code, error.message) == (
-        "call_id_reused",
-        f"call `c` was requested again{other} while it runs",
-    )
+    assert (error.code, error.message) == ("call_id_reused", f"call `c` was requested again{other} while it runs")
     assert run.failed() == []
 
 

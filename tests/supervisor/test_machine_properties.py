@@ -251,9 +251,7 @@ class Interleavings(RuleBasedStateMachine):
             self.appended = [(n, event) for n, event in self.appended if event is not end]
         self.feed(
             interface.Retried(
-                now_ms=self.now,
-                refused=error if how == "refused" else None,
-                error=error if how == "failed" else None,
+                now_ms=self.now, refused=error if how == "refused" else None, error=error if how == "failed" else None
             )
         )
 
@@ -315,8 +313,6 @@ class Interleavings(RuleBasedStateMachine):
 
 
 Interleavings.TestCase.settings = settings(
-    max_examples=150,
-    stateful_step_count=40,
-    suppress_health_check=list(HealthCheck),
+    max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck)
 )
 TestInterleavings = Interleavings.TestCase

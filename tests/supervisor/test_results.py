@@ -105,9 +105,7 @@ async def test_how_far_enforcement_got_is_in_the_record(
         assert bool(adapter.ran) == (action == "warn")
 
 
-async def test_a_call_that_cannot_be_held_signals_that_it_wants_approval(
-    denying: Callable[..., Policy],
-) -> None:
+async def test_a_call_that_cannot_be_held_signals_that_it_wants_approval(denying: Callable[..., Policy]) -> None:
     """`request_approval` on an event that already happened: the request is recorded, the run goes on."""
     adapter = FakeAdapter([BASH], gate="none")
     result, _, events = await supervise(adapter, denying("request_approval"))

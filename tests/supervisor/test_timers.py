@@ -145,9 +145,7 @@ async def test_an_unanswered_approval_expires_as_expired(
     assert [call.id for call in adapter.ran] == ([] if cancelled else ["c2"])
 
 
-async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(autojump_clock: trio.testing.MockClock) -> None:
     """Each rung is bounded, and what each did is in the terminal event."""
     adapter = FakeAdapter([Pause()], deaf=2, rung_s=3)
     error, took = await refused(adapter, limited(max_duration_ms=1_000))

@@ -69,10 +69,7 @@ async def test_an_unknown_event_is_kept_as_it_came(permissive: Policy) -> None:
     result = await run_once(FakeAdapter([odd, typeless]), "go", policies=[permissive], store=store)
     kept = [e for e in [e async for e in store.read(result.session_id)] if isinstance(e, Unrecognized)]
 
-    assert [(event.type, event.raw["mood"]) for event in kept] == [
-        ("mood_changed", "good"),
-        ("unrecognized", "bad"),
-    ]
+    assert [(event.type, event.raw["mood"]) for event in kept] == [("mood_changed", "good"), ("unrecognized", "bad")]
 
 
 async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believed(permissive: Policy) -> None:
