@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from proctor.policies.errors import PolicyError
 from proctor.policies.events.calls import STRICTNESS
 from proctor.policies.limits import Limit, Limits
-from proctor.policies.policy import Allow, Approval, Deny, Policy, Price
+from proctor.policies.policy import Allow, Approval, Deny, Policy
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.response import Require
 from proctor.policies.stack.locks import IgnoredOverride, loosened
@@ -116,14 +116,6 @@ def test_a_locked_limit_is_a_ceiling_wherever_it_stands(locked_first: bool) -> N
     assert found == [("max_tool_calls", 3, "team", "cancel"), ("max_turns", 5, "org", "cancel")]
 
 
-def test_a_tighter_limit_with_a_weaker_action_leaves_the_locked_one_in_force() -> None:
-    """A warning at 3 must not swallow the cancel at 5."""
-    org = policy("org", locked=True, limits=Limits(max_turns=5))
-    team = policy("team", limits=Limits(max_turns=Limit(max=3, action="warn")))
-
-    assert limits_of(org, team) == [("max_turns", 5, "org", "cancel"), ("max_turns", 3, "team", "warn")]
-
-
 def test_a_limit_of_one_run_does_not_stand_in_for_one_of_the_session() -> None:
     """A session counts all its runs, so its limit stands in for a run's."""
     session = policy("org", locked=True, limits=Limits(max_turns=Limit(max=5, scope="session")))
@@ -142,23 +134,6 @@ def test_an_attempt_to_loosen_a_locked_limit_is_listed() -> None:
 
     assert loosened(merge_policies([org, team])) == [attempt]
     assert loosened(merge_policies([team, org])) == []
-
-
-def test_a_limit_that_inherits_deny_ends_the_run_unless_it_counts_calls() -> None:
-    """A refusal stops no spending; who wants the run to go on says so on the limit."""
-    limits = Limits(max_cost_usd=2, max_turns=Limit(max=3, action="deny"), max_tool_calls=4)
-
-    assert limits_of(policy(limits=limits, on_violation="deny")) == [
-        ("max_cost_usd", 2, "p", "cancel"),
-        ("max_tool_calls", 4, "p", "deny"),
-        ("max_turns", 3, "p", "deny"),
-    ]
-    assert limits_of(policy("a", limits=limits, on_violation="warn"), policy("b", on_violation="deny"))[0] == (
-        "max_cost_usd",
-        2,
-        "a",
-        "cancel",
-    )
 
 
 def test_the_stacks_own_limits_are_those_reached_first() -> None:
@@ -184,17 +159,6 @@ def test_what_one_policy_requires_the_stack_requires() -> None:
 
     assert (stack.enforcement, stack.unpriced) == ("required", "reject")
     assert merge_policies([policy()]).unpriced is None
-
-
-def test_a_later_price_wins_over_all_but_a_locked_one() -> None:
-    """A locked price is never overridden, from either side."""
-    low, high = (Price(input_usd_per_mtok=n, output_usd_per_mtok=n) for n in (1, 9))
-    first, second = policy(prices={"m": low}), policy(prices={"m": high})
-    locked = policy(prices={"m": high}, locked=True)
-
-    assert merge_policies([first, second]).prices == {"m": high}
-    assert merge_policies([locked, first]).prices == {"m": high}
-    assert merge_policies([first, locked]).prices == {"m": high}
 
 
 @pytest.mark.parametrize("policies", [[], None, "p", policy(), [None], ["p"], [policy(), {"name": "p"}]])

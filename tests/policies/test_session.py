@@ -132,27 +132,6 @@ def test_rules_with_different_keys_read_each_its_own() -> None:
     assert found == [[], ["a", "c"], ["a", "c"], ["b"], [], ["a", "b", "c"]]
 
 
-def test_a_step_of_long_ago_is_no_step_right_before(ruled: Any) -> None:
-    """Nor is one that never was."""
-    session = ruled({"type": "immediately_before", "first": "plan", "then": "act"})
-    session.ok("other")
-    never = session.ask("act")
-    session.ok("plan")
-    session.ok("other")
-
-    assert (never, session.ask("act")) == ("deny", "deny")
-
-
-def test_a_forbidden_call_that_failed_lifts_no_ban(ruled: Any) -> None:
-    """Only what the ban is about does: here the agent could not be held."""
-    session = ruled({"type": "forbids_after", "tool": "leak", "tools": ["send"]})
-    session.ok("leak")
-    session.saw("send", id="s")
-    session.see(ev.ToolCallFailed(tool_call_id="s", tool_name="send", error="no"))
-
-    assert session.ask("send") == "deny"
-
-
 def test_a_window_over_responses_still_counts_the_calls_in_all(ruled: Any) -> None:
     """`min` is of the whole run."""
     session = ruled({"type": "count", "id": "r", "tool": "x", "max": 3, "min": 3, "within_turns": 1})
