@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+Cli = Any
 RUN = ("run", "--policy", "org.yaml", "--store", "runs.db", "--adapter")
 
 
@@ -30,23 +32,18 @@ RUN = ("run", "--policy", "org.yaml", "--store", "runs.db", "--adapter")
         ),
     ],
 )
-def test_a_missing_extra_is_named(extra: str, library: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_missing_extra_is_named(
+    extra: str, library: str, arguments: tuple[str, ...], cli: Cli, place: Path
+) -> None:
     """In one line, and never as an error of ours."""
-    (tmp_path / "org.yaml").write_text("name: org\n")
-    (tmp_path / "script.json").write_text('{"steps": [{"output": "done"}]}')
-    (tmp_path / "key.pem").write_text("")
-    without = f"import sys; sys.modules[{library!r}] = None; from proctor.adapters.cli import main; main()"
-    environment = {**os.environ, "PATH": str(tmp_path)}
-
-    def proctor(program: str, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", program, *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-
+    (place / "script.json").write_text('{"steps": [{"output": "done"}]}')
+    (place / "key.pem").write_text("")
     if extra == "audit":
-        whole = "from proctor.adapters.cli import main; main()"
-        assert proctor(whole, "store", "--make", "--store", "runs.db").returncode == 0
-        (tmp_path / "heads.json").write_text(proctor(whole, "audit", "head", "--store", "runs.db").stdout)
-    run = proctor(without, *arguments)
+        assert cli("store", "--make", "--store", "runs.db").code == 0
+        (place / "heads.json").write_text(cli("audit", "head", "--store", "runs.db").out)
+    without = f"import sys; sys.modules[{library!r}] = None; from proctor.adapters.cli import main; main()"
+    command = [sys.executable, "-c", without, *arguments]
+    run = subprocess.run(command, env={**os.environ, "PATH": str(place)}, capture_output=True, text=True)
 
     assert run.returncode in (2, 3), run.stderr
     assert f"pip install '.[{extra}]'" in run.stderr

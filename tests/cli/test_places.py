@@ -45,6 +45,7 @@ def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any
     [
         *(("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")),
         *(("store",), ("watch",), ("show", "last"), ("explain", "last"), ("audit", "verify"), ("export",)),
+        *(("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all")),
     ],
 )
 def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, place: Path, command: Any) -> None:
@@ -56,12 +57,27 @@ def test_a_store_that_somebody_named_and_does_not_exist_is_reported(cli: Cli, pl
     assert not (place / "rums.db").exists()
 
 
-@pytest.mark.parametrize("command", [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("watch",)])
-def test_where_nobody_named_a_store_nothing_ran_yet(cli: Cli, command: Any) -> None:
-    """Which is fine."""
-    answer = cli(*command)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("runs",),
+        ("approvals",),
+        ("tail",),
+        ("budgets",),
+        ("reap",),
+        ("prune", "--older-than", "1d"),
+        ("watch",),
+        ("store",),
+    ],
+)
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+def test_where_nobody_named_a_store_nothing_ran_yet(cli: Cli, place: Path, command: Any, form: Any) -> None:
+    """Which is fine; nothing is listed, and none is made."""
+    answer = cli(*command, *form)
 
-    assert (answer.code, "there is no store" in answer.err) == (0, False)
+    assert (answer.code, answer.err.startswith("error")) == (0, False)
+    assert command[0] == "watch" or answer.out == ""
+    assert not (place / "state" / "proctor" / "runs.db").exists()
 
 
 @pytest.fixture

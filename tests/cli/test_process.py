@@ -181,32 +181,6 @@ def test_output_is_utf_8_whatever_the_locale(place: Path) -> None:
     assert call("show", "\udcff", env=plain).stderr.startswith("error: ")
 
 
-@pytest.mark.parametrize("command", ["schema", "adapters"])
-def test_a_reader_that_has_had_enough_is_no_error(command: str) -> None:
-    """`proctor schema | head -1` ends quietly."""
-    process = subprocess.Popen([*PROCTOR, command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    errors = process.stderr.read()
-    process.stderr.close()
-
-    assert (process.wait(30), errors) == (0, b"")
-
-
-def test_a_run_continues_when_nobody_reads(cli: Cli) -> None:
-    """It is supervised and recorded to its end."""
-    arguments = ["run", "--json", "--adapter", "shell", "--policy", "org.yaml", "sleep 0.5; echo done"]
-    process = subprocess.Popen([*PROCTOR, *arguments], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.stdout.close()
-    process.wait(30)
-
-    assert cli("show", "--json", "last").lines[-1]["type"] == "run_completed"
-
-
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Signals) -> None:
     """One cancel, one terminal event, exit code 3."""

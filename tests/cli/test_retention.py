@@ -71,15 +71,6 @@ def test_everything_that_is_over_can_be_removed(cli: Cli, path: Path) -> None:
     assert cli("audit", "verify", "--store", "other.db").code == 0
 
 
-@pytest.mark.parametrize("command", [("prune", "--older-than", "1d"), ("store",)])
-def test_no_store_is_an_empty_one(cli: Cli, place: Path, command: tuple[str, ...]) -> None:
-    """It is not made."""
-    answer = cli(*command)
-
-    assert (answer.code, answer.out) == (0, "")
-    assert not (place / "state" / "proctor" / "runs.db").exists()
-
-
 def test_what_is_exported_is_imported_elsewhere(cli: Cli, path: Path, place: Path) -> None:
     """By way of a file or of standard output and input."""
     lines = cli("export").out

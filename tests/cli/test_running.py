@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -220,17 +218,6 @@ def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Cli
 
     assert "violation more/deny-1: " in run.out
     assert "prevented           more/deny-1, org/deny-1\n" in run.out
-
-
-def test_a_missing_extra_names_what_to_install(tmp_path: Path) -> None:
-    """The provider cannot be used: exit code 3. In a process of its own, which has not imported the client yet."""
-    (tmp_path / "org.yaml").write_text("name: org\nlimits: {max_turns: 3}\n")
-    without = "import sys; sys.modules['claude_agent_sdk'] = None; from proctor.adapters.cli import main; main()"
-    arguments = ["run", "--adapter", "claude", "--policy", "org.yaml", "--store", "runs.db", "x"]
-    run = subprocess.run([sys.executable, "-c", without, *arguments], cwd=tmp_path, capture_output=True, text=True)
-
-    assert run.returncode == 3
-    assert "pip install '.[claude]'" in run.stderr
 
 
 def test_a_provider_without_a_login_says_how_to_log_in(

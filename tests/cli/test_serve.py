@@ -204,17 +204,6 @@ def test_a_token_that_could_be_guessed_is_refused(cli: Cli, monkeypatch: pytest.
     assert "short" not in answer.err
 
 
-def test_without_the_extra_it_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for every extra."""
-    import importlib.util
-
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    answer = cli("serve")
-
-    assert answer.code == 2
-    assert "pip install '.[web]'" in answer.err
-
-
 def test_a_supervised_run_cannot_serve(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would hand itself the token to its own approvals."""
     monkeypatch.setenv("PROCTOR_RUN", "run_x")

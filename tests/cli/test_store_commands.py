@@ -171,26 +171,6 @@ def test_kill_needs_exactly_one_target(cli: Cli, ran: Any) -> None:
     assert cli("kill", "--all").err == "nothing to cancel: none of these runs is active\n"
 
 
-@pytest.mark.parametrize("command", [("show", "x"), ("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all")])
-def test_a_store_that_is_not_there_is_not_made_by_reading(cli: Cli, place: Path, command: Any) -> None:
-    """Where something of it is named: exit code 2, naming the place."""
-    answer = cli(*command, "--store", "none.db")
-
-    assert answer.code == 2
-    assert "there is no store at `none.db`" in answer.err
-    assert not (place / "none.db").exists()
-
-
-@pytest.mark.parametrize("command", ["runs", "approvals", "tail"])
-def test_no_store_is_an_empty_one(cli: Cli, place: Path, command: str) -> None:
-    """Nothing ran yet, which is fine; nothing is made either."""
-    answer = cli(command)
-
-    assert (answer.code, answer.out) == (0, "")
-    assert cli(command, "--json").out == ""
-    assert not (place / "state" / "proctor" / "runs.db").exists()
-
-
 @pytest.mark.parametrize("command", [("approve", "x.1"), ("deny", "x.1"), ("kill", "--all")])
 def test_a_supervised_run_answers_nothing_and_ends_nothing(
     cli: Cli, ran: Any, command: Any, monkeypatch: pytest.MonkeyPatch
