@@ -15,7 +15,7 @@ from .plans import Call, Plan, Start, Stop, Wait, drawn, smaller
 from .scheduler import run_seeded
 from .world import World, simulate
 
-SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 240
+SEEDS = int(os.environ.get("PROCTOR_LONG", "0")) or 120
 SHARES = 6
 FOUND = {
     "a start is not one unit": (59, 200),

@@ -107,12 +107,13 @@ async def test_a_flood_of_the_agent_leaves_what_users_write() -> None:
     assert not [event for event in events if isinstance(event, ToolCallStarted)]
 
 
-MB = 1024 * 1024
+LARGE = 64 * 1024
+"""Bytes of one large event."""
 USED = TokenUsageUpdated(input_tokens=1)
 FLOODS: dict[str, list[Step]] = {
     "usage": [USED] * 600,
-    "outputs": [ToolCallCompleted(tool_call_id="c", tool_output="y" * MB)] * 20,
-    "errors": [ToolCallFailed(tool_call_id="c", error="e" * MB)] * 20,
+    "outputs": [ToolCallCompleted(tool_call_id="c", tool_output="y" * LARGE)] * 20,
+    "errors": [ToolCallFailed(tool_call_id="c", error="e" * LARGE)] * 20,
     "calls": [ToolCallRequested(tool_call_id=f"c{n}", tool_name="x") for n in range(600)],
     "unknown": [Unrecognized(raw={"type": "news", "text": "z" * 1000})] * 600,
     "turns": [TurnStarted(turn=1), TurnCompleted(turn=1)] * 300,
@@ -144,16 +145,16 @@ async def test_a_flood_of_anything_else_ends_the_run(
     agent = FakeAdapter([*FLOODS[flood], RunCompleted(output="done")])
     async with (
         opened(kind, tmp_path) as store,
-        Supervisor(store, max_events=100, max_event_bytes=8 * MB) as supervisor,
+        Supervisor(store, max_events=100, max_event_bytes=8 * LARGE) as supervisor,
     ):
         handle = await supervisor.start(agent, "go", policies=[permissive], session_id="s")
-        with pytest.raises(EventError, match="it may record 100 events besides messages and 8,388,608 bytes of them"):
+        with pytest.raises(EventError, match="it may record 100 events besides messages and 524,288 bytes of them"):
             await handle.wait()
         events = [event async for event in store.read("s")]
         size = (await store.size()).bytes
 
     assert len(events) < 120
-    assert kind == "postgres" or size < 16 * MB
+    assert kind == "postgres" or size < 16 * LARGE
     assert [event.code for event in events if isinstance(event, ErrorOccurred) and event.code != "c"] == [
         "record_full"
     ]
@@ -180,7 +181,7 @@ async def test_one_output_of_50_mb_is_cut(tmp_path: Path, permissive: Policy) ->
     [kept] = [event for event in result.events if isinstance(event, ToolCallCompleted)]
 
     assert len(str(kept.tool_output)) + kept.omitted_chars == 50_000_000
-    assert max(size, len(str(kept.tool_output))) < 6 * MB
+    assert max(size, len(str(kept.tool_output))) < 6_000_000
 
 
 @pytest.mark.parametrize("name", ["max_messages", "max_message_bytes", "max_events", "max_event_bytes"])
