@@ -170,19 +170,3 @@ def test_links_lead_somewhere() -> None:
         lost += [f"{name_of(page)}: {link}" for link in links if not (page.parent / link).exists()]
 
     assert lost == []
-
-
-def test_shown_output_that_differs_is_found() -> None:
-    """The comparison above can fail."""
-    assert matches(["a ... c", "...", "z"], "a b c\nx\ny\nz\n")
-    assert not matches(["a ... c"], "a b d\n")
-    assert not matches(["a"], "a\nb\n")
-
-
-def test_a_command_that_is_not_there_is_found() -> None:
-    """And so is an option."""
-    _parse(["run", "--adapter", "claude", "go"])
-    with pytest.raises(AssertionError, match="no command"):
-        _parse(["walk"])
-    with pytest.raises(AssertionError, match="no `--fast`"):
-        _parse(["run", "--fast"])
