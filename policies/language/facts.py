@@ -193,9 +193,9 @@ def _understood_in_part(tool: Tool) -> Callable[[Any], bool] | None:
     """Whether an input has what nobody understands, or lacks what its act is judged by; None if that is never so."""
     if tool.unclear:
         return lambda input: True
-    always = {act: _needs(tool, act) for act in tool.acts}
+    always = [ways for act in tool.acts for ways in _needs(tool, act)]
     where = [([compile_path(path) for path in paths], _needs(tool, act)) for act, paths in tool.acts_where.items()]
-    if not always and not where:
+    if not tool.every_act:
         return None
 
     def test(input: Any) -> bool:
@@ -203,11 +203,23 @@ def _understood_in_part(tool: Tool) -> Callable[[Any], bool] | None:
             return True
         if tool.inferred and tool.unknown_among(key for key, value in input.items() if value not in _NOT_GIVEN):
             return True
-        acting = [needs for ways, needs in where if any(at(input) for at in ways)]
-        lacks = any(not any(at(input) for at in each) for needs in (*always.values(), *acting) for each in needs)
-        return lacks or (bool(where) and not acting)
+        if not _has_each(always, input):
+            return True
+        acting = [needs for ways, needs in where if _has_each([ways], input)]
+        return bool(where) and not (acting and all(_has_each(needs, input) for needs in acting))
 
     return test
+
+
+def _has_each(needs: Iterable[Iterable[PathFn]], input: Any) -> bool:
+    """Whether an input has a value on one of the ways to each of these."""
+    for ways in needs:
+        for values_at in ways:
+            if values_at(input):
+                break
+        else:
+            return False
+    return True
 
 
 def _needs(tool: Tool, act: str) -> list[list[PathFn]]:
