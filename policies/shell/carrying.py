@@ -336,6 +336,7 @@ CARRYING = {
     ),
     "gpg": Carries(harmless="--(version|help|list-keys|verify|list-secret-keys)|-k|-K"),
     "mypy": Carries(
+        words="@.*",  # a file of further options
         harmless=options(
             "vVhi",
             "mpc",
@@ -401,6 +402,7 @@ CARRYING = {
         ),
     ),
     "clang-tidy": Carries(
+        words="@.*",
         long="--load -load --plugins -plugins",
         harmless=r"--?(checks|fix|fix-errors|fix-notes|format-style|header-filter|line-filter|list-checks|p|quiet|system-headers"
         r"|warnings-as-errors|use-color|version|help|dump-config|explain-config|export-fixes)(=.*)?",
@@ -499,7 +501,7 @@ CARRYING = {
         r"|purpose|ext|nameopt|hash|subject_hash|issuer_hash|email|alias|v|help|version|digest|hmac|rand|list|commands"
         r"|status|tlsextdebug|alpn|nbio|quiet|ign_eof|no_ign_eof|cert|des3|trustout|untrusted|trusted|partial_chain)",
     ),
-    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px", words=_FED)),
+    **dict.fromkeys(("pytest", "py.test"), Carries(long="--pdb --pdbcls --trace --tx --px", words=f"@.*|{_FED}")),
     "sphinx-build": Carries(letters="DP", long="--define --pdb"),  # a setting names programs
     "patch": Carries(letters="e", long="--ed"),
     **dict.fromkeys(("yarn", "pnpm"), Carries(long="--script-shell")),

@@ -285,6 +285,7 @@ CARRYING = [
     *("cat <<E\n${ red; }\nE", "echo $((${ red; }))", "source -p . f", "read -E x; $x", "compgen -V x -C red"),
     *("env --argv0=x red", "env -a x red", "run0 red", "xargs --process-slot-var=X red"),
     "find . -files0-from f -exec red ';'",
+    *("mypy @f", "pytest @f", "clang-tidy @f x.c"),
     *("gum spin -- red", "fzf --bind 'start:execute(red)'", "watchexec red", "limactl shell x red"),
     *("coreutils --coreutils-prog=env red", "busybox run-parts d", "env 'BASH_FUNC_ls%%=() { red; }' bash -c ls"),
     *("git var GIT_EDITOR", "git hook run x", "git maintenance start", "git bundle create x"),
