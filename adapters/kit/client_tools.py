@@ -74,7 +74,7 @@ CODEX_TOOLS: Final[tuple[Tool, ...]] = (
     APPLY_PATCH,
     tool("view_image", "read", "path"),
     tool("web_search", "web_search", "query"),
-    tool("spawn_agent", "task", "model", "agent", prompt=("$.prompt", "$.message")),
+    tool("spawn_agent", "task", "model", "agent", prompt=("$.prompt", "$.message", "$.items[*].text")),
     *(Tool(name=name) for name in _CODEX_NO_PORTABLE_NAME.split()),
 )
 _FILES: Final = (

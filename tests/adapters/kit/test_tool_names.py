@@ -202,12 +202,18 @@ def test_a_record_says_what_its_client_called_its_tools(tmp_path: Path) -> None:
     ],
 )
 def test_an_adapter_says_what_its_client_calls_its_tools(adapter: Adapter, own: str) -> None:
-    """And where it works."""
+    """And where it works; a rule about a command holds for a call that names its command otherwise."""
     can = adapter.capabilities
 
     assert own in [tool.name for tool in can.table if "bash" in tool.acts]
     assert can.offered is None
     assert can.workspace == str(Path.cwd())
+    push = {"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}
+    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [push]}]}
+    monitor = compile_policy(merge_policies(parse_policies(written)), tools=can.judged_by).monitor(RunContext())
+    inputs: tuple[dict[str, Any], ...] = ({"brand_new": "git push"}, {"command": "git push"}, {"command": "ls"})
+    found = [monitor.propose(ToolCall(id=f"{n}", name=own, input=given)) for n, given in enumerate(inputs)]
+    assert [[each.rule for each in one.violations] for one in found] == [["deny-1"], ["deny-1"], []]
 
 
 @pytest.mark.parametrize(
