@@ -330,6 +330,8 @@ def _parsed(path: Path, data: bytes | None) -> dict[str, Any]:
         raise UsageError(f"`{path}` cannot be read: {str(error).lower()}") from error
     except json.JSONDecodeError as error:
         place = f"{path}:{error.lineno}:{error.colno}"
+        if error.doc[error.pos :].startswith(("//", "/*")):
+            raise UsageError(f"{place}: a comment, which would be lost; remove it first") from error
         raise UsageError(f"{place}: not JSON: {error.msg.lower()}; repair the file first") from error
     if not isinstance(found, dict):
         raise UsageError(f"`{path}` is not a settings file: it does not hold an object")
@@ -360,11 +362,11 @@ def _write(path: Path, data: bytes, *, private: bool = False) -> None:
         with atomic_write(path, mode=0o600) as file:
             file.write(data)
     except OSError as error:
-        raise UsageError(f"`{path}` cannot be written: {error}") from error
+        raise UsageError(f"`{path}` cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def _unlink(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise UsageError(f"`{path}` cannot be removed: {error}") from error
+        raise UsageError(f"`{path}` cannot be removed: {(error.strerror or str(error)).lower()}") from error

@@ -224,7 +224,7 @@ def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
     """Read the policies of a file, or of every policy file of a directory, in name order.
 
     A file's suffix tells its format: `.yaml`, `.yml`, `.json`, `.toml`, else YAML. The files of a directory that
-    are contracts are one policy, named after the directory.
+    are contracts are one policy, named after the directory; files of tests of policies are left out there.
 
     Raises:
         PolicyError: something cannot be read, or is wrong; every problem of every file is listed.
@@ -233,7 +233,7 @@ def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
         folder = Path(os.fspath(path))
         if not folder.is_dir():
             return _read(folder).policies
-        return _together(folder, read_each(_read, policy_files(folder)))
+        return _together(folder, read_each(_read_of_folder, policy_files(folder)))
     except (OSError, TypeError, ValueError) as error:
         if isinstance(error, PolicyError):
             raise
@@ -265,6 +265,25 @@ def _read(path: Path) -> Document:
     except (OSError, ValueError) as error:
         raise PolicyError([_unreadable(path, error)]) from None
     return read_document(data, file=str(path), format=SUFFIXES.get(path.suffix.lower()))
+
+
+def _read_of_folder(path: Path) -> Document:
+    try:
+        return _read(path)
+    except PolicyError:
+        if _holds_tests(path):
+            return Document([], contracts=False)
+        raise
+
+
+def _holds_tests(path: Path) -> bool:
+    """Whether a file has tests, and the policies that they are about."""
+    try:
+        name = str(path)
+        roots, _ = read_source(path.read_bytes(), ProblemReport(name), name, SUFFIXES.get(path.suffix.lower()))
+    except (OSError, PolicyError):
+        return False
+    return bool(roots) and all({"policies", "tests"} <= root.entries.keys() for root in roots)
 
 
 def _unreadable(path: object, error: Exception) -> Problem:

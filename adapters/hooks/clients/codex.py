@@ -35,6 +35,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     tool("Bash", "bash", "command"),
     msgspec.structs.replace(APPLY_PATCH, takes=("changes", "command")),
     *(each for each in CODEX_TOOLS if each.name not in ("shell", "apply_patch")),
+    tool("collaborationspawn_agent", "task", "task_name", prompt="$.message"),
 )
 """As its hooks name them."""
 _NAMES: Final = {"event": "hook_event_name", "prompt_id": "turn_id"}

@@ -355,6 +355,17 @@ def test_a_subagent_of_codex_is_denied_once_its_run_was_cancelled(tmp_path: Path
     assert kept.runs == 2
 
 
+@pytest.mark.parametrize("name", ["spawn_agent", "collaborationspawn_agent"])
+def test_starting_a_subagent_of_codex_is_a_task(name: str, tmp_path: Path) -> None:
+    """By either of the names that its hooks have for it."""
+    session = Session("codex", tmp_path)
+    (tmp_path / "policy.yaml").write_text("{name: p, on_violation: deny, tool_rules: [{deny: [task]}]}")
+    output = session.hook("PreToolUse", tool_name=name, tool_input={"message": "help"}, tool_use_id="c1")
+    session.judge.close()
+
+    assert output["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
 RIVALS = [
     ("claude", ".claude/settings.json", '{"hooks": {"PermissionRequest": []}}'),
     ("cursor", ".cursor/hooks.json", '{"version": 1, "hooks": {"preToolUse": [{"command": "true"}]}}'),

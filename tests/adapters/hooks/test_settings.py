@@ -66,6 +66,26 @@ def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize("text", ["{ // mine\n}", '{"a": 1, /* mine */ "b": 2}'])
+def test_a_comment_is_not_lost_but_named(tmp_path: Path, text: str) -> None:
+    """Where it stands; the file is as it was."""
+    path = tmp_path / "settings.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"settings\.json:1:\d+: a comment, which would be lost; remove it first"):
+        installed(path, wanted(tmp_path))
+
+    assert path.read_text() == text
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    """Without the words of the operating system's codes."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as refused:
+        installed(tmp_path / "file" / "settings.json", wanted(tmp_path))
+
+    assert str(refused.value) == f"`{tmp_path}/file/settings.json` cannot be read: not a directory"
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """The command's exit code and what it said."""
     with pytest.raises(SystemExit) as ended:
