@@ -336,7 +336,8 @@ def test_a_subagent_of_codex_works_in_the_run_that_started_it(hooked_codex: Code
     """Its prompt begins no run, which would have limits anew; its tokens stand apart."""
     hooked_codex.policy.write_text("{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}")
     hooked_codex.config = ("-c", "features.multi_agent=true")
-    api, of = hooked_codex.api, "multi_agent_v1"
+    api: Any = hooked_codex.api
+    of = "multi_agent_v1"
     api.reply(api.call("spawn", "spawn_agent", namespace=of, message="help"))
 
     def wait(request: dict[str, Any]) -> Any:

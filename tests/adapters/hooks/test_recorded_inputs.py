@@ -161,7 +161,12 @@ def test_the_clients_own_question_is_spared_for_what_was_allowed(agent: str, tmp
 def test_a_call_of_cursor_waits_for_an_answer_from_elsewhere(granted: bool | None, tmp_path: Path) -> None:
     """Before the call; once it is approved, Cursor's own question about it is spared."""
     session = Session("cursor", tmp_path, hold_s=60 if granted is not None else 1)
-    data = {"conversation_id": "s", "hook_event_name": "preToolUse", "tool_name": "Shell", "tool_use_id": "c1"}
+    data: dict[str, Any] = {
+        "conversation_id": "s",
+        "hook_event_name": "preToolUse",
+        "tool_name": "Shell",
+        "tool_use_id": "c1",
+    }
     data |= {"tool_input": {"command": "make deploy"}}
     client = as_owner(os.getpid(), CLIENT)
     answer, given = session.judge.answered(json.dumps(data).encode(), client, agent="cursor")
