@@ -174,6 +174,6 @@ def _finished(given: list[str]) -> int:
 
 
 def _nobody_reads(code: int) -> int:
-    """The reader of our output has left, which is fine; nothing more is written on exit."""
+    """Write nothing more on exit, as the reader of the output has left."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

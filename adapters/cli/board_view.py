@@ -1,4 +1,4 @@
-"""The board on a terminal, with its keys, until somebody leaves it."""
+"""The board on a terminal and its keys."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 _BAR = 10
 _INPUT = 60
-"""So much of a call's input is on its row; its details have all of it."""
+"""How many characters of a call's input are on its row; its details have all."""
 
 
 def heading(board: Board) -> str:
-    """How much goes on."""
+    """The first line: how many runs, pending approvals and freezes there are."""
     count = f"{len(board.runs)} or more" if board.more else str(len(board.runs))
     return f"{count} going on, {len(board.approvals)} waiting for a person"
 
@@ -55,7 +55,7 @@ def approval_lines(request: ApprovalView) -> Iterator[Text]:
 
 
 def run_lines(run: BoardRun) -> Iterator[Text]:
-    """A run that goes on, with a bar for each of its limits."""
+    """A current run, with a bar for each of its limits."""
     style = "red" if run.status == "lost" else "yellow" if run.waiting else "green"
     yield Text(f"{'waiting' if run.waiting else run.status:<8} {run.run_id}", style)
     yield Text(f"         {'  '.join(about(run))}")
@@ -64,7 +64,7 @@ def run_lines(run: BoardRun) -> Iterator[Text]:
 
 
 def about(run: BoardRun) -> Iterator[str]:
-    """The row's owner, duration, calls and usage."""
+    """A run's owner, duration, calls and usage."""
     yield escape_control(run.provider) or "no agent yet"
     if run.tenant:
         yield escape_control(run.tenant)
@@ -87,7 +87,7 @@ def bar(use: LimitStatus) -> str:
 
 _WIDE_BAR = 20
 _NEAR = 0.8
-"""From this part on a budget is shown as near its end."""
+"""The used part from which a budget is shown as nearly used up."""
 _WORDS = {
     "total_tokens": (" token", " tokens"),
     "tool_calls": (" call", " calls"),
@@ -97,7 +97,7 @@ _WORDS = {
 
 
 def budget_lines(budget: BudgetView) -> Text:
-    """A budget that runs share: whose it is, a bar of what is used and reserved (`+`), and the amounts."""
+    """A shared budget: its key, a bar of what is used and reserved (`+`), and the amounts."""
     parts = [budget.used / budget.max, budget.reserved / budget.max] if budget.max else [1.0, 0.0]
     full = round(min(parts[0], 1) * _WIDE_BAR)
     held = min(round(parts[1] * _WIDE_BAR), _WIDE_BAR - full)
@@ -146,7 +146,7 @@ def approval_details(request: ApprovalView) -> Iterator[str]:
 
 
 def run_details(run: BoardRun) -> Iterator[str]:
-    """A run, its limits, and what there is to type for more."""
+    """A run, its limits, and the commands that show more."""
     yield f"{run.status} {run.run_id}"
     yield f"session  {run.session_id}"
     if run.prompt:
@@ -210,7 +210,7 @@ class Screen:
         return next((run for run in self.board.runs if run.run_id == self.selected), None)
 
     def press(self, key: str) -> Question | None:
-        """Take a key; gives the question that it has answered, which is now to be done."""
+        """Handle a key; returns the question that it has answered, to be carried out."""
         if self.question is not None:
             return self._answer(self.question, key)
         self.notice = ""
@@ -312,14 +312,14 @@ _HINTS = {
 
 
 def plain(board: Board) -> Text:
-    """The board as it is once, for an output that does not change."""
+    """The board once, for an output that is no terminal."""
     shared = [line for each in board.budgets for line in (Text(), *budget_lines(each).split("\n"))]
     lines = [*_head(board, ""), *chain.from_iterable((Text(), *lines) for _, lines in _rows(board)), *shared]
     return Text("\n").join([*lines, Text()])
 
 
 def drawn(screen: Screen, width: int, height: int) -> Text:
-    """Exactly so many lines, none wider than the terminal."""
+    """The screen as exactly `height` lines, none wider than the terminal."""
     head = [*_head(screen.board, screen.wanted), Text()]
     foot = list(_foot(screen, width))
     room = max(height - len(head) - len(foot), 1)
@@ -346,7 +346,7 @@ def _rows_shown(screen: Screen, room: int) -> list[Text]:
 
 
 def _page_shown(screen: Screen, width: int, room: int) -> list[Text]:
-    """The part of a page that was scrolled to, and how much more there is."""
+    """The visible part of a page, and how much more there is."""
     wrapped = [part for line in _page(screen) for part in chop_cells(line, max(width, 20)) or [""]]
     screen.scrolled = min(screen.scrolled, max(0, len(wrapped) - room))
     shown = [Text(line) for line in wrapped[screen.scrolled : screen.scrolled + room]]
@@ -380,7 +380,7 @@ def _foot(screen: Screen, width: int) -> Iterator[Text]:
 
 
 def _end_of(text: str, width: int) -> str:
-    """The end of what is being typed, which is where the person looks."""
+    """The end of the text that is being typed."""
     return text if cell_len(text) <= width else chop_cells(text[::-1], max(width, 1))[0][::-1]
 
 
@@ -455,7 +455,7 @@ class _LiveBoard:
             self.draw()
 
     async def poll(self) -> None:
-        """Show what the store has, again and again."""
+        """Read and show the store again and again."""
         token = 0
         while True:
             await self.read()
@@ -463,7 +463,7 @@ class _LiveBoard:
             token = await self._service.store.wait(token, _LOOK_AGAIN_S)
 
     async def do(self, question: Question) -> None:
-        """Answer a call or end a run, and say what came of it."""
+        """Answer an approval or cancel a run, and show the result."""
         try:
             self.screen.notice = await (self._end(question) if question.kind == "end" else self._answer(question))
         except ProctorError as error:
@@ -534,7 +534,7 @@ def key_by_key(fd: int) -> Iterator[None]:
 
 
 async def pressed(fd: int) -> AsyncIterator[str]:
-    """The keys of a terminal until it is gone: a letter as itself, others by name."""
+    """The pressed keys until the terminal is closed: letters as they are, others by name."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     while True:
         await anyio.wait_readable(fd)
@@ -549,7 +549,7 @@ async def pressed(fd: int) -> AsyncIterator[str]:
 
 
 def keys_in(text: str) -> Iterator[str]:
-    """The keys in what a terminal sent; what is neither text nor known is left out."""
+    """The keys in a terminal's input, without unknown sequences."""
     for found in _KEY.findall(text):
         name = _NAMES.get(found, found if found.isprintable() else "")
         if name:

@@ -38,14 +38,14 @@ _CODES = {
     "provider_unavailable": FAILED,
     "unknown_session": FAILED,
 }
-"""By the `code` of an error; every other error raised on purpose is about what was given."""
+"""Exit codes by the `code` of an error; every other error raised on purpose is bad input."""
 _NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")
-"""Kinds of store errors that are about what was given, not about the machine."""
+"""Kinds of store errors that are bad input, not failures of the machine."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def report(error: BaseException, *, debug: bool) -> int:
-    """Say on standard error what went wrong and give the exit code for it."""
+    """Print an error on standard error and return its exit code."""
     if debug:
         traceback.print_exception(error)
     leaves = list(_leaves(error))
@@ -99,7 +99,7 @@ def code_of(error: BaseException) -> int:
 
 
 _WIDEST = 100
-"""A source line is shown up to so many characters around the place."""
+"""How many characters of a source line are shown around a problem."""
 
 
 def problem_text(problems: Sequence[Problem]) -> str:
@@ -132,7 +132,7 @@ def _marked(source: str, number: int, at: int) -> Iterator[str]:
 Handlers: TypeAlias = dict[signal.Signals, Any]
 _HANGUP = getattr(signal, "SIGHUP", None)
 _PATIENCE = {signal.SIGINT: 2}
-"""So many of a kind are taken; the next one ends the program. Of others: one."""
+"""How many signals of a kind are handled before the next ends the program; of others, one."""
 
 
 class EndingSignals:
@@ -196,7 +196,7 @@ def handlers() -> Handlers:
 
 
 def put_back(before: Handlers) -> None:
-    """Have signals do what they did, in a program that goes on."""
+    """Restore the handlers that were set before."""
     for number, handler in before.items():
         if signal.getsignal(number) is not handler:
             signal.signal(number, handler)

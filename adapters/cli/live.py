@@ -38,7 +38,7 @@ _STYLES = {"plain": "bold", "soft": "dim", "good": "bold green", "care": "bold y
 
 
 def is_line(event: Event) -> bool:
-    """Whether an event has a line on a terminal: a call's request has none, what is decided on it has."""
+    """Whether an event has a line on a terminal: the decision on a call has one, its request has none."""
     return is_visible(event) and not isinstance(event, ToolCallRequested)
 
 
@@ -80,7 +80,7 @@ class EventLines:
 
 
 def _line_text(item: TimelineItem) -> str:
-    """The text of an item; of what waits, how it is answered and why it is asked."""
+    """The text of an item; for a pending approval, also the command that answers it and the reasons."""
     text = item.text
     if item.event == "tool_approval_requested" and item.approval_id:
         text = f"{text}: proctor approve {_short(item.approval_id)}"
@@ -88,7 +88,7 @@ def _line_text(item: TimelineItem) -> str:
 
 
 def _short(approval_id: str) -> str:
-    """An approval's id as it is typed: the beginning of the run's, with its number."""
+    """A short form of an approval's id: the beginning of the run's id, and the number."""
     run, dot, number = approval_id.rpartition(".")
     return f"{run[:12]}.{number}" if dot else approval_id[:12]
 
@@ -155,7 +155,7 @@ class Live:
 
 
 def summary(result: RunResult, live: Live, *, as_json: bool) -> None:
-    """How a run ended: usage, cost, what was violated and how far it was enforced; nothing once nobody reads."""
+    """Print how a run ended: usage, cost, violations and their enforcement; nothing once nobody reads."""
     try:
         if as_json:
             echo_json(_as_data(result))
@@ -168,7 +168,7 @@ def summary(result: RunResult, live: Live, *, as_json: bool) -> None:
 
 
 def policy_lines(report: PolicyReport) -> Iterator[tuple[str, str]]:
-    """The policies' findings, a line for each way they were enforced."""
+    """The violations, a line for each enforcement."""
     for enforcement in ("prevented", "interrupted", "observed"):
         counts = Counter(_name(v) for v in report.violations if v.enforcement == enforcement)
         if counts:

@@ -62,7 +62,7 @@ fail_on_option = click.option(
 
 
 def write_document(text: str) -> None:
-    """A document to standard output, exactly; a terminal shows what does not print as its escape."""
+    """Write a document to standard output: exactly, but on a terminal with control characters escaped."""
     from ..kit.display_text import escape_control_lines
 
     shown = escape_control_lines(text) if sys.stdout.isatty() else text
@@ -77,7 +77,7 @@ def run_async(function: Callable[[], Awaitable[T]]) -> T:
 
 
 def check_format(name: str | None) -> None:
-    """Raises UsageError naming the formats when there is none of that name."""
+    """Raises UsageError for an unknown format, naming those that exist."""
     from proctor.policies.reading.schema import did_you_mean
 
     from ..traces import FORMATS
@@ -246,7 +246,7 @@ def age(text: str) -> timedelta | None:
 
 
 class Age(click.ParamType):  # type: ignore[type-arg]
-    """So long ago: `90d`."""
+    """A time ago: `90d`."""
 
     name = "age"
 
@@ -260,7 +260,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]
-    """A date, a date with a time, or so long ago; UTC where no zone is named."""
+    """A date, a date with a time, or a time ago; UTC if no zone is named."""
 
     name = "moment"
 
@@ -279,8 +279,8 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def room(size: int) -> str:
-    """Bytes as a file manager shows them."""
+def size_text(size: int) -> str:
+    """A number of bytes in words."""
     if size < 1024:
         return f"{size} B"
     for unit, factor in (("KiB", 2**10), ("MiB", 2**20)):
@@ -293,7 +293,7 @@ VARIABLE = "PROCTOR_STORE"
 
 
 def store_named(given: str | None) -> Path | str:
-    """The file of the store, or the URL of its database. Raises UsageError for what can be neither."""
+    """The file of the store, or the URL of its database. Raises UsageError for anything else."""
     from ..stores.store_names import check_name, is_url
 
     named = given or os.environ.get(VARIABLE)
@@ -304,13 +304,13 @@ def store_named(given: str | None) -> Path | str:
 
 
 def is_there(given: str | None) -> bool:
-    """Whether there may be a store: without one there are no runs and no approvals."""
+    """Whether there is a store; without one there are no runs and no approvals."""
     named = store_named(given)
     return isinstance(named, str) or named.exists()
 
 
 def is_there_as_named(given: str | None) -> bool:
-    """The same. Raises UsageError where there is none although somebody named it, which may be a slip of the pen."""
+    """The same. Raises UsageError if a store was named that does not exist."""
     from proctor.supervisor.errors import UsageError
 
     there = is_there(given)
@@ -324,7 +324,7 @@ def _missing(path: Path | str) -> str:
 
 
 def beside(given: str | None) -> Path:
-    """The path that files of this machine about the store begin with."""
+    """The prefix of the paths of files that belong to the store."""
     from hashlib import sha256
 
     from ..stores.store_names import shown
@@ -337,7 +337,7 @@ def beside(given: str | None) -> Path:
 
 
 def existing_file(given: str | None) -> Path:
-    """The file of a store that is there. Raises UsageError for a database, and where there is none."""
+    """The file of an existing store. Raises UsageError for a database, and if there is none."""
     from proctor.supervisor.errors import UsageError
 
     named = store_named(given)

@@ -45,7 +45,7 @@ def console(file: IO[str] | None = None) -> Console:
 
 @functools.cache
 def _safe_console() -> type[Console]:
-    """The class of the console; a command that prints plain lines does not load it."""
+    """The class of the console, loaded when it is first needed."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -53,7 +53,7 @@ def _safe_console() -> type[Console]:
         """Escapes control characters in every piece of text that is about to be shown, whoever rendered it."""
 
         def on_broken_pipe(self) -> None:
-            """The reader has gone: the command deals with that; the program does not end."""
+            """Let the command handle a reader that has left, instead of ending the program."""
             raise BrokenPipeError
 
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -65,17 +65,17 @@ def _safe_console() -> type[Console]:
 
 
 def _width(plain: bool) -> int | None:
-    """Where nobody sees it, tables are laid out for a hundred columns; a terminal knows its own width."""
+    """The width of tables that are not for a terminal, which has its own."""
     return 100 if plain else None
 
 
 def echo(text: str = "") -> None:
-    """Text on standard output, a line or several."""
+    """Print text on standard output."""
     sys.stdout.write(escape_control_lines(text) + "\n")
 
 
 def echo_hanging(out: Console, line: Text, indent: int) -> None:
-    """One line; on a terminal what is too long goes on below, indented."""
+    """Print one line; on a terminal, one that is too long continues below, indented."""
     from rich.text import Text
 
     if out.soft_wrap:
@@ -87,7 +87,7 @@ def echo_hanging(out: Console, line: Text, indent: int) -> None:
 
 
 def echo_json(value: Any) -> None:
-    """One value as a line of JSON, written at once for a reader that follows."""
+    """Print one value as a line of JSON, at once."""
     from ..kit.display_text import encoded
 
     sys.stdout.write(encoded(value) + "\n")
@@ -95,7 +95,7 @@ def echo_json(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """One line on standard error: what is not the answer itself."""
+    """Print one line on standard error."""
     print(escape_control_lines(text), file=sys.stderr)
 
 
@@ -120,14 +120,14 @@ class Progress:
             self._shown = max(self._shown, _over(f"{count:,} sessions judged"))
 
     def done(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._shown:
             _over(" " * self._shown)
             _over("")
             self._shown = 0
 
     def clear(self) -> None:
-        """Take the line away where what comes on standard output would stand behind it."""
+        """Erase the line if standard output goes to the same terminal."""
         if self._shown and sys.stdout.isatty():
             self.done()
 
@@ -149,7 +149,7 @@ def version() -> str:
 
 
 def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
-    """Each rule that asks, and what it says; the reason its author gave comes behind it."""
+    """Each rule that requests an approval, with its message and its author's reason."""
     from proctor.policies.events.calls import rule_name
 
     for asking in request.violations:
@@ -166,7 +166,7 @@ def who_asks(request: ApprovalRequest) -> Iterator[tuple[str, str]]:
 
 
 def in_words(block: BlockView) -> str:
-    """A block on a line."""
+    """A freeze in words."""
     whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
     why = f": {block.reason}" if block.reason else ""
     return f"{whose}, ordered by `{block.by}`{why}"
@@ -198,7 +198,7 @@ def _sentence(error: click.ClickException) -> str:
 
 
 def _help(error: click.ClickException) -> str:
-    """Where to read on, for what the parser itself found; our own messages say what to do."""
+    """A hint at `--help`, for errors of the parser; our own messages say what to do."""
     ctx = getattr(error, "ctx", None)
     missing = isinstance(error, click.MissingParameter)
     unknown = not isinstance(error, click.BadParameter) and error.message[:1].isupper()
@@ -216,7 +216,7 @@ def _name(parameter: click.Parameter) -> str:
 
 
 def _worded(text: str) -> str:
-    """The parser's own sentences; ours begin in lower case and stay as they are."""
+    """A message of the parser in our words; our own begin in lower case and stay as they are."""
     text = text.strip()
     if not (text[:1].isupper() or text.endswith(".")):
         return text
@@ -234,7 +234,7 @@ output_parameter = click.option(
     metavar="FILE",
     help="Write to this file, replacing it, instead of standard output.",
 )
-"""The option alone, for a command that says itself what goes to the file: see `written_to` and `replaced`."""
+"""The option alone, for a command that uses `written_to` or `replaced` itself."""
 
 
 def output_option(command: Callable[..., T]) -> Callable[..., T]:

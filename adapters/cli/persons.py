@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TOKEN = "PROCTOR_TOKEN"
 _MOST = 1000
-"""So many runs that are not over, the newest, are looked at for the clients that own them."""
+"""How many of the newest current runs are searched for clients that own them."""
 
 
 def check_outside_runs(what: str) -> None:
@@ -109,7 +109,7 @@ def _holder(token: str, what: str, file: str, role: Role) -> str:
 
 
 def _no_terminal(store: str | None) -> str | None:
-    """Why this process has no terminal that shows a person; None where it has."""
+    """Why this process has no terminal that proves a person; None if it has one."""
     import psutil
 
     if not _is_in_foreground():
@@ -127,7 +127,7 @@ def _no_terminal(store: str | None) -> str | None:
 
 
 def _is_in_foreground() -> bool:
-    """Whether this process has a terminal, and is what the terminal runs now."""
+    """Whether this process is in the foreground of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
     except OSError:
@@ -188,7 +188,7 @@ def _is_service(process: psutil.Process) -> bool:
 
 
 def _owner_of(store: str | None, chain: list[psutil.Process]) -> psutil.Process | None:
-    """The first of these processes, or of our job, that owns a run: of any store, or (a client's) of this one."""
+    """The first of these processes, or of our job, that owns a run of any store, or as a client one of this store."""
     from proctor.supervisor.ports.processes import is_owner, machine, started_at
 
     for process in (*chain, *_job()):

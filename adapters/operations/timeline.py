@@ -99,7 +99,7 @@ class TimelineItems:
 
 
 def is_visible(event: ev.Event) -> bool:
-    """Whether an event gives an item."""
+    """Whether an event has an item."""
     return type(event) in _DESCRIBED
 
 

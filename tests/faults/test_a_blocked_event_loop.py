@@ -40,7 +40,7 @@ class Blocking(FakeAdapter):
         hold_the_thread()
         yield RunCompleted(output="done")
 
-    def ladder(self):
+    def cancel_steps(self):
         return ()
 
 async def main():

@@ -23,7 +23,7 @@ from proctor.adapters.cli.commands.run import supervised
 from proctor.adapters.cli.exits import EndingSignals
 from proctor.policies import Limits, Policy
 from proctor.policies.events import MessageReceived
-from proctor.supervisor.ports.adapter import Rung
+from proctor.supervisor.ports.adapter import CancelStep
 from proctor.supervisor.run import tasks as apart
 from proctor.supervisor.testing import FakeAdapter
 
@@ -42,10 +42,10 @@ class Provider:
             except BaseException:
                 pass
 
-    def ladder(self):
+    def cancel_steps(self):
         async def act():
             return None
-        return [Rung(name="kill", act=act, bound_s=0.1)]
+        return [CancelStep(name="kill", act=act, bound_s=0.1)]
 
 class Stubborn(FakeAdapter):
     @asynccontextmanager

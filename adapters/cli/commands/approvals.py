@@ -1,4 +1,4 @@
-"""`approve` and `deny`: answers to the calls that wait."""
+"""`approvals`, `approve` and `deny`: pending approvals and answers to them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
 
 
 class _Inbox:
-    """Shows requests, and how those that it has shown are closed."""
+    """Prints requests, and how those that it has printed are closed."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -160,14 +160,14 @@ class _Inbox:
         self.seen = False
 
     def show(self, found: ApprovalList) -> None:
-        """Those of a list, and that there are more."""
+        """Print the requests of a list, and whether there are more."""
         for approval in found.approvals:
             self._prompt(approval)
         if found.total > len(found.approvals):
             note("more are pending; `--limit` shows them")
 
     async def follow(self, service: OperatorService, cursor: str) -> None:
-        """The requests that come after that place."""
+        """Print the requests that come after that position."""
         if not self.seen and not self._as_json:
             note("no approval is pending yet")
         async with service.subscribe(after=cursor) as events:

@@ -11,7 +11,7 @@ import msgspec
 
 from ...kit.display_text import counted
 from ..exits import FINE, VIOLATED
-from ..options import Age, json_option, room, run_async, store_option, write_document
+from ..options import Age, json_option, run_async, size_text, store_option, write_document
 from ..output import echo, echo_json, note, output_option, output_parameter, replaced, written_to
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def prune(
     if report.kept_with_violations:
         echo(f"kept {report.kept_with_violations} with violations")
     if not dry_run:
-        echo(f"the store was {room(before)}, now {room(after)}")
+        echo(f"the store was {size_text(before)}, now {size_text(after)}")
 
 
 @click.command("store")
@@ -207,9 +207,9 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
         echo_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
         return
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(size.runs.items()))
-    free = f", {room(size.free_bytes)} of it free" if size.free_bytes else ""
+    free = f", {size_text(size.free_bytes)} of it free" if size.free_bytes else ""
     echo(f"store     {path}")
-    echo(f"size      {room(size.bytes)}{free}")
+    echo(f"size      {size_text(size.bytes)}{free}")
     echo(f"sessions  {size.sessions:,}")
     echo(f"runs      {sum(size.runs.values()):,}{f': {statuses}' if statuses else ''}")
     echo(f"events    {size.events:,}")
@@ -227,7 +227,7 @@ def _copy(store: str | None, target: str, *, as_json: bool) -> None:
     if as_json:
         echo_json({"file": target, "bytes": size})
     else:
-        note(f"{room(size)} in {target}")
+        note(f"{size_text(size)} in {target}")
 
 
 @click.command("export")

@@ -148,7 +148,7 @@ def _agent(
 
 @contextmanager
 def _observed(otel: bool) -> Iterator[list[Publisher]]:
-    """The observers of the run besides the person here."""
+    """The publishers of the run besides the live view."""
     if not otel:
         yield []
         return
@@ -164,7 +164,7 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
 
 
 def _nothing_refused() -> list[Policy]:
-    """The policy of a run when no file is named: everything is recorded, nothing refused."""
+    """The policy of a run when no file is named: it denies nothing."""
     from proctor.supervisor.arguments import NO_POLICY
 
     note("no `--policy`: proctor records every call and denies none")
@@ -225,7 +225,7 @@ async def supervised(
 async def _supervisor(
     store: str | None, session_id: str | None, asks: bool, publishers: list[Publisher]
 ) -> AsyncIterator[Supervisor]:
-    """A supervisor on the store, with a person at the terminal where it `asks`."""
+    """A supervisor on the store; if it `asks`, a person at the terminal answers."""
     from proctor.supervisor import Supervisor
 
     from ..options import opened
@@ -246,7 +246,7 @@ async def _end(handle: RunHandle) -> None:
 
 
 async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: FailOn, refusing_fails: bool) -> int:
-    """Show how it ended and give the exit code; `refusing_fails`: the agent fails when a call is refused."""
+    """Print how the run ended and return the exit code; `refusing_fails`: the agent fails when a call is denied."""
     from proctor.supervisor import PolicyViolationError, ProctorError
 
     from ...evaluate.judge import fails

@@ -1,4 +1,4 @@
-"""`runs`, `show`, `tail`, `explain`, `watch`: stored runs, and those that go on."""
+"""`runs`, `show`, `tail`, `explain`, `watch`: stored and current runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _STATUSES = ("created", "running", "waiting", "lost", "completed", "failed", "cancelled")
 _PROMPT_ROOM = 20
-"""A prompt with less room than this beside its run goes below it."""
+"""A prompt with fewer columns than this beside its run goes below it."""
 
 
 @click.command()
@@ -284,7 +284,7 @@ async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follo
 
 
 _FILES = (".jsonl", ".ndjson", ".json", ".gz")
-"""A name that ends so is a file and not a run, whether or not the file is there."""
+"""Endings of names that are files and not runs, whether or not the file exists."""
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""`kill`: end runs by way of the store, whatever process they are in, and keep others from starting."""
+"""`kill`, `reap` and `budgets`: runs ended through the store in any process, and what budgets have left."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _operated(use: Callable[[OperatorService], Awaitable[T]], store: str | None)
 
 
 async def _full_id(service: OperatorService, run: str) -> str:
-    """The id of a run that goes on, named as every command names runs."""
+    """The id of a current run, named as in every command."""
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.ports.stored_types import NOT_OVER
 
