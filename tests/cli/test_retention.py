@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.cli.options import room
+from proctor.adapters.cli.options import size_text
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import PolicyViolated, RunCompleted, RunStarted
 
@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_exit_code_2(cli: Cli, path: Path, command: tuple
 
 def test_sizes_are_short() -> None:
     """As a file manager shows them."""
-    assert [room(size) for size in (0, 1023, 1024, 1_048_500, 5 * 2**20, 3 * 2**30)] == [
+    assert [size_text(size) for size in (0, 1023, 1024, 1_048_500, 5 * 2**20, 3 * 2**30)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Before, load_policies
-from proctor.policies.events import RunStarted, ToolCallCompleted, ToolCallStarted
-from proctor.policies.events.codec import encode_event
+from proctor.policies.events import RunStarted, ToolCallCompleted, ToolCallStarted, encode_event
 from proctor.policies.language.selectors import ToolWhere
 
 CLAUDE = Path(__file__).parents[1] / "adapters" / "traces" / "data" / "claude"
