@@ -249,11 +249,8 @@ def called_directly(source: str) -> set[str]:
 def test_foreign_code_is_called_only_through_the_wrapper() -> None:
     """`isolated` for what returns at once, `call_isolated` and `DetachedTask` for what is awaited."""
     inside = (
-        "supervisor/run/provider_session.py",
-        "supervisor/run/callbacks.py",
-        "supervisor/run/tasks.py",
-        "supervisor/testing/",
-        "policies/reading/",
+        *("supervisor/run/provider_session.py", "supervisor/run/callbacks.py", "supervisor/run/tasks.py"),
+        *("supervisor/testing/", "policies/reading/"),
     )
     found = {}
     for path in [*files("supervisor"), *files("policies")]:

@@ -205,14 +205,7 @@ def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Cli
     """Both deny lists are the first of their policies."""
     place.joinpath("more.yaml").write_text("name: more\ntool_rules: [{deny: [bash], action: deny}]\n")
     arguments = (
-        "--adapter",
-        "scripted",
-        "--set",
-        "script=agent.yaml",
-        "--policy",
-        "org.yaml",
-        "--policy",
-        "more.yaml",
+        *("--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "--policy", "more.yaml"),
     )
     run = cli("run", *arguments, "x")
 

@@ -16,15 +16,8 @@ from page_facts.docstrings import described, described_fields
 PACKAGES = ("", ".policies", ".supervisor", ".adapters", ".adapters.fleet", ".adapters.kit", ".adapters.stores")
 MADE_HERE = frozenset(
     [
-        "CompiledPolicy",
-        "Findings",
-        "FleetHandle",
-        "LoopGate",
-        "Monitor",
-        "RunHandle",
-        "Subscription",
-        "TaskProvider",
-        "ToolRefused",
+        *("CompiledPolicy", "Findings", "FleetHandle", "LoopGate", "Monitor", "RunHandle", "Subscription"),
+        *("TaskProvider", "ToolRefused"),
     ]
 )
 """What no caller makes: given by a function, or raised."""

@@ -10,15 +10,8 @@ REFUSED = [
     *(
         ("rm -rf", line)
         for line in (
-            *(
-                "rm -rf x",
-                "rm -fr x",
-                "rm -rvf x",
-                "rm -r -f x",
-                "rm x -rf",
-                "rm --recursive --force x",
-                "rm -R --forc x",
-            ),
+            *("rm -rf x", "rm -fr x", "rm -rvf x", "rm -r -f x", "rm x -rf", "rm --recursive --force x"),
+            "rm -R --forc x",
             *("sudo rm -rvf x", "ls | xargs rm -fr", "find . -exec rm -Rf {} +", "RM -fr x", "bash -c 'rm -fr x'"),
             *("rm $x", "mytool rm -rf x", "mytool --run=rm -fr x", "python -c x"),
         )
@@ -165,13 +158,8 @@ def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None
 @pytest.mark.parametrize(
     "line",
     [
-        *(
-            "git status",
-            "ls -la",
-            "pytest -q tests/x.py 2>&1 | tail -5",
-            "cd x && make test",
-            "grep -rn foo . | head",
-        ),
+        *("git status", "ls -la", "pytest -q tests/x.py 2>&1 | tail -5", "cd x && make test"),
+        "grep -rn foo . | head",
         *(
             "cat > f <<'E'\nx $(y)\nE",
             "python manage.py test a.b --verbosity=2",
@@ -184,14 +172,8 @@ def test_where_the_shell_is_not_known_a_difference_is_a_match(line: str) -> None
             "gcc -O2 -Wall -o x x.c -lm",
             "go test ./...",
         ),
-        *(
-            "docker ps -a",
-            "cargo test --all",
-            "CI=1 npm test",
-            "tar -xzf f -C d",
-            "python -m pytest x",
-            "curl -s http://x",
-        ),
+        *("docker ps -a", "cargo test --all", "CI=1 npm test", "tar -xzf f -C d", "python -m pytest x"),
+        "curl -s http://x",
     ],
 )
 def test_what_agents_write_every_day_passes_whatever_the_shell(line: str) -> None:

@@ -12,23 +12,13 @@ from proctor.policies import PolicyError, compile_policy, parse_policies
 from proctor.policies.values.globs import glob_regex, overlap
 
 OVERLAPPING = [
-    "require * before deploy",
-    "require deploy before deploy",
-    "require DEPLOY before deploy",
-    "require deploy* before *_prod",
-    "require [a-d]eploy before deploy",
-    "limit push to 3 per push",
-    "limit * to 3 per test",
-    "require Release before deploy",
-    "limit Release to 1 per ship",
+    *("require * before deploy", "require deploy before deploy", "require DEPLOY before deploy"),
+    *("require deploy* before *_prod", "require [a-d]eploy before deploy", "limit push to 3 per push"),
+    *("limit * to 3 per test", "require Release before deploy", "limit Release to 1 per ship"),
 ]
 APART = [
-    "require backup before delete",
-    "require mcp__a__* before mcp__b__*",
-    "require human-approval before *",
-    "limit * to 3 per session",
-    "block *",
-    "require Release before push",
+    *("require backup before delete", "require mcp__a__* before mcp__b__*", "require human-approval before *"),
+    *("limit * to 3 per session", "block *", "require Release before push"),
 ]
 
 

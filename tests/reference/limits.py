@@ -9,14 +9,8 @@ from .moments import Moment, active, idle, runs
 from .tokens import spent
 
 ORDER = [
-    "max_total_tokens",
-    "max_input_tokens",
-    "max_output_tokens",
-    "max_cost_usd",
-    "max_duration_ms",
-    "max_idle_ms",
-    "max_tool_calls",
-    "max_turns",
+    *("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd", "max_duration_ms", "max_idle_ms"),
+    *("max_tool_calls", "max_turns"),
 ]
 CLOCKS = ("max_duration_ms", "max_idle_ms")
 

@@ -236,27 +236,16 @@ def test_a_secret_is_found_in_a_text_by_the_name_before_it(redactor: Redactor, t
 
 ORDINARY = [
     *("token = tokenizer.next()", "password: str = Field(...)", "api_key: str", "secret = os.environ['SECRET']"),
-    *(
-        "export TOKEN=$TOKEN",
-        "API_KEY=$(cat f)",
-        "const token = await getToken()",
-        "max_tokens: 4096",
-        "token_type: bearer",
-    ),
+    *("export TOKEN=$TOKEN", "API_KEY=$(cat f)", "const token = await getToken()", "max_tokens: 4096"),
+    "token_type: bearer",
     *(
         "test_password_is_hashed PASSED",
         "password: ${DB_PASSWORD}",
         "TOKEN: ${{ secrets.GITHUB_TOKEN }}",
         "if token == end:",
     ),
-    *(
-        "git@github.com:o/r.git",
-        "ssh://git@github.com/x",
-        "POST /token 200",
-        "grep 'token:' f",
-        "cookie: none",
-        "pass: ok",
-    ),
+    *("git@github.com:o/r.git", "ssh://git@github.com/x", "POST /token 200", "grep 'token:' f", "cookie: none"),
+    "pass: ok",
     *("the bearer of this", "password must have 8 characters", "secret: !vault", "<token>x</token>", "csrf_token()"),
 ]
 
