@@ -100,6 +100,11 @@ class Bench:
         self.home = self.home.with_name("elsewhere")
         (self.home / ".gemini").mkdir(parents=True)
 
+    def another_minute(self) -> None:
+        """Gemini's sessions are of another minute: within theirs it writes over them."""
+        for session in self.home.glob(".gemini/tmp/*/chats/session-2*"):
+            session.rename(session.with_name(session.name.replace("session-2", "session-1", 1)))
+
     def prompt(self, *replies: dict[str, Any]) -> str:
         """A prompt to which the model gives these replies."""
         return f"please go: scene-{json.dumps(replies).encode().hex()}-end"
@@ -188,6 +193,12 @@ class Bench:
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
         # without it, it starts itself once more as a child, which takes a second
         return {"GEMINI_CLI_NO_RELAUNCH": "1", "GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": self._api.url}
+
+
+@pytest.fixture
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """One, or the one that a test names: the conformance suite runs every ending on both."""
+    return str(getattr(request, "param", "trio"))
 
 
 @pytest.fixture(scope="session")

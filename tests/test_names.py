@@ -24,7 +24,6 @@ PROMISED = {
     ("policies/monitor/monitor.py", "asked"): "the same field, read",
     ("policies/monitor/call_table.py", "asked"): "a field of stored snapshots",
     ("policies/monitor/state.py", "asked"): "the same field, written",
-    ("tests/adapters/agents/acp/test_probe.py", "asked"): "the same field, read",
 }
 """Where a retired word stands still, and why. It only shrinks."""
 LINES, BODY = 60, 35

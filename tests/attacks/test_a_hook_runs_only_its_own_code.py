@@ -61,48 +61,40 @@ def verdict(hooked: Any) -> str:
     return str(answer["hookSpecificOutput"]["permissionDecisionReason"])
 
 
-def test_modules_in_the_working_folder_are_not_imported(poisoned: Any) -> None:
-    """Not one of those that the hook, or the process that judges, imports."""
-    assert verdict(poisoned) == "Tool 'Bash' is not available in this context."
+def test_neither_modules_of_the_folder_nor_pythons_environment_change_anything(poisoned: Any) -> None:
+    """Not one of those that the hook, or the process that judges, imports. A repository can set variables."""
+    plain = verdict(poisoned)
+    end_daemons(poisoned.store)
+    poisoned.env = {name: str(poisoned.cwd) for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE")}
+    poisoned.env |= {"PYTHONSTARTUP": str(poisoned.cwd / "json.py"), "PYTHONWARNINGS": "error"}
+
+    assert plain == verdict(poisoned) == "Tool 'Bash' is not available in this context."
     assert not poisoned.mark.exists()
 
 
-@pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONWARNINGS"])
-def test_pythons_environment_changes_nothing(poisoned: Any, name: str) -> None:
-    """A repository's settings can set variables for hooks."""
-    given = {"PYTHONSTARTUP": str(poisoned.cwd / "json.py"), "PYTHONWARNINGS": "error"}
-    poisoned.env = {name: given.get(name, str(poisoned.cwd))}
-
-    assert verdict(poisoned) == "Tool 'Bash' is not available in this context."
-    assert not poisoned.mark.exists()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("PROCTOR_STORE", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
-        *("PATH", "TMPDIR", "TZ", "LANG", "LC_ALL"),
-    ],
-)
-def test_the_process_that_judges_starts_without_the_environment(poisoned: Any, name: str) -> None:
+def test_the_process_that_judges_starts_without_the_environment(poisoned: Any) -> None:
     """Only where home is is handed on to it."""
-    poisoned.env = {name: str(poisoned.cwd)}
+    names = ["PROCTOR_STORE", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "XDG_STATE_HOME", "XDG_CACHE_HOME", "PATH"]
+    names += ["XDG_CONFIG_HOME", "TMPDIR", "TZ", "LANG", "LC_ALL"]
+    poisoned.env = dict.fromkeys(names, str(poisoned.cwd))
     verdict(poisoned)
     [pid] = poisoned.daemons()
 
-    assert f"{name}=".encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+    environment = Path(f"/proc/{pid}/environ").read_bytes()
+    assert [name for name in names if f"{name}=".encode() in environment] == []
 
 
-@pytest.mark.parametrize("home", ["the folder", "", "relative"])
-def test_with_another_home_nothing_is_judged(poisoned: Any, home: str) -> None:
+def test_with_another_home_nothing_is_judged(poisoned: Any) -> None:
     """`~` in a policy, and in a call, would be another folder than it was when the hook was installed."""
     before = poisoned.run(CALL | {"tool_name": "Read"}).stdout
-    poisoned.env = {"HOME": str(poisoned.cwd) if home == "the folder" else home}
-    answer = poisoned.answer_to(CALL | {"tool_name": "Read", "tool_use_id": "t2"})
+    answers = []
+    for number, home in enumerate((str(poisoned.cwd), "", "relative")):
+        poisoned.env = {"HOME": home}
+        answers.append(poisoned.answer_to(CALL | {"tool_name": "Read", "tool_use_id": f"h{number}"}))
 
     assert before == b""
-    assert "HOME is not" in answer["systemMessage"]
-    assert answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert ["HOME is not" in answer["systemMessage"] for answer in answers] == [True] * 3
+    assert [answer["hookSpecificOutput"]["permissionDecision"] for answer in answers] == ["deny"] * 3
 
 
 def remove(store: Path) -> None:

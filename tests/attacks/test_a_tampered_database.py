@@ -1,19 +1,25 @@
-"""A store's tables in PostgreSQL changed by SQL, beside the events: `audit` finds it."""
+"""Stores changed by SQL: tables of PostgreSQL beside the events, and a run rewritten with every digest anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
 from postgres_server import needs_postgres, new_database, server_url
 
-from proctor.adapters.stores import PostgresStore
+from proctor.adapters.cli import main
+from proctor.adapters.stores import PostgresStore, open_store
 from proctor.adapters.stores.audit.audit import audited
-from proctor.policies import parse_policies
+from proctor.policies import Policy, parse_policies
+from proctor.policies.events import TokenUsageUpdated
 from proctor.policies.events.run_context import RunContext
 from proctor.supervisor import create_run, run_once
 from proctor.supervisor.ports.stored_types import Block
@@ -23,8 +29,6 @@ from proctor.supervisor.testing.store_runs import begun, owner
 
 if TYPE_CHECKING:
     import psycopg
-
-pytestmark = needs_postgres
 
 CHANGES = (
     "UPDATE approvals SET answered_at = '2020-01-01T00:00:00+00:00'",
@@ -103,6 +107,7 @@ def tampering(url: str) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(copy)))
 
 
+@needs_postgres
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_no_event_tells_is_held_to_what_was_written(url: str, change: str) -> None:
     """Approvals whole, runs as they were created and whose they are, owners, budgets; each change alone."""
@@ -115,3 +120,98 @@ def test_what_no_event_tells_is_held_to_what_was_written(url: str, change: str) 
     assert untouched == ()
     assert {finding.code for finding in report.findings} == {"planted" if "CREATE" in change else "list_changed"}
     assert not report.intact
+
+
+Records: TypeAlias = list[dict[str, Any]]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A store with one run of two calls that reported what they used."""
+
+    async def recorded(place: str) -> None:
+        steps: list[TokenUsageUpdated | Ask] = [
+            TokenUsageUpdated(input_tokens=100, output_tokens=10),
+            Ask(name="bash", input={"command": "echo 1"}),
+            Ask(name="bash", input={"command": "echo 2"}),
+        ]
+        store = open_store(place)
+        async with store:
+            policies = [Policy(name="open")]
+            await run_once(FakeAdapter(steps), "go", policies=policies, store=store, session_id="s", run_id="r")
+
+    if request.param == "sqlite":
+        anyio.run(recorded, str(tmp_path / "s.db"))
+        yield str(tmp_path / "s.db")
+        return
+    with new_database() as url:
+        anyio.run(recorded, url)
+        yield url
+
+
+def rewrite(place: str, change: Callable[[Records], None]) -> None:
+    """Change the records of the one session, and compute digests anew, as somebody would who knows how."""
+    if place.startswith("postgresql:"):
+        import psycopg
+
+        connected: Any = psycopg.connect(place)
+        connected.execute("SET search_path = proctor")
+        mark = "%s"
+    else:
+        connected, mark = sqlite3.connect(place), "?"
+    update = f"UPDATE events SET type = {mark}, data = {mark}, digest = {mark} WHERE position = {mark}"
+    with closing(connected) as connection:
+        rows = connection.execute("SELECT position, data FROM events ORDER BY seq").fetchall()
+        events = [json.loads(bytes(data)) for _, data in rows]
+        change(events)
+        digest = sha256(b"proctor record\0s").digest()
+        for (position, _), event in zip(rows, events, strict=True):
+            data = json.dumps(event, separators=(",", ":")).encode()
+            digest = sha256(digest + data).digest()
+            connection.execute(update, (event["type"], data, digest, position))
+        connection.commit()
+
+
+def of_type(records: Records, *types: str) -> Records:
+    """Those of one of these types."""
+    return [each for each in records if each["type"] in types]
+
+
+def nothing(records: Records) -> None:
+    """Only written again."""
+
+
+def used_less(records: Records) -> None:
+    """What was reported is less than what the run ended with."""
+    of_type(records, "token_usage_updated")[0]["input_tokens"] = 1
+
+
+def started_again(records: Records) -> None:
+    """The end of the first call becomes its start."""
+    first = of_type(records, "tool_call_started")[0]
+    ended = of_type(records, "tool_call_completed")[0]
+    own: dict[str, Any] = {name: ended[name] for name in ("event_id", "seq", "at") if name in ended}
+    ended.clear()
+    ended.update(first)
+    ended.update(own)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [(nothing, set()), (used_less, {"adds_up"}), (started_again, {"started_twice"})],
+    ids=["nothing", "usage", "a second start"],
+)
+def test_a_run_that_cannot_have_been_so(
+    place: str, change: Callable[[Records], None], expected: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found though every digest is right, with the run's session; the command says so and fails."""
+    rewrite(place, change)
+    report = audited(place)
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", "verify", "--store", place])
+    shown = capsys.readouterr()
+
+    assert {finding.code for finding in report.findings} - {"list_changed"} == expected
+    assert report.intact is not bool(expected)
+    assert ended.value.code == (1 if expected else 0), shown
+    assert all(finding.session_id == "s" for finding in report.findings)

@@ -48,11 +48,18 @@ def record(path: Path, sessions: str = "abc") -> None:
     anyio.run(runs)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with three sessions."""
-    record(tmp_path / "s.db")
-    return tmp_path / "s.db"
+    path = tmp_path_factory.mktemp("untouched") / "s.db"
+    record(path)
+    return path
+
+
+@pytest.fixture
+def path(untouched: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copy(untouched, tmp_path / "s.db"))
 
 
 def sql(path: Path, *statements: str) -> None:
@@ -95,57 +102,42 @@ def test_a_store_nobody_touched_is_intact_and_complete(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def event(change: str, seq: int = 6) -> str:
+    """One record of the second session, changed."""
+    return f"UPDATE events SET {change} WHERE session_key = {SESSION} AND seq = {seq}"
+
+
+def spec(function: str, *where: str) -> str:
+    """What the rows of runs were created with, changed by one of SQLite's functions for JSON."""
+    return f"UPDATE runs SET spec = CAST({function}({', '.join(('CAST(spec AS TEXT)', *map(repr, where)))}) AS BLOB)"
+
+
+THE_TEXT_OF_THE_OTHER = """data = (SELECT data FROM events AS other
+    WHERE other.session_key = events.session_key AND other.seq = 13 - events.seq)"""
+IN_ANOTHER = "session_key = (SELECT key FROM sessions WHERE session_id = 'c')"
+COLUMNS = "session_key, seq, run_id, event_id, type, at, data, digest"
+INSERTED = f"""INSERT INTO events ({COLUMNS}) SELECT {COLUMNS.replace("seq", "900")} FROM events
+    WHERE session_key = {SESSION} AND seq = 6"""
+PLANTED = """CREATE TRIGGER kept BEFORE INSERT ON events WHEN new.type = 'policy_violation'
+    BEGIN SELECT RAISE(IGNORE); END"""
 CHANGES: dict[str, tuple[list[str], str]] = {
-    "a record's text": (
-        [f"UPDATE events SET data = {OTHER_TEXT} WHERE session_key = {SESSION} AND seq = 6"],
-        "changed",
-    ),
-    "a digest": ([f"UPDATE events SET digest = zeroblob(32) WHERE session_key = {SESSION} AND seq = 6"], "changed"),
+    "a record's text": ([event(f"data = {OTHER_TEXT}")], "changed"),
+    "a digest": ([event("digest = zeroblob(32)")], "changed"),
     "all digests": ([f"UPDATE events SET digest = zeroblob(0) WHERE session_key = {SESSION}"], "changed"),
-    "a type in a row": (
-        [f"UPDATE events SET type = 'run_started' WHERE session_key = {SESSION} AND seq = 6"],
-        "moved",
-    ),
-    "a time in a row": ([f"UPDATE events SET at = at + 1 WHERE session_key = {SESSION} AND seq = 6"], "moved"),
-    "a run in a row": ([f"UPDATE events SET run_id = 'x' WHERE session_key = {SESSION} AND seq = 6"], "moved"),
-    "an id in a row": ([f"UPDATE events SET event_id = 'x' WHERE session_key = {SESSION} AND seq = 6"], "moved"),
-    "a record made unreadable": (
-        [f"UPDATE events SET data = x'00ff' WHERE session_key = {SESSION} AND seq = 6"],
-        "unreadable",
-    ),
-    "two records exchanged": (
-        [
-            f"UPDATE events SET seq = 100 WHERE session_key = {SESSION} AND seq = 6",
-            f"UPDATE events SET seq = 6 WHERE session_key = {SESSION} AND seq = 7",
-            f"UPDATE events SET seq = 7 WHERE session_key = {SESSION} AND seq = 100",
-        ],
-        "moved",
-    ),
+    "a type in a row": ([event("type = 'run_started'")], "moved"),
+    "a time in a row": ([event("at = at + 1")], "moved"),
+    "a run in a row": ([event("run_id = 'x'")], "moved"),
+    "an id in a row": ([event("event_id = 'x'")], "moved"),
+    "a record made unreadable": ([event("data = x'00ff'")], "unreadable"),
+    "two records exchanged": ([event("seq = 100"), event("seq = 6", 7), event("seq = 7", 100)], "moved"),
     "the texts of two records exchanged": (
-        [
-            f"""UPDATE events SET data = (SELECT data FROM events AS other
-                    WHERE other.session_key = events.session_key AND other.seq = 13 - events.seq)
-                WHERE session_key = {SESSION} AND seq IN (6, 7)"""
-        ],
+        [f"UPDATE events SET {THE_TEXT_OF_THE_OTHER} WHERE session_key = {SESSION} AND seq IN (6, 7)"],
         "changed",
     ),
-    "a record in another session": (
-        [
-            f"""UPDATE events SET session_key = (SELECT key FROM sessions WHERE session_id = 'c'), seq = 999
-                WHERE session_key = {SESSION} AND seq = 6"""
-        ],
-        "moved",
-    ),
+    "a record in another session": ([event(f"{IN_ANOTHER}, seq = 999")], "moved"),
     "a session's name": (["UPDATE sessions SET session_id = 'z' WHERE session_id = 'b'"], "moved"),
     "a session's name that is no text": (["UPDATE sessions SET session_id = x'00' WHERE session_id = 'b'"], "moved"),
-    "a record inserted": (
-        [
-            f"""INSERT INTO events (session_key, seq, run_id, event_id, type, at, data, digest)
-                SELECT session_key, 900, run_id, event_id, type, at, data, digest FROM events
-                WHERE session_key = {SESSION} AND seq = 6"""
-        ],
-        "moved",
-    ),
+    "a record inserted": ([INSERTED], "moved"),
     "how a run ended, in the list": (["UPDATE runs SET status = 'failed'"], "list_changed"),
     "what a run has cost, in the list": (["UPDATE runs SET cost_usd = 0.01"], "list_changed"),
     "how many violations a run has, in the list": (["UPDATE runs SET violations = 7"], "list_changed"),
@@ -154,62 +146,26 @@ CHANGES: dict[str, tuple[list[str], str]] = {
     "when a run ended, in the list": (["UPDATE runs SET ended_ms = ended_ms - 60000"], "list_changed"),
     "whose a run was, in the list": (["UPDATE runs SET tenant = 'other'"], "list_changed"),
     "the session of a run, in the list": (
-        [
-            "UPDATE runs SET session_key = (SELECT key FROM sessions WHERE session_id = 'c')"
-            f" WHERE session_key = {SESSION}"
-        ],
+        [f"UPDATE runs SET {IN_ANOTHER} WHERE session_key = {SESSION}"],
         "list_changed",
     ),
-    "what a run was asked, in the list": (
-        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.prompt', 'stay') AS BLOB)"""],
-        "list_changed",
-    ),
-    "what a run was asked, out of the list": (
-        ["""UPDATE runs SET spec = CAST(json_remove(CAST(spec AS TEXT), '$.prompt') AS BLOB)"""],
-        "list_changed",
-    ),
-    "what a run was asked, as if it had been a secret": (
-        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.prompt', '[redacted:x:0]') AS BLOB)"""],
-        "list_changed",
-    ),
-    "what the caller said of a run, in the list": (
-        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.metadata.ticket', '8') AS BLOB)"""],
-        "list_changed",
-    ),
-    "something more that the caller said of a run": (
-        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.metadata.by', 'x') AS BLOB)"""],
-        "list_changed",
-    ),
-    "nothing that the caller said of a run": (
-        ["""UPDATE runs SET spec = CAST(json_remove(CAST(spec AS TEXT), '$.metadata') AS BLOB)"""],
-        "list_changed",
-    ),
-    "words where the caller said something": (
-        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.metadata', 'x') AS BLOB)"""],
-        "list_changed",
-    ),
+    "what a run was asked, in the list": ([spec("json_set", "$.prompt", "stay")], "list_changed"),
+    "what a run was asked, out of the list": ([spec("json_remove", "$.prompt")], "list_changed"),
+    "what a run was asked, as if a secret": ([spec("json_set", "$.prompt", "[redacted:x:0]")], "list_changed"),
+    "what the caller said of a run": ([spec("json_set", "$.metadata.ticket", "8")], "list_changed"),
+    "more that the caller said of a run": ([spec("json_set", "$.metadata.by", "x")], "list_changed"),
+    "nothing that the caller said of a run": ([spec("json_remove", "$.metadata")], "list_changed"),
+    "words where the caller said something": ([spec("json_set", "$.metadata", "x")], "list_changed"),
     "a row of the list made unreadable": (["UPDATE runs SET spec = x'00'"], "list_changed"),
-    "a trigger that keeps records from being stored": (
-        [
-            "CREATE TRIGGER kept BEFORE INSERT ON events WHEN new.type = 'policy_violation'"
-            " BEGIN SELECT RAISE(IGNORE); END"
-        ],
-        "planted",
-    ),
+    "a trigger that keeps records from being stored": ([PLANTED], "planted"),
     "a view in place of the records": (
         ["ALTER TABLE events RENAME TO hidden", "CREATE VIEW events AS SELECT * FROM hidden WHERE seq < 900"],
         "planted",
     ),
-    "a digest that is text": (
-        [f"UPDATE events SET digest = 'x' WHERE session_key = {SESSION} AND seq = 6"],
-        "changed",
-    ),
-    "a number that is text": ([f"UPDATE events SET seq = 'x' WHERE session_key = {SESSION} AND seq = 7"], "moved"),
+    "a digest that is text": ([event("digest = 'x'")], "changed"),
+    "a number that is text": ([event("seq = 'x'", 7)], "moved"),
     "a count that is text": (["UPDATE sqlite_sequence SET seq = 'x' WHERE name = 'events'"], "uncounted"),
-    "text that no encoding has": (
-        [f"UPDATE events SET event_id = CAST(x'ff' AS TEXT) WHERE session_key = {SESSION} AND seq = 6"],
-        "moved",
-    ),
+    "text that no encoding has": ([event("event_id = CAST(x'ff' AS TEXT)")], "moved"),
     "a session put behind the others": (
         [f"UPDATE events SET position = position + 1000 WHERE session_key = {SESSION}"],
         "uncounted",
@@ -242,12 +198,14 @@ REMOVALS: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_was_changed_is_found(path: Path, change: str) -> None:
-    """As a matter of integrity, at its place."""
+    """As a matter of integrity, at its place; by heads that were kept too."""
     statements, code = CHANGES[change]
+    anchor = audited(path).heads
     sql(path, *statements)
-    report = audited(path)
+    report, anchored = audited(path), audited(path, anchor)
     assert not report.intact
     assert code in codes(report)
+    assert not (anchored.intact and anchored.complete)
     if "seq = 6" in statements[-1] and "999" not in statements[-1] and "900" not in statements[-1]:
         assert {session for session, _ in places(report)} == {"b"}
         assert min(seq for _, seq in places(report)) == 6
@@ -279,16 +237,16 @@ def with_approvals(path: Path) -> None:
         "UPDATE approvals SET state = 'requested', answer = NULL, recorded = 0",
         "UPDATE approvals SET approval_id = approval_id || 'x'",
         "UPDATE approvals SET answer = x'00'",
+        "UPDATE approvals SET number = -number",  # whoever pages through them meets them as they were asked for
     ],
 )
-def test_what_the_list_of_approvals_says_is_held_to_the_record(tmp_path: Path, change: str) -> None:
+def test_what_the_list_of_approvals_says_is_held_to_the_record(with_all: Path, tmp_path: Path, change: str) -> None:
     """Whether a call was approved, and by whom."""
-    with_approvals(tmp_path / "s.db")
-    untouched = audited(tmp_path / "s.db").findings
-    sql(tmp_path / "s.db", change)
-    report = audited(tmp_path / "s.db")
+    path = Path(shutil.copy(with_all, tmp_path / "s.db"))
+    sql(path, change)
+    report = audited(path)
 
-    assert untouched == ()
+    assert audited(with_all).findings == ()
     assert codes(report) == {"list_changed"}
     assert not report.intact
 
@@ -600,12 +558,14 @@ def test_heads_from_before_orders_were_counted_hold_sessions_alone(ordered: Path
 
 @pytest.mark.parametrize("removal", REMOVALS)
 def test_what_was_removed_is_found_and_distinguished_from_what_was_changed(path: Path, removal: str) -> None:
-    """What is left is intact; it is not complete."""
+    """What is left is intact; it is not complete. Heads that were kept find it too."""
     statements, code = REMOVALS[removal]
+    anchor = audited(path).heads
     sql(path, *statements)
-    report = audited(path)
+    report, anchored = audited(path), audited(path, anchor)
     assert (report.intact, report.complete) == (True, False)
     assert code in codes(report)
+    assert not (anchored.intact and anchored.complete)
 
 
 @pytest.mark.parametrize("also", ["", "DELETE FROM sessions WHERE key NOT IN (SELECT session_key FROM runs)"])
@@ -617,15 +577,6 @@ def test_a_run_that_was_created_and_never_started_is_missed(with_all: Path, tmp_
 
     assert (report.intact, report.complete) == (True, False)
     assert codes(report) == {"not_listed"}
-
-
-@pytest.mark.parametrize("change", [*CHANGES, *REMOVALS])
-def test_an_anchor_finds_all_that_again(path: Path, change: str) -> None:
-    """Kept heads find what the store alone does."""
-    anchor = audited(path).heads
-    sql(path, *({**CHANGES, **REMOVALS})[change][0])
-    report = audited(path, anchor)
-    assert not (report.intact and report.complete)
 
 
 def forged(path: Path) -> None:

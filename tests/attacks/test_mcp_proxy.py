@@ -1,13 +1,19 @@
-"""No tool call goes round `proctor mcp`, however the message that asks for it is written."""
+"""Getting around the MCP proxy: odd messages of clients and of servers, on a pipe and over HTTP."""
 
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
 import pytest
-from proxy_processes import HELLO, READY, ProxyOverHttp, last_ping, post, talk
+from proxy_processes import HELLO, READY, ProxyOverHttp, call, command, environment, last_ping, line_of, post, talk
+
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
 
@@ -22,53 +28,36 @@ FOREIGN = {"origin": "http://evil.example", "host": "evil.example"}
 ODD_IDS: list[Any] = [None, 1.0, 1.5, True, False, {}, [], [1], {"id": 1}, 1e300]
 
 
-def test_a_call_with_an_invalid_id_never_reaches_the_server(tmp_path: Path) -> None:
-    """JSON-RPC ids are strings and integers; some servers answer others all the same (JSON-RPC 2.0, section 4)."""
-    answers, server_log = talk(tmp_path, *(write(tmp_path, id=odd) for odd in ODD_IDS))
-
-    assert "tools/call" not in server_log
-    assert not (tmp_path / "written").exists()
-    assert [answer["error"]["code"] for answer in answers if "error" in answer] == [-32600] * len(ODD_IDS)
-
-
-def test_a_call_as_a_notification_never_reaches_the_server(tmp_path: Path) -> None:
-    """A server may run it and just not answer."""
-    answers, server_log = talk(tmp_path, write(tmp_path))
-
-    assert "tools/call" not in server_log
-    assert any("error" in answer for answer in answers)
-
-
 ODD_METHODS = ["tools/Call", "TOOLS/CALL", "tools/call ", "tools//call", "tasks/result", "tools/call_many", "x/tools"]
 
 
-def test_a_method_that_the_protocol_does_not_define_is_not_passed_on(tmp_path: Path) -> None:
-    """As a request and as a notification."""
-    requests = [write(tmp_path, id=n, method=method) for n, method in enumerate(ODD_METHODS)]
+def test_an_odd_message_is_no_call(tmp_path: Path) -> None:
+    """Each is written by a client of its own making, and the server is asked nothing of it."""
+    ids = [write(tmp_path, id=odd) for odd in ODD_IDS]  # some servers answer them all the same (JSON-RPC 2.0, 4)
+    methods = [write(tmp_path, id=number, method=method) for number, method in enumerate(ODD_METHODS)]
     notices = [write(tmp_path, method=method) for method in ODD_METHODS]
-    answers, server_log = talk(tmp_path, *requests, *notices)
+    # servers that read keys without regard to case would take the last
+    tool = {"name": "read", "arguments": {"path": "x"}, "Name": "write"}
+    path = {"name": "read", "arguments": {"path": "safe", "Path": "/etc/passwd"}}
+    keys = [write(tmp_path, id=71, params=tool), write(tmp_path, id=72, params=path)]
+    method = write(tmp_path, id=73, method="ping")[:-1] + ', "Method": "tools/call"}'
+    batch = f"[{write(tmp_path, id=74)}]"
+    unasked = json.dumps({"jsonrpc": "2.0", "id": 99, "result": {"method": "tools/call"}})
+    answers, server_log = talk(
+        tmp_path, *ids, write(tmp_path), *methods, *notices, *keys, method, batch, unasked, ids=(71, 72)
+    )
+    errors = [answer for answer in answers if "error" in answer]
+    of_nobody = [answer["error"]["code"] for answer in errors if answer.get("id") is None]
+    codes = {answer["id"]: answer["error"]["code"] for answer in errors if answer.get("id") is not None}
 
+    assert "tools/call" not in server_log
     assert not {*ODD_METHODS} & {*server_log.splitlines()}
-    codes = {answer["id"]: answer["error"]["code"] for answer in answers if isinstance(answer.get("id"), int)}
-    assert codes == dict.fromkeys(range(len(ODD_METHODS)), -32601)
-
-
-def test_a_batch_is_not_passed_on(tmp_path: Path) -> None:
-    """The protocol had batches for one revision; the proxy takes one message a line."""
-    _, server_log = talk(tmp_path, f"[{write(tmp_path, id=7)}]")
-
-    assert "tools/call" not in server_log
-
-
-def test_a_key_in_another_case_does_not_rename_the_tool(tmp_path: Path) -> None:
-    """Servers that read keys without regard to case would take the last: `Name`, or `Method`."""
-    params = {"name": "read", "arguments": {"path": "x"}, "Name": "write"}
-    renamed = write(tmp_path, id=7, params=params)
-    twice = write(tmp_path, id=8, method="ping")[:-1] + ', "Method": "tools/call"}'
-    answers, server_log = talk(tmp_path, renamed, twice)
-
-    assert "tools/call" not in server_log
-    assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32602]
+    assert not (tmp_path / "written").exists()
+    assert of_nobody[: len(ids)] == [-32600] * len(ids)
+    assert len(of_nobody) > len(ids), "a call without an id is answered with an error"
+    assert {name: codes.get(name) for name in range(len(methods))} == dict.fromkeys(range(len(methods)), -32601)
+    assert (codes[71], codes[72]) == (-32602, -32602)
+    assert {answer["id"] for answer in answers if "result" in answer} <= {"hello", 73, "last"}
 
 
 def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None:
@@ -82,38 +71,164 @@ def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None
     assert [answer["result"]["isError"] for answer in answers if answer.get("id") == 8] == [True]
 
 
-def test_arguments_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
-    """A rule on `$.path` would see the one, and the server may read the other."""
-    params = {"name": "read", "arguments": {"path": "safe", "Path": "/etc/passwd"}}
-    answers, server_log = talk(tmp_path, write(tmp_path, id=7, params=params))
-
-    assert "tools/call" not in server_log
-    assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32602]
+SESSION = "mcp-session-id"
 
 
-def test_an_answer_that_nobody_asked_for_is_dropped(tmp_path: Path) -> None:
-    """A client's answer to a request its server never made is no part of the protocol."""
-    answers, _ = talk(tmp_path, json.dumps({"jsonrpc": "2.0", "id": 99, "result": {"method": "tools/call"}}))
+def raw(url: str, *pieces: bytes) -> bytes:
+    """Everything that is answered to these bytes until the proxy hangs up."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), PATIENCE_S) as door:
+        for piece in pieces:
+            door.sendall(piece)
+        return b"".join(iter(lambda: door.recv(65536), b""))
 
-    assert [answer["id"] for answer in answers] == ["hello", "last"]
+
+def head(url: str, *lines: str) -> bytes:
+    """The head of a request to the proxy; the connection ends after it."""
+    given = [f"Host: {urlsplit(url).netloc}", "Content-Type: application/json", "Connection: close", *lines]
+    return (
+        "\r\n".join(["POST /mcp HTTP/1.1", "Accept: application/json, text/event-stream", *given, "", ""])
+    ).encode()
 
 
-def test_over_http_too(tmp_path: Path) -> None:
-    """The same messages, posted to a session."""
+def test_only_a_handshake_starts_a_server(tmp_path: Path) -> None:
+    """Not a picture in a web page, which says no origin, nor a page of another (DNS rebinding); not a call, a batch,
+    half a message, another method.
+    """
+    odd: list[Any] = [json.loads(call("write")), [HELLO], {**HELLO, "method": "Initialize"}, b"", b"{", b"\xff", b"7"]
     with ProxyOverHttp(tmp_path) as (url, log):
-        session = post(url, HELLO)[1]["mcp-session-id"]
-        post(url, READY, **{"mcp-session-id": session})
+        foreign = [post(url, HELLO, **{name: value})[0] for name, value in FOREIGN.items()]
+        met = [post(url, b"", method=method)[0] for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH")]
+        posted = [post(url, message)[0] for message in odd]
+        met += [post(url, HELLO, origin="null")[0], post(url, HELLO, **{SESSION: "x"})[0]]
+
+        assert set(foreign) <= {403, 421}
+        assert all(status >= 400 for status in (*met, *posted))
+        assert not log.exists()
+
+
+def test_a_session_takes_a_call_in_no_other_way(tmp_path: Path) -> None:
+    """Framed twice, hidden behind another request, in a header, as a batch, under an odd id or an ended session."""
+    denied = call("write").encode()
+    with ProxyOverHttp(tmp_path) as (url, log):
+        session = post(url, HELLO)[1][SESSION]
+        headers = {SESSION: session}
+        post(url, READY, **headers)
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (denied[:9], denied[9:])) + b"0\r\n\r\n"
+        line = f"{SESSION}: {session}"
+        raw(url, head(url, line, "Transfer-Encoding: chunked"), chunks)
+        raw(url, head(url, line, "Content-Length: 4", "Transfer-Encoding: chunked"), chunks)
+        raw(url, head(url, line, "Content-Length: 2", f"Content-Length: {len(denied)}"), denied)
+        raw(url, head(url, line, f"{SESSION}: other", f"Content-Length: {len(denied)}"), denied)
+        raw(
+            url,
+            head(url, line, "Content-Length: 2") + b"{}" + head(url, line, f"Content-Length: {len(denied)}") + denied,
+        )
+        for body in (b"[" + denied + b"]", b"\xef\xbb\xbf" + denied, denied.decode().encode("utf-16")):
+            post(url, body, **headers)
         for odd in ODD_IDS:
-            post(url, json.loads(write(tmp_path, id=odd)), **{"mcp-session-id": session})
-        post(url, json.loads(last_ping()), **{"mcp-session-id": session})
+            post(url, json.loads(write(tmp_path, id=odd)), **headers)
+        post(url, denied, **headers, **{"x-http-method-override": "tools/call", "content-type": "text/plain"})
+        post(url, last_ping().encode(), **headers)
+        ended = post(url, b"", method="DELETE", **headers)[0]
+        after = post(url, denied, **headers)[0]
 
         assert "tools/call" not in log.read_text()
+        assert ended == 200
+        assert after == 404
 
 
-def test_a_page_of_another_origin_starts_no_server(tmp_path: Path) -> None:
-    """DNS rebinding: origin and host are looked at before the server's process is started."""
-    with ProxyOverHttp(tmp_path) as (url, log):
-        statuses = [post(url, HELLO, **{name: value})[0] for name, value in FOREIGN.items()]
+SERVER = Path(__file__).with_name("forging_server.py")
 
-        assert set(statuses) <= {403, 421}
-        assert not log.exists()
+
+class Seen(msgspec.Struct):
+    """What the client was told, what the server was told in answer to what it asked, what the operator was told."""
+
+    by_client: list[dict[str, Any]]
+    answers: list[dict[str, Any]]
+    errors: str
+
+
+def exchange(folder: Path, *messages: dict[str, Any], replies: tuple[dict[str, Any], ...] = ()) -> Seen:
+    """A server says these during a call; the client replies when it has the call's answer."""
+    with subprocess.Popen(
+        command(folder, server=SERVER),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(folder),
+    ) as proxy:
+        assert proxy.stdin is not None
+        assert proxy.stdout is not None
+        assert proxy.stderr is not None
+        speak = call("say", 700, lines=[json.dumps(message) for message in messages])
+        proxy.stdin.write(b"".join(line + b"\n" for line in (line_of(HELLO), line_of(READY), speak.encode())))
+        proxy.stdin.flush()
+        by_client: list[dict[str, Any]] = []
+        for line in proxy.stdout:
+            by_client.append(json.loads(line))
+            if by_client[-1].get("id") == 700 and "result" in by_client[-1]:
+                lines = [*map(line_of, replies), last_ping().encode()]
+                proxy.stdin.write(b"".join(line + b"\n" for line in lines))
+                proxy.stdin.flush()
+            if by_client[-1].get("id") == "last":
+                break
+        proxy.stdin.close()
+        errors = proxy.stderr.read().decode()
+        proxy.wait(PATIENCE_S)
+    got = map(json.loads, (folder / "asked.log").read_text().splitlines())
+    return Seen(by_client, [message for message in got if "method" not in message], errors)
+
+
+def request(method: str, id: Any = 9, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def notice(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+FORGED = [
+    request("tools/call", 1, name="bash", arguments={"command": "ls"}),
+    request("tasks/get", 2, taskId="t"),
+    request("initialize", 3),
+    request("resources/read", 4, uri="file:///etc/passwd"),
+    request("Sampling/createMessage", 5),
+    notice("notifications/initialized"),
+    notice("notifications/tasks/status", taskId="t"),
+    notice("elicitation/create", message="your password?"),
+    notice("evil/run"),
+]
+
+
+def test_what_no_server_says_is_not_passed_on(tmp_path: Path) -> None:
+    """Requests are answered with an error, by the proxy only; notices are dropped; the operator is told."""
+    replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in range(1, 6))
+    seen = exchange(tmp_path, *FORGED, replies=replies)
+    methods = [message["method"] for message in FORGED]
+
+    assert [message for message in seen.by_client if message.get("method") in methods] == []
+    assert [method for method in methods if method not in seen.errors] == []
+    assert [(m["id"], m["error"]["code"]) for m in seen.answers] == [(id, -32601) for id in range(1, 6)]
+
+
+ALLOWED = [
+    request("ping", 1),
+    request("roots/list", "x"),
+    request("sampling/createMessage", 2, messages=[], maxTokens=9),
+    request("elicitation/create", 700, message="your name?", requestedSchema={"type": "object", "properties": {}}),
+    notice("notifications/message", level="info", data="x"),
+    notice("notifications/resources/updated", uri="a:b"),
+    notice("notifications/elicitation/complete", elicitationId="e"),
+]
+
+
+def test_what_a_server_may_say_reaches_its_client_as_it_is(tmp_path: Path) -> None:
+    """And the client's answers reach the server, once each: also under an id that a call of the client's has."""
+    asking = [message["id"] for message in ALLOWED if "id" in message]
+    replies = tuple({"jsonrpc": "2.0", "id": id, "result": {"mark": 1}} for id in asking)
+    seen = exchange(tmp_path, *ALLOWED, replies=(*replies, *replies))
+
+    assert [message for message in seen.by_client if "method" in message] == ALLOWED
+    assert seen.answers == [*replies]
+    assert [m["id"] for m in seen.by_client if "result" in m] == ["hello", 700, "last"]

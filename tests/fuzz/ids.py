@@ -16,7 +16,7 @@ from .ledger import Share
 EXAMPLES: Final = 10
 """Of one share, on each adapter."""
 ROOT: Final = Path(__file__).parents[2]
-_CLIENTS: Final = tuple(f"tests/attacks/{name}/test_call_ids.py" for name in ("acp", "amp", "claude", "codex"))
+_CLIENTS: Final = tuple(f"tests/attacks/{name}/test_reports.py" for name in ("acp", "amp", "claude", "codex"))
 
 
 def ids(seed: int, number: int) -> Share:

@@ -34,7 +34,7 @@ OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
     "guardian": ("tests/adapters/kit/test_processes.py", "tests/attacks/test_process_trees.py"),
     "hook": (
         *("tests/adapters/hooks/test_deciding.py", "tests/adapters/hooks/test_hostile.py"),
-        *("tests/adapters/hooks/test_client_that_died.py", "tests/attacks/test_hook_processes.py"),
+        *("tests/adapters/hooks/test_clients_as_owners.py", "tests/attacks/test_hook_processes.py"),
     ),
     "fleet": ("tests/adapters/fleet/test_worker.py", "tests/adapters/fleet/test_workers_that_die.py"),
 }
@@ -43,8 +43,8 @@ OWN_PROCESSES: Final[dict[str, tuple[str, ...]]] = {
 TESTS: Final = (
     *("tests/policies", "tests/supervisor", "tests/faults", "tests/adapters/kit/test_gate.py"),
     *("tests/adapters/agents/loop", "tests/adapters/agents/scripted", "tests/adapters/evaluate"),
-    *("tests/attacks/test_a_call_id_used_again_at_a_monitor.py", "tests/attacks/test_approvals_at_a_monitor.py"),
-    *("tests/attacks/test_inputs_at_a_monitor.py", "tests/attacks/test_bounds_of_rules.py"),
+    *("tests/attacks/test_a_call_id_used_again_at_a_monitor.py", "tests/attacks/test_inputs_at_a_monitor.py"),
+    "tests/attacks/test_bounds_of_rules.py",
     *("tests/attacks/test_usage_that_lies.py", "tests/attacks/test_store_goes_away.py"),
     *("tests/attacks/test_budgets.py", "tests/attacks/test_answers.py"),
 )

@@ -1,26 +1,28 @@
-"""A fleet on a real Ray cluster: two nodes on this machine, workers killed, a node lost, a node drained."""
+"""Runs given to a fleet: by supervisors too, and what a spec says of sub-runs."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 import pytest
-from cluster_processes import ASKING, approved, check_record, spec, waiting_approval
+from cluster_processes import ASKING, PROGRAM, approved, check_record, spec, waiting_approval, working
 from ray_house import ENVIRONMENT, SOON, RayHouse, Workers, needs_ray
 
-from proctor.adapters.fleet import Fleet, WorkerStatus
-from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor import MemoryStore, UsageError
+from proctor.adapters.fleet import Fleet, FleetHandle, RunSpec, WorkerStatus
+from proctor.adapters.stores import SQLiteStore, open_store
+from proctor.policies import RunContext, parse_policies
+from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError, all_runs
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytestmark = [needs_ray, pytest.mark.anyio]
 BUSY = {"steps": [*({"call": "bash", "input": {"command": f"sleep 0.{n}"}} for n in range(1, 4)), {"output": "done"}]}
 
 
@@ -58,8 +60,12 @@ async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncI
     assert await workers.ask("status") == []
 
 
+@needs_ray
+@pytest.mark.anyio
 async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: SQLiteStore) -> None:
-    """Placed by Ray; runs are taken from the store, approvals answered by way of it."""
+    """Placed by Ray; runs are taken from the store, approvals answered by way of it. A drained node takes nothing
+    more: its worker leaves when what it has is over, and what is put down then runs on the other.
+    """
     async with Fleet(store) as fleet:
         handles = [await fleet.start(spec()) for _ in range(10)]
         assert {(await handle.wait()).output for handle in handles} == {"done"}
@@ -67,11 +73,20 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
         await fleet.approve((await waiting_approval(store, asking.run_id)).request.approval_id, by="ana")
         assert [call.name for call in (await asking.wait()).calls] == ["bash"]
 
-    found = await workers.until(lambda found: sum(one.finished for one in found) == 11)
-    assert len({one.node for one in found}) == 2
-    assert [one.name for one in found] == [f"{workers.name}-1", f"{workers.name}-2"]
+        found = await workers.until(lambda found: sum(one.finished for one in found) == 11)
+        assert len({one.node for one in found}) == 2
+        assert [one.name for one in found] == [f"{workers.name}-1", f"{workers.name}-2"]
+
+        first, second = await workers.working()
+        left = await workers.ask("drain", node=first.node)
+        assert [(one.name, one.state) for one in left] == [(first.name, "drained")]
+        assert [one.node for one in await workers.working(1)] == [second.node]
+        assert (await (await fleet.start(spec())).wait()).status == "completed"
+        assert len(await workers.ask("up", workers=2)) == 2
 
 
+@needs_ray
+@pytest.mark.anyio
 async def test_a_killed_worker_is_started_again_and_its_runs_are_continued(
     workers: Workers, store: SQLiteStore
 ) -> None:
@@ -96,6 +111,8 @@ async def test_a_killed_worker_is_started_again_and_its_runs_are_continued(
     assert owner.pid not in [one.pid for one in await workers.working()]
 
 
+@needs_ray
+@pytest.mark.anyio
 async def test_a_lost_node_s_runs_are_continued_on_another(workers: Workers, store: SQLiteStore) -> None:
     """Its worker is placed again where there is room."""
     before = await workers.working()
@@ -117,41 +134,16 @@ async def test_a_lost_node_s_runs_are_continued_on_another(workers: Workers, sto
     await check_record(store)
 
 
-async def test_a_drained_node_takes_nothing_more(workers: Workers, store: SQLiteStore) -> None:
-    """Its worker leaves when what it has is over; what is put down then runs on the other node."""
-    first, second = await workers.working()
-
-    left = await workers.ask("drain", node=first.node)
-
-    assert [(one.name, one.state) for one in left] == [(first.name, "drained")]
-    assert [one.node for one in await workers.working(1)] == [second.node]
-    async with Fleet(store) as fleet:
-        assert (await (await fleet.start(spec())).wait()).status == "completed"
-    assert len(await workers.ask("up", workers=2)) == 2
-
-
-async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore) -> None:
-    """A worker that is drained keeps its runs; the caller may stop waiting, and drain again."""
-    async with Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING))
-        waits = await waiting_approval(store, handle.run_id)
-
-        assert {one.state for one in await workers.ask("drain", timeout_s=1)} != {"drained"}
-        await workers.until(lambda found: [one.state for one in found if one.running] == ["draining"])
-
-        await fleet.approve(waits.request.approval_id, by="ana")
-        assert (await handle.wait()).status == "completed"
-        assert handle.run_id == (await handle.info()).run_id
-
-
+@needs_ray
+@pytest.mark.anyio
 async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
     workers: Workers, store: SQLiteStore
 ) -> None:
-    """Its run waits for another worker; whoever drains again removes it, and one placed anew works."""
+    """One that has runs stays. Its run waits for another; drained again it goes, and one placed anew works."""
     async with Fleet(store) as fleet:
         handle = await fleet.start(spec(policy=ASKING))
         await waiting_approval(store, handle.run_id)
-        await workers.ask("drain", timeout_s=1)
+        assert {one.state for one in await workers.ask("drain", timeout_s=1)} != {"drained"}
         found = await workers.until(lambda found: [one.state for one in found if one.running] == ["draining"])
         [busy] = [one for one in found if one.running]
 
@@ -166,6 +158,8 @@ async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
         assert (await handle.wait()).run_id == f"{handle.run_id}.2"
 
 
+@needs_ray
+@pytest.mark.anyio
 async def test_the_command_line_places_lists_and_drains_workers(
     house: RayHouse, store: SQLiteStore, tmp_path: Path
 ) -> None:
@@ -205,6 +199,8 @@ async def proctor(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
+@needs_ray
+@pytest.mark.anyio
 def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
     """The cluster asks for it, from the same machine too."""
     without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -220,6 +216,8 @@ def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
         assert "token authentication is enabled" in errors.lower()
 
 
+@needs_ray
+@pytest.mark.anyio
 async def test_a_missing_cluster_is_reported() -> None:
     """At once: Ray itself would try for minutes. And workers need the name of a store, not a store."""
     async with Fleet(MemoryStore(), address="127.0.0.2:1") as fleet:
@@ -227,3 +225,97 @@ async def test_a_missing_cluster_is_reported() -> None:
             await fleet.status()
         with pytest.raises(UsageError, match="its URL or path"):
             await fleet.up(1)
+
+
+LEFT_OUT: dict[Any, dict[str, str]] = {
+    Supervisor: {
+        "cancel_all": "a store's runs are not one caller's: `switch.kill` says by whom and of what, `everything` too",
+        "claim": "a worker claims what it starts",
+        "execute": "a worker executes what was put down",
+        "statistics": "they are of one process; the runs of a store are counted by `store.size()`",
+    },
+    RunHandle: {
+        "add_net": "its callables are of one process, and the run goes on in another",
+        "cancel_for_approval": "it is about a call that the process of the run holds",
+        "done": "the store is asked, so it is awaited: `info`",
+        "released": "the agent is a worker's: nobody's event loop waits for it here",
+        "remove_net": "as `add_net`",
+        "resolve": "as `status`",
+        "status": "the state of nets is in the process of the run",
+    },
+}
+"""What only a supervisor, and its handle, can be asked, and why."""
+ADDED: dict[Any, dict[str, str]] = {
+    Fleet: {
+        "drain": "of workers on a cluster",
+        "handle": "runs outlive whoever put them down",
+        "status": "of workers on a cluster",
+        "up": "of workers on a cluster",
+    },
+    FleetHandle: {"info": "the store is asked, so it is awaited"},
+}
+"""What only a fleet, and its handle, can be asked, and why."""
+OTHERWISE = {
+    "approvals": "the store is asked, so it is awaited",
+    "cancel": "an order to another process has somebody who gave it, and is awaited for so long",
+    "start": "a run is put down as data, a `RunSpec`",
+}
+"""What both can be asked in other words, and why."""
+
+
+def public(kind: type) -> set[str]:
+    """What a class can be asked."""
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("here", "there"), [(Supervisor, Fleet), (RunHandle, FleetHandle)])
+def test_what_one_can_be_asked_and_the_other_cannot_has_a_reason(here: type, there: type) -> None:
+    """Whoever adds something to one of them adds it to the other, or says why not."""
+    assert public(here) - public(there) == LEFT_OUT[here].keys()
+    assert public(there) - public(here) == ADDED[there].keys()
+
+
+@pytest.mark.parametrize(("here", "there"), [(Supervisor, Fleet), (RunHandle, FleetHandle)])
+def test_what_both_can_be_asked_is_asked_in_the_same_words(here: type, there: type) -> None:
+    """The same parameters with the same defaults, awaited or not; else it has a reason."""
+    for name in (public(here) & public(there)) - OTHERWISE.keys() - {"run_id", "session_id"}:
+        one, other = getattr(here, name), getattr(there, name)
+        assert inspect.signature(one).parameters == inspect.signature(other).parameters, name
+        assert inspect.iscoroutinefunction(one) == inspect.iscoroutinefunction(other), name
+
+
+def test_no_reason_is_given_for_what_is_the_same() -> None:
+    """A reason that holds no more is taken out."""
+    for name in OTHERWISE:
+        one, other = next((getattr(a, name), getattr(b, name)) for a, b in PAIRS if hasattr(a, name))
+        same = inspect.signature(one).parameters == inspect.signature(other).parameters
+        assert not (same and inspect.iscoroutinefunction(one) == inspect.iscoroutinefunction(other)), name
+
+
+PAIRS: tuple[tuple[Any, Any], ...] = ((Supervisor, Fleet), (RunHandle, FleetHandle))
+BUDGET = parse_policies("{name: org, budgets: [{name: team, max_tool_calls: 5, per: $.labels.team, action: deny}]}")
+
+
+@pytest.mark.anyio
+async def test_three_levels_of_runs_over_two_workers_share_what_the_first_may_use(place: str) -> None:
+    """Each level names no budget, no context and no store of its own but by the URL; five calls are all there are."""
+    env = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
+    context = RunContext(tenant="acme", labels={"team": "web"})
+    spec = RunSpec.of(
+        "function", f"3 {place}", policies=BUDGET, options={"loop": "loops:delegating"}, context=context
+    )
+    async with open_store(place) as store, Fleet(store) as fleet:
+        with working(place, env=env), working(place, env=env), anyio.fail_after(PATIENCE_S):
+            result = await (await fleet.start(spec, run_id="level-4")).wait()
+        runs = {run.run_id: run async for run in all_runs(store)}
+        [budget] = await store.budgets()
+
+    assert result.status == "completed"
+    assert {run_id: (run.status, run.calls) for run_id, run in runs.items()} == {
+        "level-4": ("completed", 2),
+        "level-3": ("completed", 2),
+        "level-2": ("completed", 1),
+    }
+    assert [runs[f"level-{n}"].spec["parent"]["run_id"] for n in (3, 2)] == ["level-4", "level-3"]
+    assert {run.tenant for run in runs.values()} == {"acme"}
+    assert (budget.budget, budget.key, budget.used) == ("org/team", '$.labels.team="web"', 5)

@@ -1,33 +1,36 @@
-"""Workers that are killed or stopped: each run is continued, and no call runs twice."""
+"""Workers that die, by themselves, by what they start, or with their database."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
-from cluster_processes import ASKING, over, spec, waiting_approval, working
-from postgres_server import needs_postgres
+from cluster_processes import ASKING, PROGRAM, over, spec, waiting_approval, working
+from cutting_proxy import CuttingProxy
+from postgres_server import OwnServer, needs_own_server, needs_postgres
 from stopping import stop_between_writes
 
-from proctor.adapters.fleet import Fleet
+from proctor.adapters.fleet import Fleet, RunSpec
+from proctor.adapters.fleet.fleet import FleetHandle
+from proctor.adapters.fleet.worker import ATTEMPTS
 from proctor.adapters.stores import open_store
+from proctor.adapters.stores.audit.audit import audited
 from proctor.adapters.stores.store_names import is_url
+from proctor.policies import parse_policies
 from proctor.policies.events import TERMINAL, RunStarted, ToolCallStarted
-from proctor.supervisor import ApprovalError, KillSwitch
+from proctor.supervisor import ApprovalError, KillSwitch, Store
 from proctor.supervisor.control.ownership import reap
 from proctor.supervisor.errors import OwnerLostError
+from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.store.invariants import next_of
-
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.parametrize(  # what dies is a process of its own: each loop and each store once
-        ("anyio_backend", "place"),
-        [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
-        indirect=["place"],
-    ),
-]
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 
 def stop(process: subprocess.Popen[bytes], place: str) -> None:
@@ -38,6 +41,12 @@ def stop(process: subprocess.Popen[bytes], place: str) -> None:
         stop_between_writes(process, Path(place))
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("anyio_backend", "place"),
+    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
+    indirect=["place"],
+)
 async def test_a_killed_worker_s_run_is_continued_and_its_held_call_asked_again(place: str) -> None:
     """The call runs once, after a yes to the question of the run that goes on."""
     async with open_store(place) as store, Fleet(store) as fleet:
@@ -65,6 +74,12 @@ async def test_a_killed_worker_s_run_is_continued_and_its_held_call_asked_again(
     assert [event.metadata.get("continuation") for event in started] == [None, "replay"]
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("anyio_backend", "place"),
+    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
+    indirect=["place"],
+)
 async def test_a_run_is_continued_as_often_as_its_spec_says(place: str) -> None:
     """Then it stays failed, with the reason."""
     async with open_store(place) as store, Fleet(store) as fleet:
@@ -85,6 +100,12 @@ async def test_a_run_is_continued_as_often_as_its_spec_says(place: str) -> None:
     assert third is None
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("anyio_backend", "place"),
+    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
+    indirect=["place"],
+)
 async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> None:
     """The order counts, though nobody was there to hear it."""
     async with open_store(place) as store, Fleet(store) as fleet:
@@ -99,6 +120,12 @@ async def test_a_lost_run_that_somebody_ends_is_not_continued(place: str) -> Non
         assert await store.run(f"{handle.run_id}.2") is None
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("anyio_backend", "place"),
+    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
+    indirect=["place"],
+)
 async def test_cancelling_a_lost_run_ends_the_one_that_continues_it(place: str) -> None:
     """Whoever put it down knows no other name of it."""
     async with open_store(place) as store, Fleet(store) as fleet:
@@ -114,6 +141,12 @@ async def test_cancelling_a_lost_run_ends_the_one_that_continues_it(place: str) 
         assert (await handle.wait()).status == "cancelled"
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("anyio_backend", "place"),
+    [("trio", "sqlite"), pytest.param("asyncio", "postgres", marks=needs_postgres)],
+    indirect=["place"],
+)
 async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_when_it_comes_back(
     place: str,
 ) -> None:
@@ -137,3 +170,150 @@ async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_w
     assert [event.run_id for event in events if isinstance(event, ToolCallStarted)] == [f"{handle.run_id}.2"]
     ends = [event.run_id for event in events if isinstance(event, TERMINAL)]
     assert ends == [handle.run_id, f"{handle.run_id}.2"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Of the tests: that of the workers is asyncio."""
+    return "asyncio"
+
+
+def poison(how: str) -> RunSpec:
+    """A run that ends its worker."""
+    options = {"loop": f"loops:{how}"}
+    return RunSpec.of("function", "Go", policies=parse_policies("name: p"), options=options, take_overs=1)
+
+
+@pytest.mark.anyio
+async def test_a_run_that_ends_its_worker_is_tried_a_few_times_and_harms_no_other(place: str) -> None:
+    """Whether an import crashes, memory is out, or it exits once it has begun; those that wait beside it complete."""
+    async with open_store(place) as store, Fleet(store) as fleet:
+        bad = [await fleet.start(poison(how)) for how in ("segfault", "out_of_memory")]
+        good = [await fleet.start(spec()) for _ in range(6)]
+        late = await fleet.start(poison("late"))
+
+        deaths = await worked_off(place, store, [*bad, *good, late])
+
+        assert deaths <= len(bad) * ATTEMPTS + 2
+        for handle in bad:
+            run = await handle.info()
+            assert (run.run_id, run.status, run.attempts) == (handle.run_id, "failed", ATTEMPTS + 1)
+            with pytest.raises(OwnerLostError, match=f"it was tried {ATTEMPTS} times, and each time its worker"):
+                await handle.wait()
+        assert {(await handle.wait()).status for handle in good} == {"completed"}
+        assert (await late.info()).run_id == f"{late.run_id}.2"
+        with pytest.raises(OwnerLostError, match="the run was lost"):
+            await late.wait()
+        for handle in (*bad, *good, late):
+            ends = [one.run_id async for one in store.read(handle.session_id) if isinstance(one, TERMINAL)]
+            assert set(Counter(ends).values()) == {1}
+
+
+async def worked_off(place: str, store: Store, handles: Sequence[FleetHandle]) -> int:
+    """Have one worker after the other, as Ray or systemd starts them again, until all is over; how many died."""
+    env = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
+    deaths = token = 0
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            with working(place, env=env) as process:
+                while process.poll() is None:
+                    if not [one for one in handles if (await one.info()).status in NOT_OVER]:
+                        return deaths
+                    token = await store.wait(token, 0.2)
+            deaths += 1
+
+
+SLOW = {"steps": [{"call": "bash", "input": {"command": "sleep 1; echo hi"}}, {"output": "done"}]}
+
+
+async def begun(store: Store, handle: FleetHandle) -> None:
+    """Its call runs."""
+    token = 0
+    with anyio.fail_after(PATIENCE_S):
+        while not [event async for event in store.read(handle.session_id) if isinstance(event, ToolCallStarted)]:
+            token = await store.wait(token, 1.0)
+
+
+async def in_every_phase(store: Store, fleet: Fleet) -> tuple[list[FleetHandle], FleetHandle]:
+    """Runs that are over, in a call, wait for a worker; and one that is held."""
+    done = await fleet.start(spec())
+    await done.wait()
+    held = await fleet.start(spec(policy=ASKING))
+    await waiting_approval(store, held.run_id)
+    going = [await fleet.start(spec(SLOW)) for _ in range(3)]
+    for handle in going:
+        await begun(store, handle)
+    same = [await fleet.start(spec(), session_id=going[0].session_id) for _ in range(2)]  # they wait for each other
+    return [done, *going, *same], held
+
+
+async def check(place: str, handles: list[FleetHandle]) -> None:
+    """Gapless sessions, one end of each run, no call twice; and the record is what was written."""
+    async with open_store(place) as store:
+        for session_id in {handle.session_id for handle in handles}:
+            events: list[Any] = [event async for event in store.read(session_id)]
+            calls = [(event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted)]
+            ends = [event.run_id for event in events if isinstance(event, TERMINAL)]
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+            assert len(calls) == len(set(calls))
+            assert sorted(ends) == sorted({event.run_id for event in events if event.run_id})
+    assert audited(place).findings == ()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@needs_own_server
+async def test_a_database_that_is_killed_and_comes_back_costs_no_run() -> None:
+    """In every phase: what is held is answered afterwards, what ran ends, what waits is taken."""
+    server = OwnServer()
+    try:
+        await anyio.to_thread.run_sync(server.start)
+        place = server.url()
+        async with open_store(place) as store, Fleet(store) as fleet:
+            with working(place), working(place):
+                handles, held = await in_every_phase(store, fleet)
+                await anyio.to_thread.run_sync(server.stop, signal.SIGKILL)
+                await anyio.to_thread.run_sync(server.start)
+                (waiting,) = await fleet.approvals()
+                await fleet.approve(waiting.approval_id, by="ana")
+                handles += [held, await fleet.start(spec())]
+                with anyio.fail_after(PATIENCE_S):
+                    ends = [(await handle.wait()).status for handle in handles]
+
+        assert ends == ["completed"] * len(handles)
+        await check(place, handles)
+    finally:
+        await anyio.to_thread.run_sync(server.close)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@needs_own_server
+async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_no_run() -> None:
+    """At any moment of what they say to it."""
+    server = OwnServer()
+    proxy = CuttingProxy(server.folder)
+    try:
+        await anyio.to_thread.run_sync(server.start)
+        place = server.url()
+        cut_off = proxy.url(place)
+        async with open_store(place) as store, Fleet(store) as fleet:
+            with working(cut_off), working(cut_off):
+                handles, held = await in_every_phase(store, fleet)
+                for piece in range(1, 40, 3):
+                    proxy.cut_at(piece, after=piece % 2 == 0)
+                    handles.append(await fleet.start(spec()))
+                    with anyio.fail_after(PATIENCE_S):
+                        await handles[-1].wait()
+                (waiting,) = await fleet.approvals()
+                await fleet.approve(waiting.approval_id, by="ana")
+                handles.append(held)
+                with anyio.fail_after(PATIENCE_S):
+                    ends = [(await handle.wait()).status for handle in handles]
+
+        assert proxy.cuts > 5
+        assert ends == ["completed"] * len(handles)
+        await check(place, handles)
+    finally:
+        proxy.close()
+        await anyio.to_thread.run_sync(server.close)

@@ -32,7 +32,7 @@ from proctor.supervisor.testing.fakes import PATIENCE_S
 POLICY = """
 name: mine
 on_violation: deny
-limits: {max_tool_calls: {max: 4, scope: session}}
+limits: {max_tool_calls: {max: 5, scope: session}}
 tool_rules:
   - deny: [{tool: bash, where: [{path: $.command, runs: git push}]}]
     tell_model: Leave pushing to a person.
@@ -250,14 +250,15 @@ def model_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[acp_bench.Mo
     api.close()
 
 
-def test_what_is_allowed_runs_and_a_push_is_denied_with_its_reason(agent: Any) -> None:
-    """A file that the policy denies is not written; the record has every call, once."""
+def test_what_is_allowed_runs_and_a_push_or_a_call_past_the_limit_is_denied(agent: Any) -> None:
+    """A file that the policy denies is not written; of six calls at once four are left; the record has each once."""
     agent.install()
     done, never = agent.cwd / "done", agent.cwd / "secret"
     results = agent.run(
         [agent.shell(f"echo one > {done} && echo two")],
         [agent.shell("echo a && git push")],
         [agent.write(never)],
+        [agent.shell(f"touch {agent.cwd}/f{n}") for n in range(6)],
     )
 
     assert done.exists()
@@ -265,24 +266,100 @@ def test_what_is_allowed_runs_and_a_push_is_denied_with_its_reason(agent: Any) -
     assert "Not there." in results
     assert not never.exists()
     assert "deny-1" not in results
-    calls = ("tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed")
-    assert agent.recorded(*calls) == [
+    assert len(list(agent.cwd.glob("f*"))) == 4
+    recorded = agent.recorded("tool_call_requested", "tool_call_denied", "tool_call_completed", "tool_call_failed")
+    assert recorded[:6] == [
         *("tool_call_requested", "tool_call_completed"),
         *("tool_call_requested", "tool_call_denied"),
         *("tool_call_requested", "tool_call_denied"),
     ]
+    assert sorted(recorded[6:]) == [
+        *["tool_call_completed"] * 4,
+        *["tool_call_denied"] * 2,
+        *["tool_call_requested"] * 6,
+    ]
     if agent.name != "opencode":  # it may be gone before its plugin hears that the session is idle
-        assert agent.recorded(*calls, "run_completed")[-1] == "run_completed"
+        assert agent.recorded("tool_call_completed", "tool_call_denied", "run_completed")[-1] == "run_completed"
 
 
-def test_a_limit_of_the_session_holds_over_calls_at_once(agent: Any) -> None:
-    """Of six calls in one response, four run."""
+def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any) -> None:
+    """Of an agent that cannot ask its person: one call has a yes, one a no; the one that nobody answers is denied."""
+    if CLIENTS[agent.name].hears != "call":
+        pytest.skip("it asks its person itself, or nobody")
+    agent.policy.write_text("{name: p, tool_rules: [{action: request_approval, deny: [bash], tell_model: Not now.}]}")
+    agent.install("--user", "--hold", "6")
+
+    async def answers() -> None:
+        async with SQLiteStore(agent.store) as store:
+            for granted in (True, False):
+                while not (waiting := await approval_inbox.pending(store)):
+                    await anyio.sleep(0.05)
+                await approval_inbox.answer(store, waiting[0].approval_id, ApprovalAnswer(granted=granted, by="ana"))
+
+    with ThreadPoolExecutor(1) as pool:
+        answering = pool.submit(anyio.run, answers)
+        agent.run(*([agent.shell(f"touch {agent.cwd}/{name}")] for name in ("yes", "no", "nobody")))
+        answering.result(PATIENCE_S)
+
+    assert [path.name for path in agent.cwd.iterdir()] == ["yes"]
+    kinds = ("tool_approval_granted", "tool_approval_denied", "tool_approval_expired")
+    assert agent.recorded(*kinds) == list(kinds)
+
+
+@pytest.mark.parametrize("broken", ["policy", "python"])
+def test_what_cannot_be_judged_does_not_run(agent: Any, broken: str) -> None:
+    """Neither a prompt nor a call gets past hooks that cannot judge, or that cannot start."""
     agent.install()
-    results = agent.run([agent.shell(f"touch {agent.cwd}/f{n}") for n in range(6)])
+    if broken == "policy":
+        agent.policy.write_text("{name: p, rules: 7}")
+    else:
+        path = settings_path(user=True, folder=agent.cwd, client=CLIENTS[agent.name])
+        text = path.read_text()
+        path.write_text(text.replace(sys.executable, "/nowhere/python"))
+        if agent.name == "codex":
+            codex_trust.trust(agent.cwd, path)
+    never = agent.cwd / "never"
+    with suppress(IndexError, subprocess.CalledProcessError):
+        agent.run([agent.shell(f"touch {never}")])
 
-    assert len(list(agent.cwd.glob("f*"))) == 4
-    assert agent.recorded("tool_call_denied") == ["tool_call_denied"] * 2
-    assert results
+    assert not never.exists()
+
+
+def test_status_says_whether_hooks_are_at_work(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a probe, which leaves nothing in the record; a policy that cannot be read is not at work."""
+    before = agent.hook("status")
+    agent.install()
+    good = agent.hook("status", "--json")
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    agent.policy.write_text("{name: p, rules: 7}")
+    bad = agent.hook("status")
+
+    assert (before, good, bad) == (1, 0, 1)
+    assert (found["agent"], found["scope"], found["active"]) == (agent.name, "user", True)
+    assert "NOT active" in capsys.readouterr().out
+    assert sqlite3.connect(agent.store).execute("SELECT count(*) FROM events").fetchone() == (0,)
+    assert daemons(agent.store)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> None:
+    """Byte for byte; files that were not there are gone."""
+    client = CLIENTS[agent.name]
+    path = settings_path(user=True, folder=agent.cwd, client=client)
+    files = {path: b'{ "a" : 1,\n\n"hooks":{} }'} if there and client.settings.text is None else {}
+    if agent.name == "codex" and there:
+        files[path.with_name("config.toml")] = b'# mine\nmodel="gpt-5.5" # so\n'
+    for file, data in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    folder = {one for one in (path.parent).glob("*") if one.is_file() and "sqlite" not in one.name}
+    for _ in range(2):
+        agent.install()
+    agent.hook("uninstall", "--user")
+
+    assert {file: file.read_bytes() for file in files} == files
+    left = {one for one in path.parent.glob("*") if one.is_file() and "sqlite" not in one.name}
+    assert left - folder <= {path.with_name("installation_id")}
 
 
 @pytest.fixture
@@ -354,87 +431,3 @@ def test_a_subagent_of_codex_works_in_the_run_that_started_it(hooked_codex: Code
     assert [file.name for file in hooked_codex.cwd.iterdir()] == ["sub"]
     assert hooked_codex.recorded("run_started") == ["run_started"]
     assert sum(event.get("subagent_tokens", 0) for event in hooked_codex.usage()) == 1210
-
-
-@pytest.mark.parametrize("answer", [True, False, None], ids=["yes", "no", "nobody"])
-def test_a_call_to_be_approved_waits_for_an_answer_from_elsewhere(agent: Any, answer: bool | None) -> None:
-    """Of an agent that cannot ask its person; one that nobody answers is denied."""
-    if CLIENTS[agent.name].hears != "call":
-        pytest.skip("it asks its person itself, or nobody")
-    agent.policy.write_text("{name: p, tool_rules: [{action: request_approval, deny: [bash], tell_model: Not now.}]}")
-    agent.install("--user", "--hold", "2" if answer is None else "60")
-    done = agent.cwd / "done"
-
-    async def answers() -> None:
-        async with SQLiteStore(agent.store) as store:
-            while not (waiting := await approval_inbox.pending(store)):
-                await anyio.sleep(0.05)
-            await approval_inbox.answer(store, waiting[0].approval_id, ApprovalAnswer(granted=bool(answer), by="ana"))
-
-    with ThreadPoolExecutor(1) as pool:
-        answering = pool.submit(anyio.run, answers) if answer is not None else None
-        agent.run([agent.shell(f"touch {done}")])
-        if answering is not None:
-            answering.result(PATIENCE_S)
-
-    assert done.exists() is (answer is True)
-    last = {True: "tool_approval_granted", False: "tool_approval_denied", None: "tool_approval_expired"}[answer]
-    assert agent.recorded(*last.split()) == [last]
-
-
-@pytest.mark.parametrize("broken", ["policy", "python", "store"])
-def test_what_cannot_be_judged_does_not_run(agent: Any, broken: str) -> None:
-    """Neither a prompt nor a call gets past hooks that cannot judge."""
-    agent.install()
-    if broken == "policy":
-        agent.policy.write_text("{name: p, rules: 7}")
-    elif broken == "store":
-        agent.store.unlink()
-    else:
-        path = settings_path(user=True, folder=agent.cwd, client=CLIENTS[agent.name])
-        text = path.read_text()
-        path.write_text(text.replace(sys.executable, "/nowhere/python"))
-        if agent.name == "codex":
-            codex_trust.trust(agent.cwd, path)
-    never = agent.cwd / "never"
-    with suppress(IndexError, subprocess.CalledProcessError):
-        agent.run([agent.shell(f"touch {never}")])
-
-    assert not never.exists()
-
-
-def test_status_says_whether_hooks_are_at_work(agent: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a probe, which leaves nothing in the record; a policy that cannot be read is not at work."""
-    before = agent.hook("status")
-    agent.install()
-    good = agent.hook("status", "--json")
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    agent.policy.write_text("{name: p, rules: 7}")
-    bad = agent.hook("status")
-
-    assert (before, good, bad) == (1, 0, 1)
-    assert (found["agent"], found["scope"], found["active"]) == (agent.name, "user", True)
-    assert "NOT active" in capsys.readouterr().out
-    assert sqlite3.connect(agent.store).execute("SELECT count(*) FROM events").fetchone() == (0,)
-    assert daemons(agent.store)
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_uninstall_leaves_the_settings_as_they_were(agent: Any, there: bool) -> None:
-    """Byte for byte; files that were not there are gone."""
-    client = CLIENTS[agent.name]
-    path = settings_path(user=True, folder=agent.cwd, client=client)
-    files = {path: b'{ "a" : 1,\n\n"hooks":{} }'} if there and client.settings.text is None else {}
-    if agent.name == "codex" and there:
-        files[path.with_name("config.toml")] = b'# mine\nmodel="gpt-5.5" # so\n'
-    for file, data in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    folder = {one for one in (path.parent).glob("*") if one.is_file() and "sqlite" not in one.name}
-    for _ in range(2):
-        agent.install()
-    agent.hook("uninstall", "--user")
-
-    assert {file: file.read_bytes() for file in files} == files
-    left = {one for one in path.parent.glob("*") if one.is_file() and "sqlite" not in one.name}
-    assert left - folder <= {path.with_name("installation_id")}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_processes import end_daemons
 
 from proctor.adapters.hooks.settings import DAEMON_CLIENT, hooks, settings_path
 from proctor.policies import RunContext
@@ -36,46 +37,49 @@ class TestHooks(Evidence):
     row = "hook"
 
     def test_a_denied_call_does_not_run_and_the_model_is_told(self, governed: Any) -> None:
-        """The model reads the policy's words and nothing of its rules; what is allowed runs and is recorded."""
+        """The model reads the policy's words and nothing of its rules; what is allowed runs and is recorded. The
+        client's own log has each response's tokens once, and a call past their limit is refused.
+        """
         api = governed.api
         never, done = governed.cwd / "never", governed.cwd / "done"
         governed.govern(
-            "{name: acme, on_violation: deny, tool_rules: [{reason: internal, tell_model: keep out,"
+            "{name: acme, on_violation: deny, limits: {max_total_tokens: {max: 1900, action: deny}}, tool_rules:"
+            " [{reason: internal, tell_model: keep out,"
             " deny: [{tool: Bash, where: [{path: $.command, regex: never}]}]}]}"
         )
-        first, second = api.bash(f"touch {never}"), api.bash(f"touch {done}")
-        api.say(api.reply(first), api.reply(second), api.reply(api.text("done")))
+        first, second, third = api.bash(f"touch {never}"), api.bash(f"touch {done}"), api.bash(f"touch {done}-late")
+        api.say(
+            api.reply(first, input_tokens=500),
+            api.reply(api.text("I will"), second, input_tokens=500, output_tokens=30, cache_read=7),
+            api.reply(third, input_tokens=900),
+            api.reply(api.text("done"), input_tokens=800, output_tokens=40),
+        )
 
         governed.run()
 
         result = governed.tool_results()[first["id"]]
-        assert not never.exists()
+        assert [path.name for path in governed.cwd.glob("[nd]*")] == ["done"]
         assert "keep out" in result
         assert "acme" not in result
         assert "internal" not in result
         found = recorded(governed.store)
         assert [name for name in found if name != "token_usage_updated"] == [
-            "session_created",
-            "run_started",
-            "message_sent",
-            "session_started",
-            "tool_call_requested",
-            "policy_violation",
-            "tool_call_denied",
-            "turn_completed",
-            "tool_call_requested",
-            "tool_call_started",
-            "tool_call_completed",
-            "turn_completed",
-            "turn_completed",
-            "run_completed",
+            *("session_created", "run_started", "message_sent", "session_started"),
+            *("tool_call_requested", "policy_violation", "tool_call_denied", "turn_completed"),
+            *("tool_call_requested", "tool_call_started", "tool_call_completed", "turn_completed"),
+            "policy_violation",  # the tokens of the response, before its call
+            *("tool_call_requested", "policy_violation", "tool_call_denied", "turn_completed"),
+            *("turn_completed", "run_completed"),
         ]
-        counted = found.count("token_usage_updated")
+        rows = sqlite3.connect(governed.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
+        used = [json.loads(data) for (data,) in rows]
+        assert sum(event.get("input_tokens", 0) for event in used) == 500 + 500 + 7 + 900 + 800
+        assert sum(event.get("output_tokens", 0) for event in used) == 20 + 30 + 20 + 40
         self.saw(
             HOOKED,
             gate="all",
             deny_ends_turn=not done.exists(),
-            usage="per_turn" if counted > 1 else "at_end" if counted else "none",
+            usage="per_turn" if len(used) > 1 else "at_end" if used else "none",
         )
 
     def test_a_sub_agents_tokens_count_against_the_same_limit(self, governed: Any) -> None:
@@ -119,48 +123,24 @@ def test_parallel_calls_share_one_budget(governed: Any) -> None:
 
 
 def test_a_policy_that_cancels_ends_the_response(governed: Any) -> None:
-    """The model is asked no further; a new prompt of the same session begins a run of its own."""
+    """The model is asked no further. A later client takes the session up, with a run of its own, where nobody judges
+    any more.
+    """
     api = governed.api
     governed.govern("{name: p, tool_rules: [{deny: [{tool: Bash, where: [{path: $.command, regex: bad}]}]}]}")
     api.say(api.reply(api.bash("echo bad")))
 
     result = governed.run()
     requests = len(api.requests)
+    end_daemons(governed.store)
     api.say(api.reply(api.bash("echo good")), api.reply(api.text("done")))
     governed.run("--resume", result["session_id"])
 
     assert result["terminal_reason"] == "hook_stopped"
     assert requests == 1
     assert any("good" in text for text in governed.tool_results().values())
-    assert recorded(governed.store, "run_started", "run_cancelled", "run_completed") == [
-        "run_started",
-        "run_cancelled",
-        "run_started",
-        "run_completed",
-    ]
-
-
-def test_tokens_are_counted_from_the_clients_own_log(governed: Any) -> None:
-    """The call after the response that crossed the limit is refused; the record has each response's usage once."""
-    api = governed.api
-    never = governed.cwd / "never"
-    governed.govern("{name: p, limits: {max_total_tokens: {max: 1500, action: deny}}}")
-    first, second = api.bash("echo one"), api.bash(f"touch {never}")
-    api.say(
-        api.reply(api.text("I will"), first, input_tokens=1000, output_tokens=30, cache_read=7),
-        api.reply(second, input_tokens=900),
-        api.reply(api.text("done"), input_tokens=800, output_tokens=40),
-    )
-
-    governed.run()
-
-    rows = sqlite3.connect(governed.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
-    used = [json.loads(data) for (data,) in rows]
-    assert not never.exists()
-    assert "one" in governed.tool_results()[first["id"]]
-    assert sum(event.get("input_tokens", 0) for event in used) == 1000 + 7 + 900 + 800
-    assert sum(event.get("output_tokens", 0) for event in used) == 30 + 20 + 40
-    assert recorded(governed.store, "tool_call_denied", "run_completed") == ["tool_call_denied", "run_completed"]
+    ends = ["run_started", "run_cancelled", "run_started", "run_completed"]
+    assert recorded(governed.store, *ends) == ends
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -179,27 +159,11 @@ def test_a_call_to_be_approved_needs_a_person_in_every_mode(governed: Any, mode:
     assert recorded(governed.store, *kinds) == ["tool_approval_requested", "tool_approval_denied", "tool_call_denied"]
 
 
-def test_an_allowed_call_still_needs_the_persons_own_permission(governed: Any) -> None:
-    """A hook's silence opens nothing: what the client refuses itself has not run, and is no longer counted on."""
+def test_a_hook_that_cannot_judge_refuses(governed: Any) -> None:
+    """It says so, and the call does not run; the model is told nothing of why."""
     api = governed.api
     never = governed.cwd / "never"
-    governed.govern("{name: p}", deny=["Bash(touch:*)"])
-    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
-
-    governed.run()
-
-    assert not never.exists()
-    assert "tool_call_completed" not in recorded(governed.store)
-
-
-@pytest.mark.parametrize("broken", ["policy", "interpreter"])
-def test_a_hook_that_cannot_judge_refuses(governed: Any, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that says so, or that cannot even start: the call does not run."""
-    api = governed.api
-    never = governed.cwd / "never"
-    if broken == "interpreter":
-        monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    governed.govern("{name: p, rules: 7}" if broken == "policy" else "{name: p}")
+    governed.govern("{name: p, rules: 7}")
     path = settings_path(user=False, folder=governed.cwd)
     settings = json.loads(path.read_text())
     del settings["hooks"]["UserPromptSubmit"]  # it would refuse the prompt already
@@ -252,19 +216,22 @@ def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_pat
     assert json.loads(words[-1]) == {"tenant": "a b"}
 
 
-@pytest.mark.parametrize("fails", ["exit 1", "kill -9 $$", "echo nonsense; exit 3"])
-def test_a_hook_that_fails_in_any_way_refuses(governed: Any, fails: str) -> None:
-    """Whatever its exit code: the client is told to take a failure for a refusal."""
+def test_a_hook_that_fails_in_any_way_refuses(governed: Any) -> None:
+    """Whatever its exit code, and where it cannot even start: the client is told to take a failure for a refusal."""
     api = governed.api
-    never = governed.cwd / "never"
     governed.govern("{name: p}")
     path = settings_path(user=False, folder=governed.cwd)
     settings = json.loads(path.read_text())
-    settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"] = fails
+    [hook] = settings["hooks"]["PreToolUse"][0]["hooks"]
+    started = hook["command"].replace(sys.executable, "/nonexistent/python")
+    fails = ["exit 1", "kill -9 $$", "echo nonsense; exit 3", started]
+    cases = [f"*never-{number}*) {how};;" for number, how in enumerate(fails)]
+    hook["command"] = f'case "$(cat)" in {" ".join(cases)} esac'
     path.write_text(json.dumps(settings))
-    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+    calls = [api.bash(f"touch never-{number}") for number in range(len(fails))]
+    api.say(api.reply(*calls), api.reply(api.bash("touch judged")), api.reply(api.text("done")))
 
     governed.run()
 
-    assert not never.exists()
-    assert len(governed.tool_results()) == 1
+    assert [path.name for path in governed.cwd.glob("[nj]*")] == ["judged"]  # it succeeded, and so refused nothing
+    assert len(governed.tool_results()) == len(fails) + 1

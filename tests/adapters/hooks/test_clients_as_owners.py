@@ -1,4 +1,4 @@
-"""The client is the owner of its session's run: it is lost with it, and is treated as any other that was lost."""
+"""The client owns its session's run: it is lost with it, and its session goes on with all that was counted."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
+from hook_processes import daemons, end_daemons
 
 from proctor.adapters.hooks import daemon, hook_judge
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
-from proctor.supervisor.control.ownership import reap
+from proctor.supervisor.control.ownership import reap, reap_run
 from proctor.supervisor.ports.processes import as_owner
 from proctor.supervisor.ports.stored_types import CLIENT
 from proctor.supervisor.run.recovery import passing_owner
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytestmark = pytest.mark.anyio
 POLICY = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
 
 
@@ -83,6 +85,7 @@ def begun(session: Any, client: Owner) -> None:
         session.post(id, command="ls")
 
 
+@pytest.mark.anyio
 async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, clients: Clients) -> None:
     """Whatever becomes of the process that judges; lists name the client, and nobody ends the run as lost."""
     begun(session, clients.start())
@@ -98,6 +101,7 @@ async def test_a_run_is_its_clients_for_as_long_as_that_is_there(session: Any, c
     assert [run.status for run in await runs(session)] == ["completed"]
 
 
+@pytest.mark.anyio
 async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judges(
     session: Any, clients: Clients
 ) -> None:
@@ -118,6 +122,7 @@ async def test_a_run_is_lost_with_its_client_and_ended_by_the_process_that_judge
     assert [run.status for run in await runs(session)] == ["failed"]
 
 
+@pytest.mark.anyio
 async def test_a_lost_run_is_reaped_by_whoever_uses_the_store(session: Any, clients: Clients) -> None:
     """With its client and the process that judges gone; a client that takes the session up counts on."""
     begun(session, clients.start())
@@ -136,6 +141,7 @@ async def test_a_lost_run_is_reaped_by_whoever_uses_the_store(session: Any, clie
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("prompted", [True, False])
 async def test_a_client_that_takes_a_session_up_ends_what_the_one_before_has_lost(
     session: Any, clients: Clients, prompted: bool
@@ -158,6 +164,7 @@ async def test_a_client_that_takes_a_session_up_ends_what_the_one_before_has_los
     assert len(await ends(session)) == 1
 
 
+@pytest.mark.anyio
 async def test_another_client_in_the_same_session_does_not_take_its_run(session: Any, clients: Clients) -> None:
     """The run stays with the client that began it while that is there, and one record has the calls of both."""
     begun(session, clients.start())
@@ -172,6 +179,7 @@ async def test_another_client_in_the_same_session_does_not_take_its_run(session:
     assert session.pre("c4", command="ls").verdict == "deny"
 
 
+@pytest.mark.anyio
 async def test_a_run_is_killed_while_its_client_is_there(session: Any, clients: Clients) -> None:
     """At once, as nobody reads orders for it; its next call is refused, and its next prompt is a run of its own."""
     begun(session, clients.start())
@@ -186,6 +194,7 @@ async def test_a_run_is_killed_while_its_client_is_there(session: Any, clients: 
     assert [run.status for run in await runs(session)] == ["cancelled", "running"]
 
 
+@pytest.mark.anyio
 async def test_hooks_write_nothing_of_a_run_that_somebody_is_ending(session: Any, clients: Clients) -> None:
     """Between the claim and the end a hook is refused: there is one writer, so there is one end."""
     begun(session, clients.start())
@@ -203,6 +212,7 @@ async def test_hooks_write_nothing_of_a_run_that_somebody_is_ending(session: Any
     assert [run.status for run in await using(session, reap)] == ["lost"]
 
 
+@pytest.mark.anyio
 async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: Any, clients: Clients) -> None:
     """One that was recorded before clients were known."""
     begun(session, clients.start())
@@ -221,6 +231,7 @@ async def test_a_run_of_nobody_becomes_its_clients_with_the_next_hook(session: A
     assert run.owner.pid == session.client.pid
 
 
+@pytest.mark.anyio
 async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients: Clients) -> None:
     """A client is its process and the moment that started: another one under the same pid changes nothing."""
     begun(session, clients.start())
@@ -232,6 +243,7 @@ async def test_a_pid_that_is_used_again_is_not_the_client(session: Any, clients:
     assert len(await using(session, reap)) == 1
 
 
+@pytest.mark.anyio
 async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
     session: Any, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +259,7 @@ async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
     assert [run.status for run in await runs(session)] == ["running"]
 
 
+@pytest.mark.anyio
 async def test_a_client_in_the_process_that_reads_is_not_taken_for_one_that_has_left(session: Any) -> None:
     """What a supervisor of this process has left says nothing of a client."""
     begun(session, as_owner(os.getpid(), CLIENT))
@@ -254,6 +267,7 @@ async def test_a_client_in_the_process_that_reads_is_not_taken_for_one_that_has_
     assert [run.status for run in await runs(session)] == ["running"]
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("watches", [True, False])
 async def test_the_process_that_judges_stays_while_a_client_has_a_run(
     watches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -268,3 +282,152 @@ async def test_the_process_that_judges_stays_while_a_client_has_a_run(
 
     with daemon._listening() as listener:
         assert daemon._Daemon(listener, cast(Any, Judge()))._needed() is watches
+
+
+async def statuses(session: Any) -> list[str]:
+    async with SQLiteStore(session.store) as store:
+        return [run.status for run in reversed(await store.runs())]
+
+
+async def ended_as_lost(session: Any) -> bool:
+    async with SQLiteStore(session.store) as store:
+        [run] = await store.runs()
+        return await reap_run(store, run)
+
+
+async def record(session: Any) -> list[Any]:
+    async with SQLiteStore(session.store) as store:
+        return [event async for event in store.read("s")]
+
+
+@pytest.mark.anyio
+async def test_a_session_whose_client_died_continues_with_its_next_prompt(session: Any) -> None:
+    """The run that was left is over then, and what it used is used."""
+    session.policy.write_text(POLICY)
+    session.prompt("p1")
+    for id in ("c1", "c2"):
+        assert session.pre(id, command="ls").verdict == "allow"
+        session.post(id, command="ls")
+    session.end()
+    left = await statuses(session)
+    session.prompt("p2")
+    third = session.pre("c3", command="ls")
+    session.post("c3", command="ls")
+
+    assert left == ["running"]
+    assert await statuses(session) == ["completed", "running"]
+    assert (third.verdict, session.pre("c4", command="ls").verdict) == ("allow", "deny")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("prompted", [True, False])
+async def test_a_session_whose_run_was_ended_as_lost_continues(session: Any, prompted: bool) -> None:
+    """By a prompt, or by a call of one that was not seen: a run of its own, no record lost, limits counted on."""
+    session.policy.write_text(POLICY)
+    session.prompt("p1")
+    for id in ("c1", "c2"):
+        session.pre(id, command="ls")
+        session.post(id, command="ls")
+    ended = await ended_as_lost(session)
+    before = await record(session)
+    if prompted:
+        session.prompt("p2")
+    third = session.pre("c3", command="ls")
+    session.post("c3", command="ls")
+    fourth = session.pre("c4", command="ls")
+    after = await record(session)
+    ends = [event for event in after if isinstance(event, TERMINAL)]
+
+    assert ended
+    assert isinstance(before[-1], RunFailed)
+    assert (before[-1].error or {}).get("code") == "owner_lost"
+    assert after[: len(before)] == before
+    assert [event.seq for event in after] == list(range(1, len(after) + 1))
+    assert (third.verdict, fourth.verdict) == ("allow", "deny")
+    assert len([event for event in ends if event.run_id == before[-1].run_id]) == 1
+
+
+@pytest.fixture
+def working(governed: Any) -> Iterator[Any]:
+    """The client, whose first command reads from a pipe until the test is over."""
+    pipe = governed.cwd / "pipe"
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDWR)
+    governed.govern("{name: p, limits: {max_tool_calls: {max: 2, scope: session, action: deny}}}")
+    governed.api.say(governed.api.reply(governed.api.bash(f"cat {pipe}")))
+    yield governed
+    os.close(held)
+
+
+def started(working: Any) -> Any:
+    """The client, once the store has its first call."""
+    client = working.start()
+    run = until(working.store, lambda run: run.calls == 1)
+    assert run.owner is not None
+    assert (run.owner.pid, run.status) == (client.pid, "running")
+    return client
+
+
+def until(path: Any, there: Callable[[RunInfo], bool]) -> RunInfo:
+    """The latest run, once it is as expected."""
+
+    async def read() -> RunInfo:
+        with anyio.fail_after(PATIENCE_S):
+            async with SQLiteStore(path) as store:
+                token = 0
+                while not (found := await store.runs(limit=1)) or not there(found[0]):
+                    token = await store.wait(token, 0.1)
+                return found[0]
+
+    return anyio.run(read)
+
+
+def events(path: Any, session_id: str) -> list[Event]:
+    async def read() -> list[Event]:
+        async with SQLiteStore(path) as store:
+            return [event async for event in store.read(session_id)]
+
+    return anyio.run(read)
+
+
+def killed(client: Any) -> None:
+    with client:
+        client.kill()
+
+
+@pytest.mark.claude
+def test_its_run_is_ended_by_the_process_that_judges(working: Any) -> None:
+    """Another client continues the session, as a run of its own, with the counts so far."""
+    client, api = started(working), working.api
+    killed(client)
+    run = until(working.store, lambda run: run.status == "failed")
+    never = working.cwd / "never"
+    api.say(api.reply(api.bash("echo second")), api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+    working.run("--resume", run.session_id)
+    ends = [(event.run_id, event.type) for event in events(working.store, run.session_id) if "run_" in event.type]
+
+    assert not never.exists()
+    assert ends == [
+        (f"{run.session_id}-1", "run_started"),
+        (f"{run.session_id}-1", "run_failed"),
+        (f"{run.session_id}-2", "run_started"),
+        (f"{run.session_id}-2", "run_completed"),
+    ]
+
+
+@pytest.mark.claude
+def test_without_the_process_that_judges_its_run_is_lost_and_reaped(working: Any) -> None:
+    """Whoever looks at the store sees it, and ends it."""
+    client = started(working)
+    end_daemons(working.store)
+    while_there = until(working.store, lambda run: not daemons(working.store)).status
+    killed(client)
+    run = until(working.store, lambda run: run.status == "lost")
+
+    async def reaped() -> list[RunInfo]:
+        async with SQLiteStore(working.store) as store:
+            return await reap(store)
+
+    assert while_there == "running"
+    assert [each.run_id for each in anyio.run(reaped)] == [run.run_id]
+    assert events(working.store, run.session_id)[-1].type == "run_failed"

@@ -1,4 +1,4 @@
-"""What each hook means, hook by hook, over a store in a file."""
+"""What each hook means, hook by hook: limits, approvals and how far they reach, the kill switch, explanations."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from proctor.adapters.cli import main
 from proctor.adapters.hooks.clients.claude import TIMEOUT_S
 from proctor.adapters.hooks.hook_judge import HookJudge
+from proctor.adapters.hooks.messages import HookAnswer
 from proctor.adapters.hooks.settings import DAEMON_CLIENT
-from proctor.policies import EventError
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import EventError, load_policies
+from proctor.supervisor import ApprovalAnswer, ApprovalRequest, KillOutcome, KillSwitch, run_once
+from proctor.supervisor.testing.fakes import Ask, FakeAdapter
+
+pytestmark = pytest.mark.anyio
 
 
 def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Any) -> None:
@@ -273,3 +281,182 @@ def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="")
 
     assert 0 < int(ended.stdout) < TIMEOUT_S
+
+
+NINE_CALLS = "{name: p, limits: {max_tool_calls: 9}}"
+
+
+async def using(session: Any, use: Callable[[KillSwitch], Any]) -> Any:
+    async with SQLiteStore(session.store) as store:
+        return await use(KillSwitch(store))
+
+
+async def killed(session: Any, **more: Any) -> list[KillOutcome]:
+    given = {"by": "ana", "everything": True, "wait_s": 30, **more}
+    outcomes: list[KillOutcome] = await using(session, lambda switch: switch.kill(**given))
+    return outcomes
+
+
+async def test_a_prompt_begins_nothing_until_it_is_lifted(session: Any) -> None:
+    """The person is told who, when and why."""
+    session.policy.write_text(NINE_CALLS)
+    session.prompt("p1")
+    await using(session, lambda switch: switch.block_starts(by="ana", reason="an incident", everything=True))
+    blocked = session.prompt("p2")
+    await using(session, lambda switch: switch.lift(by="ana", everything=True))
+
+    assert blocked.verdict == "deny"
+    assert blocked.reason.startswith("no run starts: `ana` blocked them at")
+    assert "an incident" in blocked.reason
+    assert session.prompt("p3").verdict == "allow"
+    assert session.pre("c1", command="ls").verdict == "allow"
+
+
+async def test_a_call_of_a_prompt_that_was_not_seen_runs_no_more(session: Any) -> None:
+    """Its response ends, and the model is told nothing of why."""
+    session.policy.write_text(NINE_CALLS)
+    session.prompt("p1")
+    await using(session, lambda switch: switch.block_starts(by="ana", reason="secret", everything=True))
+    session.hook("Stop")
+    answer = session.pre("c1", command="ls")
+
+    assert (answer.verdict, answer.stop) == ("deny", True)
+    assert "secret" not in answer.reason
+
+
+async def test_a_session_that_is_killed_runs_nothing_more_of_that_prompt(session: Any) -> None:
+    """The record says so at once, the client hears of it with its next call; the next prompt is a run of its own."""
+    session.policy.write_text(NINE_CALLS)
+    session.prompt("p1")
+    before = session.pre("c1", command="ls")
+    (outcome,) = await killed(session)
+    after = session.pre("c2", command="ls")
+    session.prompt("p2")
+
+    assert (before.verdict, after.verdict, after.stop) == ("allow", "deny", True)
+    assert (outcome.status, outcome.ended) == ("cancelled", True)
+    assert session.pre("c3", command="ls").verdict == "allow"
+
+
+ASKS = "{name: p, approval: {%s}, tool_rules: [{deny: [Bash], action: request_approval}]}"
+
+
+async def granted(session: Any, scope: Literal["once", "run", "session"]) -> None:
+    """An earlier run of the session, under the same policy, asked for a call, and a person said yes."""
+
+    async def ana(request: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(granted=True, by="ana", scope=scope)
+
+    agent = FakeAdapter([Ask(id="c1", name="Bash", input={"command": "make"})])
+    policies = load_policies(session.policy)
+    async with SQLiteStore(session.store) as store:
+        await run_once(agent, "go", policies=policies, store=store, session_id="s", approver=ana)
+
+
+@pytest.mark.parametrize(("scope", "verdict"), [("session", "allow"), ("run", "ask"), ("once", "ask")])
+async def test_a_yes_for_the_session_holds_for_each_prompt_that_follows(
+    session: Any, scope: Any, verdict: str
+) -> None:
+    """Whatever the input: it is a yes to what the rule asks, not to one call."""
+    session.policy.write_text(ASKS % "scope: session")
+    await granted(session, scope)
+    answers = []
+    for n in (2, 3):
+        session.prompt(f"p{n}")
+        answers += [session.pre(f"c{n}{k}", command=f"make {k}").verdict for k in "ab"]
+        session.hook("Stop")
+
+    assert answers == [verdict] * 4
+
+
+async def test_a_call_that_a_yes_covers_says_whose_it_was(session: Any) -> None:
+    """Nobody was asked, and the record says by which approval and by whom."""
+    session.policy.write_text(ASKS % "scope: session")
+    await granted(session, "session")
+    session.prompt("p2")
+    session.pre("c2", command="make all")
+    first, covered = await session.events("tool_approval_granted")
+
+    assert (covered.tool_call_id, covered.covered_by, covered.by) == ("c2", first.approval_id, "ana")
+    assert [event.tool_call_id for event in await session.events("tool_approval_requested")] == ["c1"]
+
+
+async def test_a_policy_that_allows_less_by_then_lets_no_yes_hold(session: Any) -> None:
+    """A file that is read again counts from the next hook on."""
+    session.policy.write_text(ASKS % "scope: session")
+    await granted(session, "session")
+    session.prompt("p2")
+    allowed = session.pre("c2", command="x").verdict
+    session.policy.write_text(ASKS % "scope: once, timeout_s: 60")
+    session.prompt("p3")
+
+    assert (allowed, session.pre("c3", command="x").verdict) == ("allow", "ask")
+
+
+@pytest.mark.parametrize("rule", ["approvers: [ana]", "approvers: ['@sre']", "four_eyes: true"])
+async def test_a_policy_that_names_who_may_answer_does_not_ask_whoever_sits_there(session: Any, rule: str) -> None:
+    """The client does not say who answers it; the call is refused, and the record says that nobody could be asked."""
+    session.policy.write_text(ASKS % rule)
+    session.prompt("p1")
+    refused = session.pre("c1", command="x")
+    session.post("c1", command="x")
+
+    assert refused == HookAnswer(verdict="deny", reason="Tool 'Bash' is not available in this context.")
+    assert [event.decision for event in await session.events("tool_call_denied")][:1] == ["approval_unanswerable"]
+    assert await session.events("tool_approval_granted") == []
+
+
+POLICY = """
+name: mine
+on_violation: deny
+limits: {max_tool_calls: {max: 2, scope: session}}
+tool_rules: [{deny: [WebFetch], tell_model: Use the files.}]
+"""
+
+
+def output_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a command prints; it ends well."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code in (0, None), capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def judged(session: Any) -> Any:
+    """Two prompts: a call is refused in the first by a rule, in the second by what both have used."""
+    session.policy.write_text(POLICY)
+    session.prompt("p1", "tidy up")
+    assert session.pre("c1", "WebFetch", url="https://x").verdict == "deny"
+    assert session.pre("c2", command="ls").verdict == "allow"
+    session.post("c2", command="ls")
+    session.hook("Stop", last_assistant_message="done")
+    session.prompt("p2", "and now")
+    assert session.pre("c3", command="ls").verdict == "allow"
+    session.post("c3", command="ls")
+    assert session.pre("c4", command="ls").verdict == "deny"
+    session.hook("Stop", last_assistant_message="done")
+    return session
+
+
+def test_each_prompt_is_a_run_whose_decisions_are_explained(judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the rule that refused, and by the state in which the prompts before had left the session."""
+    runs = [json.loads(line) for line in output_of(capsys, "runs", "--json", "--store", judged.store).splitlines()]
+    first, second = sorted(run["run_id"] for run in runs)
+    explained = [output_of(capsys, "explain", run, "--refused", "--store", judged.store) for run in (first, second)]
+
+    assert [run["status"] for run in runs] == ["completed", "completed"]
+    assert ("WebFetch" in explained[0], "max_tool_calls" in explained[0]) == (True, False)
+    assert ("WebFetch" in explained[1], "max_tool_calls" in explained[1]) == (False, True)
+
+
+def test_what_is_explained_is_what_was_answered(judged: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Judged again on the record, each call has the decision that the client was told."""
+    actions: dict[str, str] = {}
+    for run in ("s-1", "s-2"):
+        for line in output_of(capsys, "explain", run, "--json", "--store", judged.store).splitlines():
+            if decision := json.loads(line).get("decision"):
+                actions[decision["tool_call_id"]] = decision["action"]
+
+    assert actions == {"c1": "deny", "c2": "allow", "c3": "allow", "c4": "deny"}

@@ -83,19 +83,36 @@ def sending(claude: Any, tmp_path: Path) -> Iterator[Sending]:
 
 @pytest.mark.claude
 def test_the_client_sends_its_hooks_and_heeds_the_answer(sending: Sending) -> None:
-    """Only the prompt starts a program; a denied call does not run, and an allowed one is recorded to its end."""
+    """Only the prompt starts a program; a denied call does not run, and an allowed one is recorded to its end.
+    Another process, which knows the token of the settings, does not speak for the client.
+    """
+    limits = "limits: {max_tool_calls: {max: 2, action: deny, scope: session}}, tool_rules"
+    sending.policy.write_text(POLICY.replace("tool_rules", limits))
+    sending.script(
+        "forge.py",
+        f"""
+import glob, json, os, urllib.request
+[log] = glob.glob(os.environ["CLAUDE_CONFIG_DIR"] + "/projects/*/*.jsonl")
+end = {{"session_id": os.path.basename(log)[:-6], "hook_event_name": "SessionEnd", "reason": "x"}}
+headers = {{"Authorization": {sending.endpoint.authorization!r}}}
+requests = urllib.request.Request({sending.endpoint.url!r}, json.dumps(end).encode(), headers)
+to = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
+open("answer", "wb").write(to.open(requests).read())
+""",
+    )
     kinds = {one["hooks"][0]["type"] for event, [one] in sending.hooks.items() if event != "UserPromptSubmit"}
-    results = sending.tries("touch never", "touch done")
+    results = sending.tries("touch never", f"{sys.executable} forge.py", "touch second", "touch third")
 
     assert kinds == {"http"}
     assert "keep out" in results["touch never"]
-    assert (sending.client.cwd / "done").exists()
-    assert not (sending.client.cwd / "never").exists()
-    assert sending.recorded("run_started", "tool_call_denied", "tool_call_completed", "run_completed") == [
-        "run_started",
-        "tool_call_denied",
-        "tool_call_completed",
-        "run_completed",
+    assert "still there" in (sending.client.cwd / "answer").read_text()
+    assert [(sending.client.cwd / name).exists() for name in ("never", "second", "third")] == [False, True, False]
+    recorded = sending.recorded(
+        "run_started", "run_cancelled", "tool_call_denied", "tool_call_completed", "run_completed"
+    )
+    assert recorded == [
+        *("run_started", "tool_call_denied", "tool_call_completed", "tool_call_completed"),
+        *("tool_call_denied", "run_completed"),
     ]
 
 
@@ -135,7 +152,7 @@ def impostor(requests: list[str]) -> ThreadingHTTPServer:
 
 
 @pytest.mark.claude
-@pytest.mark.parametrize("repository", ["a proxy", "no proxy's exceptions", "no URLs", "no hooks"])
+@pytest.mark.parametrize("repository", ["a proxy", "no URLs", "no hooks"])
 def test_a_repository_does_not_reroute_hooks(sending: Sending, repository: str) -> None:
     """Its settings send no hook to somebody else, and leave none out."""
     requests: list[str] = []
@@ -143,8 +160,7 @@ def test_a_repository_does_not_reroute_hooks(sending: Sending, repository: str) 
     url = f"http://127.0.0.1:{server.server_address[1]}"
     proxy = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), url)
     settings: dict[str, dict[str, Any]] = {
-        "a proxy": {"env": proxy},
-        "no proxy's exceptions": {"env": {**proxy, "NO_PROXY": "", "no_proxy": ""}},
+        "a proxy": {"env": {**proxy, "NO_PROXY": "", "no_proxy": ""}},  # and none of its exceptions
         "no URLs": {"allowedHttpHookUrls": ["http://other/*"]},
         "no hooks": {"disableAllHooks": True},
     }
@@ -156,32 +172,6 @@ def test_a_repository_does_not_reroute_hooks(sending: Sending, repository: str) 
 
     assert not (sending.client.cwd / "never").exists()
     assert requests == []
-
-
-@pytest.mark.claude
-def test_another_process_does_not_speak_for_the_client(sending: Sending) -> None:
-    """It knows the token, which stands in the settings, and reports what the rule waits for."""
-    sending.policy.write_text(
-        "{name: p, on_violation: deny, limits: {max_tool_calls: {max: 2, action: deny, scope: session}}}"
-    )
-    sending.script(
-        "forge.py",
-        f"""
-import glob, json, os, urllib.request
-[log] = glob.glob(os.environ["CLAUDE_CONFIG_DIR"] + "/projects/*/*.jsonl")
-end = {{"session_id": os.path.basename(log)[:-6], "hook_event_name": "SessionEnd", "reason": "x"}}
-headers = {{"Authorization": {sending.endpoint.authorization!r}}}
-requests = urllib.request.Request({sending.endpoint.url!r}, json.dumps(end).encode(), headers)
-to = urllib.request.build_opener(urllib.request.ProxyHandler({{}}))
-open("answer", "wb").write(to.open(requests).read())
-""",
-    )
-    sending.tries(f"{sys.executable} forge.py", "touch second", "touch third")
-
-    assert "still there" in (sending.client.cwd / "answer").read_text()
-    assert (sending.client.cwd / "second").exists()
-    assert not (sending.client.cwd / "third").exists()
-    assert sending.recorded("run_cancelled") == []
 
 
 class TestRequests:

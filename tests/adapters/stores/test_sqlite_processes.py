@@ -1,15 +1,25 @@
-"""Several processes share one file."""
+"""Several processes share one file: what they append, follow and prune, and what a kill leaves."""
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
+from proctor.supervisor import StoreError, Supervisor, prune
+from proctor.supervisor.ports.store import Store
 from proctor.supervisor.ports.stored_types import Cancel
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -76,3 +86,232 @@ async def test_an_order_from_another_process_wakes_who_waits(tmp_path: Path) -> 
                     token = await store.wait(token, 3600)
 
         assert await store.commands() == [Cancel(scope="run", value="r", by="ana", number=1)]
+
+
+WRITER = Path(__file__).with_name("appending_process.py")
+FOLLOWER = Path(__file__).with_name("following_process.py")
+FOLLOWED_BATCHES = 20
+EVENTS = 2 * 4 * sum(1 + n % 5 for n in range(FOLLOWED_BATCHES))
+STEPS = 4
+
+
+async def _made(path: Path) -> None:
+    async with SQLiteStore(path):
+        pass
+
+
+def test_a_cursor_is_taken_from_process_to_process(tmp_path: Path) -> None:
+    """Two processes write, four follow in turn on asyncio and on trio, each from where the one before was."""
+    path = tmp_path / "record.db"
+    anyio.run(_made, path)
+    writers = [
+        subprocess.Popen(
+            [sys.executable, str(WRITER), str(path), f"p{n}", str(FOLLOWED_BATCHES), backend],
+            stdout=subprocess.DEVNULL,
+        )
+        for n, backend in enumerate(("asyncio", "trio"))
+    ]
+    cursor, seen = "start", []
+    for step in range(STEPS):
+        command = [str(FOLLOWER), str(path), cursor, str(EVENTS // STEPS), ("asyncio", "trio")[step % 2]]
+        output = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, check=True)
+        *saw, last = output.stdout.splitlines()
+        seen += [(session_id, int(seq)) for _, session_id, seq in map(str.split, saw)]
+        cursor = last.split()[1]
+
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    assert len(set(seen)) == len(seen) == EVENTS
+    for name in ("s0", "s1", "s2"):
+        order = [seq for session_id, seq in seen if session_id == name]
+        assert order == list(range(1, len(order) + 1))
+
+
+SESSIONS = ("s0", "s1", "s2")
+KILLS = 110
+
+
+class Victims:
+    """Processes that append to one store, one after another."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._orders = process.stdin
+        self._lines = process.stdout
+
+    def kill_one(self, name: str, *, after_acks: int, spins: int = 0) -> list[tuple[str, int, str]]:
+        """Start one, kill it after some acknowledgements; returns all that it had said."""
+        self._orders.write(f"{name}\n")
+        self._orders.flush()
+        word, pid = self._lines.readline().split()
+        assert word == "pid"
+        acks: list[tuple[str, int, str]] = []
+        while len(acks) < after_acks:
+            acks.append(self._ack(self._lines.readline()))
+        for _ in range(spins):
+            pass
+        os.kill(int(pid), signal.SIGKILL)
+        while (line := self._lines.readline()) != "dead\n":
+            acks.append(self._ack(line))
+        return acks
+
+    @staticmethod
+    def _ack(line: str) -> tuple[str, int, str]:
+        word, session_id, seq, event_id = line.split()
+        assert word == "ack"
+        return session_id, int(seq), event_id
+
+
+@contextmanager
+def victims(path: Path) -> Iterator[Victims]:
+    command = [sys.executable, str(PROCESS), str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Victims(process)
+
+
+class Record:
+    """What was read of a store so far, so that each check reads only what is new."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, list[str]] = {session_id: [] for session_id in SESSIONS}
+
+    async def read_on(self, path: Path) -> None:
+        async with SQLiteStore(path) as store:
+            for session_id, ids in self.ids.items():
+                new: list[Event] = [event async for event in store.read(session_id, after=len(ids))]
+                assert [event.seq for event in new] == list(range(len(ids) + 1, len(ids) + len(new) + 1))
+                ids += [event.event_id for event in new]
+                assert await store.last_seq(session_id) == len(ids)
+
+    def check(self, acks: list[tuple[str, int, str]]) -> None:
+        for session_id, seq, event_id in acks:
+            assert self.ids[session_id][seq - 1] == event_id
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
+    """After each of many kills: every acknowledged event at its seq, no gap, nothing twice."""
+    path = tmp_path / "record.db"
+    dice = random.Random(20)
+    record = Record()
+    acknowledged: list[tuple[str, int, str]] = []
+    with victims(path) as killed:
+        for n in range(KILLS):
+            acks = killed.kill_one(f"n{n}", after_acks=dice.randrange(60), spins=dice.randrange(20_000))
+            anyio.run(record.read_on, path)
+            record.check(acks)
+            acknowledged += acks
+    fresh = Record()
+    anyio.run(fresh.read_on, path)
+    fresh.check(acknowledged)
+
+    assert fresh.ids == record.ids
+    assert all(len(ids) == len(set(ids)) for ids in fresh.ids.values())
+    assert len(acknowledged) > KILLS
+
+
+def test_a_store_whose_creation_was_killed_can_be_opened(tmp_path: Path) -> None:
+    """A file half made is finished by whoever opens it next."""
+    dice = random.Random(21)
+    path = tmp_path / "record.db"
+    with victims(path) as killed:
+        for n in range(40):
+            acks = killed.kill_one(f"n{n}", after_acks=0, spins=dice.randrange(120_000))
+            record = Record()
+            anyio.run(record.read_on, path)
+            record.check(acks)
+            for leftover in tmp_path.iterdir():
+                leftover.unlink()
+
+
+OLD = datetime.now(UTC) - timedelta(days=100)
+MB = 1024 * 1024
+
+
+async def fill(store: Store, name: str, size: int) -> None:
+    """An old session of one run, of a given size in bytes."""
+    ids: Any = {"run_id": f"r_{name}", "session_id": name, "at": OLD}
+    some: list[Event] = [MessageReceived(content="x" * 100_000, **ids) for _ in range(size // 100_000)]
+    await store.append([RunStarted(**ids), *some, RunCompleted(**ids)])
+
+
+def on_disk(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.parent.glob(f"{path.name}*") if not file.name.endswith("-shm"))
+
+
+@pytest.mark.anyio
+async def test_the_file_becomes_smaller_under_a_store_that_is_open(tmp_path: Path) -> None:
+    """Both that prune and that only look on go on writing to it."""
+    path = tmp_path / "record.db"
+    async with SQLiteStore(path) as store, SQLiteStore(path) as other, Supervisor(other):
+        await fill(store, "old", 20 * MB)
+        await other.append([MessageReceived(session_id="s")])
+        before = on_disk(path)
+        report = await prune(store, older_than=timedelta(days=90))
+        after = on_disk(path)
+        for one in (store, other):
+            await one.append([MessageReceived(session_id="s", content="more")])
+
+        assert report.sessions == 1
+        assert before > 20 * MB
+        assert after < MB
+        assert await store.last_seq("s") == 3
+
+
+@pytest.mark.anyio
+async def test_a_file_that_somebody_cuts_short_is_still_known(tmp_path: Path) -> None:
+    """Having become smaller by itself before."""
+    path = tmp_path / "record.db"
+    async with SQLiteStore(path) as store:
+        await fill(store, "old", 2 * MB)
+        await prune(store, older_than=timedelta(days=90))
+        await store.append([MessageReceived(session_id="s", content="x" * 100_000)])
+        await store.compact()
+        await store.append([MessageReceived(session_id="s")])
+        size = path.stat().st_size
+        with path.open("r+b") as file:
+            file.truncate(size // 2)
+        with pytest.raises(StoreError) as refused:
+            await store.append([MessageReceived(session_id="s")])
+
+    assert refused.value.kind in ("truncated", "corrupt")
+
+
+def test_it_is_pruned_while_processes_write(tmp_path: Path) -> None:
+    """All they were told is stored is there, without a gap."""
+    path = tmp_path / "record.db"
+
+    async def made() -> None:
+        async with SQLiteStore(path) as store:
+            for n in range(10):
+                await fill(store, f"old{n}", 2 * MB)
+
+    async def pruned() -> int:
+        async with SQLiteStore(path, busy_timeout_s=60) as store:
+            return (await prune(store, older_than=timedelta(days=90))).sessions
+
+    async def stored() -> dict[tuple[str, int], str]:
+        async with SQLiteStore(path) as store:
+            return {
+                (name, event.seq): event.event_id for name in ("s0", "s1", "s2") async for event in store.read(name)
+            }
+
+    anyio.run(made)
+    writers = [
+        subprocess.Popen(
+            [sys.executable, str(PROCESS), str(path), f"p{n}", "20", backend], stdout=subprocess.PIPE, text=True
+        )
+        for n, backend in enumerate(("asyncio", "trio"))
+    ]
+    sessions = anyio.run(pruned)
+    outputs = [writer.communicate()[0] for writer in writers]
+    acks = {
+        (name, int(seq)): event_id
+        for output in outputs
+        for _, name, seq, event_id in (line.split() for line in output.splitlines())
+    }
+
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert sessions == 10
+    assert anyio.run(stored) == acks
+    assert on_disk(path) < 10 * MB

@@ -1,11 +1,18 @@
-"""Sessions written one a line."""
+"""Recorded sessions: read as their format has them, whatever is in them, and proctor's own."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from proctor.adapters.traces import TraceSession
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.adapters.traces import FORMATS, TraceError, TraceSession, read_sessions
 from proctor.policies.events import (
     MessageReceived,
     MessageSent,
@@ -125,3 +132,175 @@ def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., Tra
         ToolCallStarted(seq=1, session_id="s", tool_call_id="c0", tool_name="bash", tool_input={"command": "rm x"}),
         ToolCallCompleted(seq=2, session_id="s", tool_call_id="c0", tool_name="bash", tool_output="done"),
     ]
+
+
+SPAN = {"traceId": "t", "spanId": "a", "name": "chat x", "attributes": {"gen_ai.operation.name": "chat"}}
+SAMPLES: dict[str, list[Any]] = {
+    "events": [{"type": "run_started", "run_id": "r", "session_id": "s", "seq": 1}],
+    "sessions": [{"id": "s", "events": []}],
+    "claude": [
+        {"type": "file-history-snapshot", "snapshot": {}},
+        {"type": "user", "sessionId": "s", "uuid": "u", "message": {"role": "user", "content": "hi"}},
+    ],
+    "codex": [{"timestamp": "2026-01-01T00:00:00Z", "type": "session_meta", "payload": {"id": "s"}}],
+    "otel": [SPAN],
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_is_recognised_by_its_first_lines(name: str, write: Callable[..., str]) -> None:
+    """Without `--format`, also where other lines come first."""
+    (session,) = read_sessions([write(*SAMPLES[name])])
+
+    assert session.format == name
+
+
+def test_an_export_laid_out_over_several_lines_is_otel(tmp_path: Path) -> None:
+    """Only exporters of spans write JSON so."""
+    path = tmp_path / "spans.json"
+    path.write_text('{\n "resourceSpans": [{"scopeSpans": [{"spans": [\n' + str(SPAN).replace("'", '"') + "\n]}]}]}")
+
+    (session,) = read_sessions([str(path)])
+
+    assert (session.id, session.format) == ("t", "otel")
+
+
+@pytest.mark.parametrize(("given", "detected"), [("claude", "events"), ("claude", "codex"), ("codex", "claude")])
+def test_a_format_given_for_a_file_of_another_is_an_error(
+    given: str, detected: str, write: Callable[..., str]
+) -> None:
+    """A log's reader passes over lines it does not know, so it would find a session in which nothing happened."""
+    with pytest.raises(TraceError, match=f"in the format `{detected}`, not `{given}`"):
+        list(read_sessions([write(*SAMPLES[detected])], format=given))
+
+
+@pytest.mark.parametrize("content", [b'{"hello": 1}', b'{"type": []}', b"name,amount", b"[1]", b'"text"'])
+def test_an_unrecognised_file_asks_for_the_format(content: bytes, write: Callable[..., str]) -> None:
+    """The message says what to type."""
+    with pytest.raises(TraceError, match=r"--format events\|sessions\|claude\|codex\|otel"):
+        list(read_sessions([write(content)]))
+
+
+STARTED = {"type": "tool_call_started", "tool_call_id": "c", "tool_name": "read"}
+
+
+def event(session: str, seq: int, **fields: Any) -> dict[str, Any]:
+    """One event of a run."""
+    return {"session_id": session, "run_id": f"run-{session}", "seq": seq, **fields}
+
+
+def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., str]) -> None:
+    """Each with its own events, in the order of their first ones."""
+    path = write(
+        event("b", 1, type="run_started", model="m"),
+        event("a", 1, type="run_started"),
+        event("b", 2, **STARTED),
+    )
+
+    found = list(read_sessions([path]))
+
+    assert [(s.id, [e.type for e in s.events]) for s in found] == [
+        ("b", ["run_started", "tool_call_started"]),
+        ("a", ["run_started"]),
+    ]
+    assert found[0].metadata == {"model": "m"}
+
+
+@pytest.mark.parametrize(
+    ("events", "complete"),
+    [
+        ([event("s", 1, type="run_started")], False),
+        ([event("s", 1, type="run_started"), event("s", 2, type="run_completed")], True),
+        ([event("s", 1, type="run_failed"), {"type": "session_paused", "session_id": "s", "seq": 2}], True),
+        ([event("s", 1, type="run_completed"), event("s", 2, type="run_started")], False),
+    ],
+)
+def test_a_session_is_complete_once_its_last_run_has_ended(
+    read_one: Callable[..., TraceSession], events: list[dict[str, Any]], complete: bool
+) -> None:
+    """A resumed session is open again; bookkeeping after the end does not open it."""
+    assert read_one(*events).complete is complete
+
+
+def test_an_event_of_a_later_version_is_kept(read_one: Callable[..., TraceSession]) -> None:
+    """Unknown types are no errors."""
+    session = read_one(event("s", 1, type="run_started"), event("s", 2, type="thought_shared", text="hm"))
+
+    assert session.events[1].type == "thought_shared"
+
+
+def test_events_without_ids_are_one_session_and_are_numbered(read_one: Callable[..., TraceSession]) -> None:
+    """A trace written by hand needs neither."""
+    session = read_one({**STARTED, "tool_call_id": "c1"}, {**STARTED, "tool_call_id": "c2"}, format="events")
+
+    assert [e.seq for e in session.events] == [1, 2]
+    assert session.id.endswith("trace.jsonl")
+
+
+def test_a_broken_event_is_named_with_its_line(write: Callable[..., str]) -> None:
+    """What is wrong with it stands in the message."""
+    path = write(event("s", 1, type="run_started"), event("s", 2, type="tool_call_started", tool_name=7))
+
+    with pytest.raises(TraceError, match=r"trace\.jsonl:2: `tool_call_started` event: "):
+        list(read_sessions([path]))
+
+
+def test_a_call_that_was_denied_never_ran_and_one_that_is_asked_for_may_still(
+    read_one: Callable[..., TraceSession],
+) -> None:
+    """A person may have been asked."""
+    ask = {**STARTED, "type": "tool_call_requested"}
+    deny = {"type": "tool_call_denied", "tool_call_id": "c2"}
+
+    session = read_one(event("s", 1, **ask), event("s", 2, **{**ask, "tool_call_id": "c2"}), event("s", 3, **deny))
+
+    assert session.never_ran == {"c2"}
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+NAMES = """
+    action agentId arguments at attributes call_id context content events function gen_ai.input.messages
+    gen_ai.operation.name gen_ai.tool.name id info input is_error item message name output parentSpanId parts
+    payload resourceSpans role scopeSpans seq sessionId session_id spanId spans startTimeUnixNano status text
+    timestamp toolUseResult tool_call_id tool_calls tool_name tool_use_id traceId turn type usage uuid
+"""
+TYPES = """
+    assistant user message tool_call tool_result tool_use function_call function_call_output session_meta
+    response_item event_msg token_count item_completed UserMessage chat execute_tool invoke_agent
+"""
+WORDS = st.sampled_from(TYPES.split())
+KEYS = st.sampled_from(NAMES.split())
+VALUES = st.recursive(
+    SCALARS | WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6),
+    max_leaves=25,
+)
+RECORDS = st.dictionaries(KEYS, VALUES, max_size=8)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=40)
+@given(records=st.lists(RECORDS | VALUES, min_size=1, max_size=4))
+def test_records_of_any_shape_are_read_or_refused_with_their_place(format: str, records: list[Any]) -> None:
+    """Never another exception: what was written by others is not trusted."""
+    content = b"\n".join(json.dumps(record).encode() for record in records)
+
+    read_or_refused(content, format)
+
+
+@pytest.mark.parametrize("format", [*FORMATS, None])
+@settings(max_examples=40)
+@given(content=st.binary(min_size=1, max_size=200))
+def test_bytes_of_any_kind_are_read_or_refused_with_their_place(format: str | None, content: bytes) -> None:
+    """Also those that begin like a gzip file."""
+    for prefix in (b"", b"\x1f\x8b", b"\x1f\x8b\x08\x00"):
+        read_or_refused(prefix + content, format)
+
+
+def read_or_refused(content: bytes, format: str | None) -> None:
+    """Read everything; a TraceError that names the place is fine."""
+    try:
+        for session in read_sessions(["-"], format=format, stdin=io.BytesIO(content)):
+            assert isinstance(session.id, str)
+    except TraceError as error:
+        assert error.place.startswith("<stdin>")  # noqa: PT017 - both outcomes are right

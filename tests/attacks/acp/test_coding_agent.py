@@ -52,22 +52,24 @@ async def test_it_keeps_to_the_rules(bench: Any, prepare: Any) -> None:
     await coding_agent.keeps_to_the_rules(prepare, bench.cwd, each_alone=True)
 
 
+@pytest.mark.parametrize("name", ["gemini"])
 async def test_it_keeps_to_the_policies_of_the_readme(bench: Any, prepare: Any) -> None:
     """Nothing is deleted, and a person is asked before a file is written."""
     await coding_agent.keeps_to_the_readme(prepare, bench.cwd)
 
 
-async def test_a_person_lets_it_publish(prepare: Any, name: str) -> None:
-    """And it runs. Of opencode, which tells the tokens of its last response only, the run says what cannot hold."""
+@pytest.mark.parametrize("name", ["opencode"])
+async def test_a_person_lets_it_publish(prepare: Any) -> None:
+    """And it runs. As it tells the tokens of its last response only, the run says which limit cannot hold."""
     result = await coding_agent.asks_before_publishing(prepare)
 
     findings = str(result.policy.metadata.get("findings"))
-    assert ("`max_total_tokens: 200,000` will not hold" in findings) is (name == "opencode"), findings
+    assert "`max_total_tokens: 200,000` will not hold" in findings
 
 
+@pytest.mark.parametrize("name", ["opencode"])
 async def test_two_dollars_end_the_run(prepare: Any) -> None:
-    """By the client's own figure, or by the public price of the model; shortened to half a dollar."""
-    pytest.importorskip("genai_prices", reason="needs prices: pip install '.[prices]'")
+    """By the client's own figure; shortened to half a dollar."""
     await coding_agent.ends_at(prepare, "max_cost_usd", most=0.5, used=(100, 10_000))
 
 
@@ -77,6 +79,7 @@ async def test_200_000_tokens_end_the_run(prepare: Any) -> None:
     await coding_agent.ends_at(prepare, "max_total_tokens", used=(90_000, 10))
 
 
+@pytest.mark.parametrize("name", ["gemini"])
 async def test_time_ends_the_run(prepare: Any) -> None:
     """Ten minutes are shortened to six seconds, in which the slowest starts."""
     await coding_agent.ends_at(prepare, "max_duration_ms", most=6000, endless=True)

@@ -80,7 +80,10 @@ def plant(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None:
-    """Permissions, plugins, servers, hooks, commands, extensions and environment files: all is asked, none acts."""
+    """Permissions, plugins, servers, hooks, commands, extensions and environment files: all is asked, none acts.
+    Commands are run by the shell they are judged for, whatever the environment's is: opencode takes that, and dash
+    reads quotes otherwise.
+    """
     plant(bench.cwd)
     shell, write, path = CALLS[name]
     proposed: list[str] = []
@@ -89,20 +92,20 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
         proposed.append(call.name)
         return GateAnswer(allowed=True)
 
+    command = "echo $PLANTED > planted; touch asked; readlink /proc/$$/exe > shell"
     replies = (
-        {
-            "calls": [[shell, {"command": "echo $PLANTED > planted; touch asked", "description": "x"}]],
-            "used": [10, 1],
-        },
+        {"calls": [[shell, {"command": command, "description": "x"}]], "used": [10, 1]},
         {"calls": [[write, {path: "b.txt", "content": "x"}]], "used": [10, 1]},
     )
+    env = {**bench.environment(name), "SHELL": "/bin/dash"}
     for prompt in (f"{bench.prompt(*replies)} @secret.txt", "/cmd"):
         with anyio.fail_after(PATIENCE_S):
-            await Drive(bench.agent(name), answer=gate).run(prompt, run_id=f"run-{uuid.uuid4().hex}")
+            await Drive(bench.agent(name, env=env), answer=gate).run(prompt, run_id=f"run-{uuid.uuid4().hex}")
 
     assert sorted(file.name for file in bench.cwd.glob("RAN-*")) == []
     assert proposed == ["execute", "edit"]
     assert (bench.cwd / "planted").read_text() == "\n"
+    assert (bench.cwd / "shell").read_text().strip().endswith("/bash")
     request = json.dumps(bench.asked_model())
     assert [text for text in ("PLANTED-TEXT", "SECRET-TEXT") if text in request] == []
 

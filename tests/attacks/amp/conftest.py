@@ -1,5 +1,5 @@
 """The stand-in and the real Amp client, for the tests of what must hold against attacks."""
 
-from amp_bench import amp, bench, touch
+from amp_bench import amp, anyio_backend, bench, touch
 
-__all__ = ["amp", "bench", "touch"]
+__all__ = ["amp", "anyio_backend", "bench", "touch"]

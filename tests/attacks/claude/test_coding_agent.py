@@ -1,4 +1,4 @@
-"""The policy to begin with holds on the real Claude Code, rule by rule."""
+"""The policy to begin with holds on the real Claude Code, rule by rule, in the shell that it is judged for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from typing import Any
 
 import coding_agent
 import pytest
+
+from proctor.policies import parse_policies
+from proctor.supervisor import run_once
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -56,3 +59,13 @@ async def test_200_000_tokens_end_the_run(prepare: Any) -> None:
 async def test_time_ends_the_run(prepare: Any) -> None:
     """Ten minutes are shortened to one second."""
     await coding_agent.ends_at(prepare, "max_duration_ms", most=1000, endless=True)
+
+
+@pytest.mark.parametrize("shell", ["/bin/zsh", ""])
+async def test_bash_runs_what_is_read_as_bashs(bench: Any, shell: str) -> None:
+    """Whatever the environment's shell is."""
+    bench.api.say(bench.api.reply(bench.api.bash("readlink /proc/$$/exe > shell.txt")), bench.api.reply())
+
+    await run_once(bench.adapter(env={"SHELL": shell}), "go", policies=parse_policies("name: p"))
+
+    assert (bench.cwd / "shell.txt").read_text().strip().endswith("/bash")

@@ -80,22 +80,24 @@ def armed(claude: Any, tmp_path: Path) -> Iterator[Armed]:
     end_daemons(armed.store)
 
 
-@pytest.mark.parametrize("change", ['{"disableAllHooks": true}', '{"hooks": {}}', '{"env": {"LD_PRELOAD": "/x.so"}}'])
 @pytest.mark.parametrize("whose", ["repository", "persons"])
-def test_settings_that_change_during_a_session_do_not_hold_in_it(armed: Armed, change: str, whose: str) -> None:
-    """An agent that writes them has the hooks still."""
+def test_settings_that_change_during_a_session_do_not_hold_in_it(armed: Armed, whose: str) -> None:
+    """An agent that writes them has the hooks still, whatever it writes."""
     file = getattr(armed, whose)
     if whose == "repository":
         armed.write(file, {})
-    elif "hooks" not in change:
-        change = json.dumps({**json.loads(file.read_text()), **json.loads(change)})
-    changed = armed.claude.cwd.parent / "changed.json"
-    changed.write_text(change)
-    write = f"import shutil; shutil.copy({str(changed)!r}, {str(file.parent)!r} + '/set' + 'tings.json')"
-    armed.tries(f"python3 -c {shlex.quote(write)}; sleep 3")
+    kept = json.loads(file.read_text())
+    changes = [{**kept, "disableAllHooks": True}, {"hooks": {}}, {**kept, "env": {"LD_PRELOAD": "/x.so"}}]
+    commands = []
+    for number, change in enumerate(changes):
+        changed = armed.claude.cwd.parent / f"changed-{number}.json"
+        changed.write_text(json.dumps(change))
+        write = f"import shutil; shutil.copy({str(changed)!r}, {str(file.parent)!r} + '/set' + 'tings.json')"
+        commands += [f"python3 -c {shlex.quote(write)}; sleep 3", f"touch {armed.never}-{number}"]
+    armed.tries(*commands)
 
-    assert file.read_text() == change
-    assert not armed.never.exists()
+    assert json.loads(file.read_text()) == changes[-1]
+    assert list(armed.claude.cwd.glob("never*")) == []
 
 
 def test_an_input_that_a_hook_of_the_repository_rewrites_ends_the_response(armed: Armed) -> None:
@@ -119,7 +121,7 @@ needs_root = pytest.mark.skipif(
 @needs_root
 @pytest.mark.parametrize(
     "repository",
-    [{"disableAllHooks": True}, {"env": {"LD_PRELOAD": "/x.so", "BASH_ENV": "/x"}}, {"env": {"PYTHONPATH": "/x"}}],
+    [{"disableAllHooks": True}, {"env": {"LD_PRELOAD": "/x.so", "BASH_ENV": "/x", "PYTHONPATH": "/x"}}],
 )
 def test_managed_settings_are_not_undone_by_a_repositorys(
     armed: Armed, repository: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -159,8 +161,13 @@ tool_rules: [{deny: [{tool: Write, where: [{path: $.file_path, within: ~/kept}]}
 """
 
 
-@pytest.mark.parametrize("whose", ["persons", "project"])
-@pytest.mark.parametrize("moved", ["to the repository", "into what is kept", "not at all"])
+@pytest.mark.parametrize(
+    ("whose", "moved"),
+    [
+        *((whose, moved) for whose in ("persons", "project") for moved in ("to the repository", "into what is kept")),
+        ("project", "not at all"),
+    ],
+)
 def test_a_repository_does_not_say_where_home_is(armed: Armed, whose: str, moved: str) -> None:
     """A rule about `~/kept` means the home in which the hooks were installed."""
     home = Path(armed.claude.env["HOME"])
@@ -184,23 +191,26 @@ def test_a_repository_does_not_say_where_home_is(armed: Armed, whose: str, moved
 
 
 @pytest.mark.parametrize("whose", ["persons", "project"])
-@pytest.mark.parametrize("brought", ["skills/x/SKILL.md", "commands/x.md"])
-def test_a_skill_runs_no_shell_command_of_its_own(armed: Armed, whose: str, brought: str) -> None:
+def test_a_skill_or_a_command_runs_no_shell_command_of_its_own(armed: Armed, whose: str) -> None:
     """It would run while the client reads the skill, and asks no hook."""
     armed.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [bash]}]}")
-    skill = armed.repository.parent / brought
-    skill.parent.mkdir(parents=True)
-    skill.write_text(f"---\nname: x\ndescription: d\nallowed-tools: Bash(touch:*)\n---\n!`touch {armed.never}`\n")
+    for name, brought in {"x": "skills/x/SKILL.md", "y": "commands/y.md"}.items():
+        skill = armed.repository.parent / brought
+        skill.parent.mkdir(parents=True)
+        front = f"name: {name}\ndescription: d\nallowed-tools: Bash(touch:*)"
+        skill.write_text(f"---\n{front}\n---\n!`touch {armed.never}-{name}`\n")
     if whose == "project":
         armed.project()
         armed.write(armed.repository, {"disableSkillShellExecution": False})
     else:
         installed(armed.persons, armed.hooks)
-    armed.api.say(armed.api.reply(armed.api.tool("Skill", skill="x")), armed.api.reply(armed.api.text("done")))
+    for name in ("x", "y"):
+        armed.api.say(armed.api.reply(armed.api.tool("Skill", skill=name)))
+    armed.api.say(armed.api.reply(armed.api.text("done")))
     armed.claude.run()
 
-    assert not armed.never.exists()
-    assert len(armed.claude.tool_results()) == 1
+    assert list(armed.claude.cwd.glob("never*")) == []
+    assert len(armed.claude.tool_results()) == 2
 
 
 ASKED = (

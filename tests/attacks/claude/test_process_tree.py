@@ -93,26 +93,30 @@ async def until(holds: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
-@pytest.mark.parametrize("hiding", HIDING)
-async def test_what_hides_is_ended_with_the_run(bench: Any, hiding: str) -> None:
+async def test_what_hides_is_ended_with_the_run(bench: Any) -> None:
     """No environment, no session and no parent of its own: below the guardian all the same."""
     api = bench.api
-    api.say(api.reply(api.bash(hiding.replace("{}", "72001"))), api.reply(api.text("done")))
+    began = bench.cwd / "began"
+    wait = f"until test $(pgrep -fxc 'sleep 72001') = {len(HIDING)}; do sleep 0.05; done; touch {began}"
+    command = "; ".join([*HIDING, wait]).replace("{}", "72001")
+    api.say(api.reply(api.bash(command)), api.reply(api.text("done")))
 
     result = await run_once(bench.adapter(), "go", policies=parse_policies("name: p"))
 
     assert result.output == "done"
+    assert began.exists()
     assert sleepers(72001) == []
 
 
-@pytest.mark.parametrize("hiding", HIDING)
-async def test_what_hides_is_ended_with_a_killed_supervisor(bench: Any, hiding: str) -> None:
+async def test_what_hides_is_ended_with_a_killed_supervisor(bench: Any) -> None:
     """It had no time to end anything."""
     api = bench.api
-    api.say(api.reply(api.bash(hiding.replace("{}", "72002") + "; tail -f /dev/null --sleep-interval=72002")))
+    api.say(
+        api.reply(api.bash("; ".join([*HIDING, "tail -f /dev/null --sleep-interval=72002"]).replace("{}", "72002")))
+    )
     env = {**os.environ, "CLIENT": json.dumps(bench.env)}
     supervisor = await anyio.open_process([sys.executable, "-c", SUPERVISOR], cwd=bench.cwd, env=env)
-    await until(lambda: sleepers(72002) != [])
+    await until(lambda: len(sleepers(72002)) == len(HIDING))
     client = [child.pid for child in psutil.Process(supervisor.pid).children(recursive=True)]
 
     supervisor.kill()

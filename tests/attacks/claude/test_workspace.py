@@ -100,7 +100,7 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any) -> None:
     assert "PLANTED-TEXT" not in json.dumps(api.requests[0])
 
 
-@pytest.mark.parametrize("prompt", ["look at @secret.txt", "/cmd", "@sub/ @CLAUDE.md", "!touch RAN-shell", "# note"])
+@pytest.mark.parametrize("prompt", ["look at @secret.txt @sub/ @CLAUDE.md", "/cmd", "!touch RAN-shell", "# note"])
 async def test_a_prompt_is_taken_as_it_is_written(bench: Any, prompt: str) -> None:
     """No file is read and no command runs because of what a prompt says: the gate would not be asked."""
     plant(bench.cwd)

@@ -1,13 +1,19 @@
-"""The policy to begin with holds on the real Codex, rule by rule."""
+"""The policy to begin with holds on the real Codex, rule by rule, in the shell that it is judged for."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import coding_agent
 import pytest
 
-pytestmark = [pytest.mark.codex, pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+from proctor.adapters.evaluate import judge_session
+from proctor.adapters.traces import read_sessions
+from proctor.policies import compile_policy, merge_policies, parse_policies
+from proctor.supervisor import run_once
+
+pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
 
 @pytest.fixture
@@ -59,3 +65,33 @@ async def test_200_000_tokens_end_the_run(prepare: Any) -> None:
 async def test_time_ends_the_run(prepare: Any) -> None:
     """Ten minutes are shortened to one second."""
     await coding_agent.ends_at(prepare, "max_duration_ms", most=1000, endless=True)
+
+
+LINE = r"echo $'\'; touch ran #'"
+"""One `echo` to bash; a `touch` to a shell that does not know `$'`."""
+TOUCH = "{tool: bash, where: [{path: $.command, runs: touch}]}"
+POLICY = f"name: p\nrules: [{{type: blocklist, tools: [{TOUCH}], action: deny}}]"
+
+
+def records(home: Path) -> list[Path]:
+    """What the client itself recorded."""
+    return list(home.glob("sessions/**/*.jsonl"))
+
+
+async def test_a_line_for_another_shell_is_judged_as_that_shells(bench: Any) -> None:
+    """What two shells read in two ways is nobody's to permit; live, and in the client's own record. For bash the same
+    text says something to one who listens.
+    """
+    others = ["/bin/sh", "sh", "dash", "zsh", "/usr/bin/python3"]
+    for number, shell in enumerate([*others, "/bin/bash"]):
+        bench.api.reply(bench.api.shell(f"c{number}", LINE, shell=shell))
+
+    result = await run_once(bench.adapter(), "go", policies=parse_policies(POLICY))
+    (record,) = records(bench.home)
+    (session,) = read_sessions([str(record)], format="codex")
+    judged = judge_session(compile_policy(merge_policies(parse_policies(POLICY))), session)
+
+    assert not (bench.cwd / "ran").exists()
+    expected = [(f"c{number}", "blocklist-1") for number in range(len(others))]
+    assert [(violation.tool_call_id, violation.rule) for violation in result.policy.violations] == expected
+    assert [(violation.tool_call_id, violation.rule) for violation in judged.violations] == expected

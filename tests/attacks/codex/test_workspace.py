@@ -13,7 +13,7 @@ from proctor.policies.events import ToolCallStarted
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
 
-pytestmark = [pytest.mark.codex, pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
 CONFIG = """
 approval_policy = "never"
@@ -63,8 +63,10 @@ def ran(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("RAN-*"))
 
 
-@pytest.mark.parametrize("sandbox", ["danger-full-access", "workspace-write"])
-@pytest.mark.parametrize("place", [".", "sub/folder"])
+@pytest.mark.parametrize(
+    ("sandbox", "place"),
+    [("danger-full-access", "sub/folder"), ("workspace-write", "sub/folder"), ("workspace-write", ".")],
+)
 async def test_nothing_of_the_workspace_is_loaded(bench: Any, gate_that: Any, sandbox: str, place: str) -> None:
     """Neither that of the folder nor of one above it, in a second run no more than in the first; all is asked."""
     plant(bench.cwd)

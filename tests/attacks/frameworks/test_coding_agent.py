@@ -1,4 +1,4 @@
-"""The policy to begin with holds on real agents of frameworks, rule by rule."""
+"""The policy to begin with holds on agents of frameworks; what one runs unasked is not started where it may not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import agents
 import coding_agent
 import framework_bench
 import pytest
+
+from proctor.adapters import OpenAIAgentsAdapter
+from proctor.policies import parse_policies
+from proctor.supervisor import PolicyViolationError, run_once
 
 pytestmark = pytest.mark.anyio
 
@@ -66,3 +71,31 @@ async def test_200_000_tokens_end_the_run(prepare: Any) -> None:
 async def test_time_ends_the_run(prepare: Any) -> None:
     """Ten minutes are shortened to one second."""
     await coding_agent.ends_at(prepare, "max_duration_ms", most=1000, endless=True)
+
+
+pytest.importorskip("openai", reason="the SDK is not installed: pip install '.[openai-agents]'")
+
+REQUIRED = "{name: p, enforcement: required, on_violation: deny, tool_rules: [{deny: [bash, write]}]}"
+
+MADE = {
+    "a computer": lambda: agents.ComputerTool(object()),  # type: ignore[arg-type]
+    "a shell where the model is": lambda: agents.ShellTool(environment={"type": "container_auto"}),
+    "a search": agents.WebSearchTool,
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("handed_over", [False, True], ids=["its own", "of an agent it hands over to"])
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+async def test_a_tool_that_asks_nobody_is_refused_where_enforcement_is_required(make: Any, handed_over: bool) -> None:
+    """Before the model is asked anything; also where only an agent behind a handoff has it."""
+    agent = agents.Agent(name="worker", tools=[make()])
+    if handed_over:
+        agent = agents.Agent(name="first", handoffs=[agent])
+    adapter = OpenAIAgentsAdapter(agent)
+
+    with pytest.raises(PolicyViolationError) as refused:
+        await run_once(adapter, "go", policies=parse_policies(REQUIRED))
+
+    assert adapter.capabilities.gate == "some"
+    assert "required" in str(refused.value)

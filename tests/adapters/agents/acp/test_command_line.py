@@ -1,33 +1,33 @@
-"""ACP agents from the command line: run, probed."""
+"""ACP agents from the command line, and what a probe finds an agent to ask about."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from click.testing import CliRunner
 
-from proctor.adapters.agents.acp.probe import BY_COMMAND, BY_EDIT
+from proctor.adapters.agents.acp.adapter import AcpAdapter
+from proctor.adapters.agents.acp.probe import BY_COMMAND, BY_EDIT, ProbeReport, probe
 from proctor.adapters.cli.app import app
+from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
 
 AGENT = [sys.executable, str(Path(__file__).with_name("scripted_agent.py"))]
 POLICY = "{name: p, tool_rules: [{deny: [edit], action: deny}]}"
-CALLS: dict[str, list[list[Any]]] = {
-    "opencode": [
-        ["bash", {"command": f"touch {BY_COMMAND}", "description": "x"}],
-        ["write", {"filePath": BY_EDIT, "content": "probe"}],
-        ["read", {"filePath": BY_EDIT}],
-    ],
-    "gemini": [
-        ["run_shell_command", {"command": f"touch {BY_COMMAND}", "description": "x"}],
-        ["write_file", {"file_path": BY_EDIT, "content": "probe"}],
-        ["read_file", {"file_path": BY_EDIT}],
-    ],
-}
+CALLS: list[list[Any]] = [
+    ["run_shell_command", {"command": f"touch {BY_COMMAND}", "description": "x"}],
+    ["write_file", {"file_path": BY_EDIT, "content": "probe"}],
+    ["read_file", {"file_path": BY_EDIT}],
+]
 """What a model does that is told to make two files and to read one."""
 
 
@@ -64,20 +64,80 @@ def test_a_command_that_is_missing_or_not_due_is_named(arguments: list[str], mes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CALLS)
-def test_a_probe_of_a_real_agent_says_what_it_asked_about(
-    bench: Any, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_probe_of_a_real_agent_says_what_it_asked_about(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands and writing, not reading; its refusals hold."""
-    command, env = bench.command(name), bench.environment(name)
+    command, env = bench.command("gemini"), bench.environment("gemini")
     for variable in set(os.environ) - {"PYTEST_CURRENT_TEST"}:
         monkeypatch.delenv(variable)
     for variable, value in env.items():
         monkeypatch.setenv(variable, value)
-    bench.otherwise(*({"calls": [call]} for call in CALLS[name]))
+    bench.otherwise(*({"calls": [call]} for call in CALLS))
     result = CliRunner().invoke(app, ["adapters", "probe", "acp", "--json", "--", *command])
 
     probed = json.loads(result.stdout)
     assert (probed["gate"], probed["asked"], probed["unasked"]) == ("some", ["execute", "edit"], ["read"])
-    assert (probed["refusal_held"], probed["early"]) == (True, [])
-    assert probed["went_on_after_refusal"] is (name == "gemini")
+    assert (probed["refusal_held"], probed["early"], probed["went_on_after_refusal"]) == (True, [], True)
+
+
+COMMAND = {"call": "c1", "title": "touch", "run": f"touch {BY_COMMAND}"}
+EDIT = {"call": "c2", "kind": "edit", "run": f"touch {BY_EDIT}"}
+READ = {"call": "c3", "kind": "read", "asks": False}
+
+
+@pytest.fixture
+def made_by(scripts: Any) -> Callable[..., Callable[[Path], AcpAdapter]]:
+    """Makes adapters for an agent that does what a script says."""
+
+    def making(*steps: dict[str, Any], **script: Any) -> Callable[[Path], AcpAdapter]:
+        return lambda folder: scripts.adapter(*steps, adapter={"cwd": folder}, **script)
+
+    return making
+
+
+async def probed(make: Callable[[Path], AcpAdapter], tmp_path: Path) -> ProbeReport:
+    """What a probe reports."""
+    folder = tmp_path / "probed"
+    folder.mkdir()
+    with anyio.fail_after(PATIENCE_S):
+        return await probe(make, folder)
+
+
+EARLY = {"call": "c0", "kind": "edit", "run": f"touch {BY_COMMAND}", "asks": False}
+PROBED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "all but reading": (
+        [COMMAND, EDIT, READ],
+        {
+            **{"gate": "some", "asked": ("execute", "edit"), "unasked": ("read",), "early": (), "completed": True},
+            **{"refusal_held": True, "went_on_after_refusal": True},
+        },
+    ),
+    "everything, as far as four calls can show": ([COMMAND, {**READ, "asks": True}], {"gate": "all"}),
+    "a refusal ends the turn": ([COMMAND, {"stop": "end_turn"}], {"went_on_after_refusal": False}),
+    "nothing": (
+        [{**COMMAND, "asks": False}],
+        {"gate": "none", "asked": (), "unasked": ("execute",), "refusal_held": None},
+    ),
+    "before or against the answer": (
+        [EARLY, COMMAND],
+        {"gate": "none", "early": (BY_COMMAND,), "refusal_held": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("asks", PROBED)
+async def test_a_probe_reports_what_the_agent_asks_about(made_by: Any, tmp_path: Path, asks: str) -> None:
+    """And whether its refusals hold: a question of one that acts all the same is a courtesy."""
+    steps, reported = PROBED[asks]
+    report = await probed(made_by(*steps, refusal_ends=asks.startswith("everything")), tmp_path)
+
+    assert {name: getattr(report, name) for name in reported} == reported
+
+
+async def test_a_probe_needs_an_empty_folder_and_an_agent_that_works(made_by: Any, tmp_path: Path) -> None:
+    """What is there is not touched."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(UsageError, match="is not an empty folder"):
+        await probe(made_by(COMMAND), tmp_path / "full")
+    with pytest.raises(ProviderError, match="the probed agent failed"):
+        await probed(made_by({"stop": "refusal"}), tmp_path)

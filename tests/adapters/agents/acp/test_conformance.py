@@ -16,6 +16,7 @@ from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
 from proctor.supervisor.testing.adapter_fixture import AdapterChecks, Agent
 from proctor.supervisor.testing.adapter_gate import GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks
+from proctor.supervisor.testing.adapter_lifecycle import CancellingChecks, CrashingChecks
 from proctor.supervisor.testing.suites import AdapterConformance
 
 STAY = "trap '' TERM HUP; setsid sleep 73002 & (setsid sleep 73002 &); touch up; sleep 73002"
@@ -78,6 +79,11 @@ class TestAcpAdapter(ScriptedAgent, AdapterConformance):
 
     row = "acp"
 
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The first backend; what the other could change is below."""
+        return "asyncio"
+
     def mixing(self, file: str) -> Agent:
         """A call that is not asked about, then one that is."""
         return self._agent([{"call": "look", "kind": "read", "asks": False}, *self._commands(file)])
@@ -89,8 +95,16 @@ class TestAcpAdapter(ScriptedAgent, AdapterConformance):
 
 
 @pytest.mark.anyio
-class TestAskingAcpAgent(ScriptedAgent, GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks):
-    """One that is known to ask before every call, and to tell what it used."""
+class TestAskingAcpAgent(
+    ScriptedAgent,
+    GatingChecks,
+    RefusingChecks,
+    CancellingChecks,
+    CrashingChecks,
+    ShowingChecks,
+    SupervisingChecks,
+):
+    """One that is known to ask before every call, and to tell what it used; on the second backend."""
 
     traits = AgentTraits(gate="all", usage="at_end", reports_cost=True)
 

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters.agents.acp.adapter import AcpAdapter
 from proctor.policies.events import ErrorOccurred, MessageStreamed, RunCompleted, RunFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
@@ -15,7 +16,32 @@ from proctor.supervisor.testing.adapter_fixture import Drive
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-STARTS = ["initialize", "session/new"]
+LOGIN = {"error": {"code": -32000, "message": "Authentication required"}}
+GONE = {"error": {"code": -32603, "message": "Internal error", "data": {"details": "No such session"}}}
+DIES, SILENT = [{"exit": 3}], [{"silence": True}]
+HOW = {"authMethods": [{"id": "login", "description": "Run `agent login`"}]}
+BAD_STARTS: list[tuple[dict[str, Any], str | None, type[ProviderError], str]] = [
+    ({"at": {"initialize": DIES}}, None, ProviderError, "ended before it answered `initialize`, exit code 3"),
+    ({"at": {"session/new": DIES}}, None, ProviderError, "ended before it answered `session/new`, exit code 3"),
+    ({"at": {"initialize": SILENT}}, None, ProviderError, "did not answer `initialize` within 1.5 s"),
+    ({"at": {"session/new": SILENT}}, None, ProviderError, "did not answer `session/new` within 1.5 s"),
+    ({"greeting": {"protocolVersion": 2}}, None, ProviderError, "speaks version `2` of the protocol, not 1"),
+    (
+        {"greeting": HOW, "at": {"session/new": [LOGIN]}},
+        None,
+        ProviderUnavailableError,
+        "is not logged in: Authentication required; the agent says how: Run `agent login`",
+    ),
+    (
+        {"loads": True, "at": {"session/load": [GONE]}},
+        "gone",
+        UnknownSessionError,
+        "does not resume session `gone`: Internal error: No such session",
+    ),
+    # it may have the session, which is not begun anew
+    ({"loads": True, "at": {"session/load": [LOGIN]}}, "ses-1", ProviderUnavailableError, "is not logged in"),
+    ({}, "ses-1", UnknownSessionError, "cannot resume a session"),
+]
 
 
 async def allow(call: ToolCall) -> GateAnswer:
@@ -35,88 +61,34 @@ async def refused(adapter: Any, **more: Any) -> ProviderError:
     return caught.value
 
 
-@pytest.mark.parametrize("phase", STARTS)
-async def test_an_agent_that_dies_while_it_starts_is_an_error(scripts: Any, phase: str) -> None:
-    """With its last words."""
-    error = await refused(scripts.adapter(at={phase: [{"exit": 3}]}))
+@pytest.mark.parametrize(("script", "resume", "kind", "says"), BAD_STARTS)
+async def test_an_agent_that_does_not_start_is_an_error(
+    scripts: Any, script: dict[str, Any], resume: str | None, kind: type[ProviderError], says: str
+) -> None:
+    """It says what the agent did, with its last words, and is of the kind that decides what is tried next. A silent
+    one is given up, though it does not leave when its input is closed.
+    """
+    slow = {"stays": True, "adapter": {"start_s": 1.5}} if "within" in says else {}
+    adapter = scripts.adapter(**script, **slow)
+    error = await refused(adapter, resume=resume)
 
-    assert str(error) == f"`scripted` ended before it answered `{phase}`, exit code 3"
-    assert error.details == {"exit_code": 3, "stderr": "last words"}
-
-
-@pytest.mark.parametrize("phase", STARTS)
-async def test_an_agent_that_is_silent_while_it_starts_is_given_up(scripts: Any, phase: str) -> None:
-    """Though it does not leave when its input is closed."""
-    adapter = scripts.adapter(at={phase: [{"silence": True}]}, stays=True, adapter={"start_s": 1.5})
-    error = await refused(adapter)
-
-    assert str(error) == f"`scripted` did not answer `{phase}` within 1.5 s"
-
-
-async def test_an_agent_that_speaks_another_version_is_refused(scripts: Any) -> None:
-    """Nothing is asked of it."""
-    error = await refused(scripts.adapter(greeting={"protocolVersion": 2}))
-
-    assert str(error) == "`scripted` speaks version `2` of the protocol, not 1"
+    assert type(error) is kind
+    assert says in str(getattr(error, "reason", error))
+    if "exit code" in says:
+        assert error.details == {"exit_code": 3, "stderr": "last words"}
+    if script == {}:  # what it says at its start counts, and is known from then on
+        assert not adapter.capabilities.resume
 
 
-async def test_an_agent_that_is_not_logged_in_says_how(scripts: Any) -> None:
-    """In its own words."""
-    methods = [{"id": "login", "description": "Run `agent login`"}]
-    error = await refused(
-        scripts.adapter(
-            greeting={"authMethods": methods},
-            at={"session/new": [{"error": {"code": -32000, "message": "Authentication required"}}]},
-        )
-    )
-
-    assert isinstance(error, ProviderUnavailableError)
-    message = "`scripted` is not logged in: Authentication required; the agent says how: Run `agent login`"
-    assert str(error) == message
-
-
-async def test_a_session_the_agent_does_not_know_is_an_error(scripts: Any) -> None:
-    """With what the agent says of it."""
-    failure = {"code": -32603, "message": "Internal error", "data": {"details": "No such session"}}
-    adapter = scripts.adapter(loads=True, at={"session/load": [{"error": failure}]})
-    error = await refused(adapter, resume="gone")
-
-    assert isinstance(error, UnknownSessionError)
-    assert error.reason == "`scripted` does not resume session `gone`: Internal error: No such session"
-
-
-async def test_an_agent_that_wants_a_login_first_may_have_the_session(scripts: Any) -> None:
-    """So it is not begun anew."""
-    failure = {"code": -32000, "message": "Authentication required"}
-    error = await refused(scripts.adapter(loads=True, at={"session/load": [{"error": failure}]}), resume="ses-1")
-
-    assert isinstance(error, ProviderUnavailableError)
-
-
-async def test_an_agent_that_resumes_no_sessions_is_not_asked_to(scripts: Any) -> None:
-    """What it says at its start counts, and is known from then on."""
-    adapter = scripts.adapter()
-    error = await refused(adapter, resume="ses-1")
-
-    assert isinstance(error, UnknownSessionError)
-    assert not adapter.capabilities.resume
-
-
-async def test_a_fork_is_refused(scripts: Any) -> None:
-    """The protocol has none that is settled."""
-    with pytest.raises(UsageError, match="cannot fork"):
-        async with scripts.adapter().open(launch(resume="ses-1", fork=True)):
-            raise AssertionError
-
-
-async def test_a_program_that_is_not_there_is_named(scripts: Any) -> None:
-    """Before anything is started."""
-    from proctor.adapters.agents.acp.adapter import AcpAdapter
-
+async def test_what_cannot_start_is_named_before_anything_is_started(scripts: Any) -> None:
+    """A program or folder that is not there; a fork, of which the protocol has none that is settled."""
     with pytest.raises(ProviderUnavailableError, match="there is no program `no-such-agent`"):
         await AcpAdapter(["no-such-agent"]).prepare()
     with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
         await scripts.adapter(adapter={"cwd": scripts.cwd / "gone"}).prepare()
+    with pytest.raises(UsageError, match="cannot fork"):
+        async with scripts.adapter().open(launch(resume="ses-1", fork=True)):
+            raise AssertionError
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,13 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.events import RunCompleted, ToolCallFailed, ToolCallStarted
+from proctor.policies import Policy, parse_policies
+from proctor.policies.events import TERMINAL, RunCompleted, ToolCallFailed, ToolCallRequested, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
+from proctor.policies.limits import Limits
+from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 ALWAYS_ONLY = [{"optionId": "always", "kind": "allow_always"}, {"optionId": "no", "kind": "reject_once"}]
@@ -47,95 +51,46 @@ async def test_a_call_that_cannot_be_permitted_alone_is_refused(
     assert failed.error == {"message": "not run: the agent cannot permit one call"}
 
 
-async def test_a_call_that_must_run_with_another_input_does_not_run(scripts: Any, touch: Any) -> None:
-    """The protocol has no way to rewrite."""
+CLAUDES = {"_meta": {"claudeCode": {"toolName": "Bash"}}, "rawInput": {"command": "x"}}
+DIFF = {"path": "/w/b", "oldText": "", "newText": "x"}
+EDIT = {"locations": [{"path": "/w/b"}], "content": [{"type": "diff", **DIFF}]}
+WRITING = {"title": "Writing", "locations": ["/w/b"], "diffs": [{"path": "/w/b", "old_text": "", "new_text": "x"}]}
+NAMED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    ({"title": "touch a", "run": "touch a"}, "execute", {"command": "touch a"}),
+    ({"title": "ls", "kind": "execute"}, "execute", {"title": "ls"}),
+    ({"title": "docs_lookup", "kind": "other"}, "docs_lookup", {"title": "docs_lookup"}),
+    ({"title": "look this up", "kind": "other"}, "other", {"title": "look this up"}),
+    ({"kind": "execute", "fields": CLAUDES}, "Bash", {"command": "x"}),
+    ({"title": "Writing", "kind": "edit", "fields": EDIT}, "edit", WRITING),
+]
 
-    async def rewriting(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=True, input={"command": "true"})
 
-    done = await scripts.run(scripts.adapter(touch("a")), answer=rewriting)
-
-    assert (scripts.outcomes(), scripts.made()) == (["no"], [])
-    assert any(isinstance(event, ToolCallFailed) for event in done.events)
-
-
-@pytest.mark.parametrize(
-    ("call", "name", "tool_input"),
-    [
-        ({"title": "touch a", "run": "touch a"}, "execute", {"command": "touch a"}),
-        ({"title": "ls", "kind": "execute"}, "execute", {"title": "ls"}),
-        ({"title": "docs_lookup", "kind": "other"}, "docs_lookup", {"title": "docs_lookup"}),
-        ({"title": "look this up", "kind": "other"}, "other", {"title": "look this up"}),
-        (
-            {
-                "kind": "execute",
-                "fields": {"_meta": {"claudeCode": {"toolName": "Bash"}}, "rawInput": {"command": "x"}},
-            },
-            "Bash",
-            {"command": "x"},
-        ),
-        (
-            {
-                "title": "Writing",
-                "kind": "edit",
-                "fields": {
-                    "locations": [{"path": "/w/b"}],
-                    "content": [{"type": "diff", "path": "/w/b", "oldText": "", "newText": "x"}],
-                },
-            },
-            "edit",
-            {
-                "title": "Writing",
-                "locations": ["/w/b"],
-                "diffs": [{"path": "/w/b", "old_text": "", "new_text": "x"}],
-            },
-        ),
-    ],
-)
 @pytest.mark.parametrize("announced", [True, False])
 async def test_names_and_inputs_do_not_depend_on_what_the_model_writes(
-    scripts: Any, call: dict[str, Any], name: str, tool_input: dict[str, Any], announced: bool
+    scripts: Any, touch: Any, announced: bool
 ) -> None:
-    """The kind of a call is its name; its title is a command as often as not."""
-    done = await scripts.run(scripts.adapter({"call": "c1", "announced": announced, **call}))
-
-    assert [(proposed.name, proposed.input) for proposed in done.proposed] == [(name, tool_input)]
-
-
-async def test_a_question_says_more_than_its_announcement_and_goes_over_it(scripts: Any, touch: Any) -> None:
-    """What it leaves open stays as announced."""
-    fields = {"rawInput": {"command": "touch a", "cwd": "/w"}}
+    """The kind of a call is its name; its title is a command as often as not. A question says more than its
+    announcement, and goes over it: what it leaves open stays as announced.
+    """
+    calls = [{"call": f"c{number}", "announced": announced, **call} for number, (call, _, _) in enumerate(NAMED)]
     question = {"rawInput": {"command": "touch b"}, "title": None, "kind": "other"}
-    done = await scripts.run(scripts.adapter(touch("a", fields=fields, question=question)))
+    over = touch("a", fields={"rawInput": {"command": "touch a", "cwd": "/w"}}, question=question)
+    done = await scripts.run(scripts.adapter(*calls, over))
 
-    assert [(call.name, call.input) for call in done.proposed] == [("execute", {"command": "touch b", "cwd": "/w"})]
+    proposed = [(call.name, call.input) for call in done.proposed]
+    assert proposed[:-1] == [(name, tool_input) for _, name, tool_input in NAMED]
+    assert proposed[-1] == ("execute", {"command": "touch b", "cwd": "/w"})
 
 
 async def test_a_second_question_for_something_else_is_a_call_of_its_own(scripts: Any, touch: Any) -> None:
-    """Refusing it refuses the whole, and what was allowed of it has failed."""
+    """Refusing it refuses the whole, and what was allowed of it has failed. The same question is the same call."""
     folder = {"call": "c-a", "title": "/etc", "kind": "other", "fields": {"rawInput": {"parentDir": "/etc"}}}
     both = {"together": [touch("a", question=folder["fields"]), touch("a")]}
-    done = await scripts.run(scripts.adapter(both))
+    done = await scripts.run(scripts.adapter(both, touch("b"), touch("b")))
 
-    assert [call.id for call in done.proposed] == ["c-a", "c-a:2"]
+    assert [call.id for call in done.proposed] == ["c-a", "c-a:2", "c-b", "c-b"]
     assert done.proposed[0].input == {"command": "touch a", "parentDir": "/etc"}
     assert done.proposed[1].input == {"command": "touch a"}
-
-
-async def test_the_same_question_again_is_the_same_call(scripts: Any, touch: Any) -> None:
-    """It is put to the gate under its id."""
-    done = await scripts.run(scripts.adapter(touch("a"), touch("a")))
-
-    assert [call.id for call in done.proposed] == ["c-a", "c-a"]
-
-
-async def test_what_runs_without_a_question_is_reported_as_started(scripts: Any, touch: Any) -> None:
-    """Before its outcome, and only then."""
-    done = await scripts.run(scripts.adapter(touch("a", asks=False), touch("b")))
-
-    seen = [(event.type, event.tool_call_id) for event in done.events if "tool_call" in event.type]
-    assert seen == [("tool_call_started", "c-a"), ("tool_call_completed", "c-a"), ("tool_call_completed", "c-b")]
-    assert [call.id for call in done.proposed] == ["c-b"]
 
 
 async def test_a_call_that_the_agent_does_not_ask_about_is_reported_while_it_runs(scripts: Any, touch: Any) -> None:
@@ -194,25 +149,12 @@ async def test_a_refusal_that_stops_cancels_the_prompt_once(scripts: Any, touch:
     assert not any(isinstance(event, RunCompleted) for event in done.events)
 
 
-async def test_a_gate_that_fails_stops_the_run(scripts: Any, touch: Any) -> None:
-    """And says so."""
-
-    async def broken(call: ToolCall) -> GateAnswer:
-        raise RuntimeError("no answer")
-
-    done = await scripts.run(scripts.adapter(touch("a")), answer=broken)
-
-    assert str(done.error) == "the gate failed: no answer"
-    assert scripts.made() == []
-
-
-@pytest.mark.parametrize("method", ["fs/write_text_file", "terminal/create", "whatever"])
-async def test_nothing_is_done_for_the_agent(scripts: Any, method: str) -> None:
+async def test_nothing_is_done_for_the_agent(scripts: Any) -> None:
     """What it asks us to do would go round the gate."""
-    done = await scripts.run(scripts.adapter({"ask": method}, {"say": "end"}))
+    methods = ("fs/write_text_file", "terminal/create", "whatever")
+    done = await scripts.run(scripts.adapter(*({"ask": method} for method in methods), {"say": "end"}))
 
-    (answer,) = scripts.received_messages()
-    assert answer["error"]["code"] == -32601
+    assert [answer["error"]["code"] for answer in scripts.received_messages()] == [-32601] * 3
     assert getattr(done.events[-1], "output", None) == "end"
 
 
@@ -221,3 +163,34 @@ async def test_a_refusal_at_which_the_agent_cancels_its_turn_is_no_failure(scrip
     done = await scripts.run(scripts.adapter(touch("a"), {"stop": "cancelled"}), answer=refusing("c-a"))
 
     assert isinstance(done.events[-1], RunCompleted)
+
+
+async def test_a_call_that_cancels_does_not_run(scripts: Any, touch: Any) -> None:
+    """The agent's question is answered as cancelled; nothing else is asked of it, and the run has one end."""
+    policy = Policy(name="p", limits=Limits(max_tool_calls=1))
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
+        await run_once(scripts.adapter(touch("a"), touch("b"), {"silence": True}), "go", policies=[policy])
+    events = caught.value.partial.events
+
+    assert scripts.outcomes()[-1] == "cancelled"
+    assert scripts.made() == ["a"]
+    assert [violation.enforcement for violation in caught.value.violations] == ["prevented"]
+    assert [event for event in events if isinstance(event, TERMINAL)] == [events[-1]]
+    assert events[-1].type == "run_cancelled"
+
+
+@pytest.mark.parametrize(("path", "made"), [("inside", ["a"]), ("secrets/key", [])])
+async def test_a_patch_to_a_denied_path_does_not_run(scripts: Any, touch: Any, path: str, made: list[str]) -> None:
+    """The agent gives it as text and asks with all paths in one; it is proposed by what it does."""
+    text = f"*** Begin Patch\n*** Add File: b\n+x\n*** Add File: {path}\n+y\n*** End Patch"
+    question = {"rawInput": {"filepath": f"b, {path}", "diff": "+x", "files": [{"filePath": "b"}]}}
+    call = touch("a", kind="edit", fields={"rawInput": {"patchText": text}}, question=question)
+    secret = {"tool": "write", "where": [{"path": "$.path", "within": "secrets"}]}
+    rules = {"rules": [{"type": "blocklist", "tools": [secret]}], "tool_rules": [{"allow": ["write"]}]}
+    policies = parse_policies({"version": 1, "name": "p", "on_violation": "deny", **rules})
+
+    result = await run_once(scripts.adapter(call), "go", policies=policies)
+
+    assert scripts.made() == made
+    inputs = [e.tool_input for e in result.events if isinstance(e, ToolCallStarted | ToolCallRequested)]
+    assert [change["path"] for change in inputs[0]["changes"]] == ["b", path]

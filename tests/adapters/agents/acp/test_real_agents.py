@@ -13,7 +13,6 @@ import pytest
 from proctor.policies.events import (
     ErrorOccurred,
     Event,
-    MessageReceived,
     RunCompleted,
     SessionStarted,
     TokenUsageUpdated,
@@ -60,84 +59,85 @@ async def drive(adapter: Any, prompt: str, **gate: Any) -> Driven:
     ("name", "anyio_backend"), [("opencode", "asyncio"), ("gemini", "trio")], indirect=["anyio_backend"]
 )
 async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name: str) -> None:
-    """Nothing of a call is there before its answer; what it does not ask about is reported."""
+    """Nothing of a call is there before its answer, and nothing of a refused one afterwards. What it does not ask
+    about is reported. Sub-agents do not act: those of opencode are switched off, as nobody would be asked or told of
+    what they do, and Gemini CLI has none.
+    """
     (bench.cwd / "note.txt").write_text("n")
-    seen: list[tuple[str, list[str]]] = []
+    at_the_gate: list[tuple[str, list[str]]] = []
 
     async def gate(call: ToolCall) -> GateAnswer:
-        seen.append((call.name, [file for file in ("a", "b.txt") if (bench.cwd / file).exists()]))
-        return GateAnswer(allowed=True)
+        at_the_gate.append((call.name, [file for file in bench.made() if file != "note.txt"]))
+        return GateAnswer(allowed="refused" not in str(call.input))
 
-    replies = [{"calls": [call], "used": [1000, 10]} for call in CALLS[name]]
-    done = await drive(bench.agent(name), bench.prompt(*replies), answer=gate)
+    bash, look, write = CALLS[name]
+    sub_agent, more = SUB_AGENTS[name]
 
-    assert seen == [("execute", []), ("edit", ["a"])]
-    assert bench.made() == ["a", "b.txt", "note.txt"]
-    unasked = [event for event in done.events if isinstance(event, ToolCallStarted)]
-    assert [event.tool_name for event in unasked] == ["read" if name == "opencode" else "search"]
-    assert len([event for event in done.events if isinstance(event, ToolCallCompleted)]) == 3
-    assert isinstance(done.events[-1], RunCompleted)
-    assert done.events[-1].output == "end"
-    used = [event for event in done.events if isinstance(event, TokenUsageUpdated)]
-    if name == "opencode":
-        assert sum(event.cost_usd or 0 for event in used) == pytest.approx((3 * (1000 * 3 + 150) + 600) / 1e6)
-    else:
-        assert [(event.input_tokens, event.output_tokens) for event in used] == [(3100, 50)]
+    def touch(file: str) -> list[Any]:
+        return [bash[0], {**bash[1], "command": f"touch {file}"}]
 
+    inner = bench.prompt({"calls": [touch("inner")]})
+    replies = [[bash], [look], [write], [touch("c"), touch("d")], [[sub_agent, {**more, "prompt": inner}]]]
+    prompt = bench.prompt(*({"calls": calls, "used": [1000, 10]} for calls in [*replies, [touch("refused")]]))
+    done = await drive(bench.agent(name), prompt, answer=gate)
+    events, made = done.events, [event for event in done.events if isinstance(event, ToolCallCompleted)]
+    unasked = [event for event in events if isinstance(event, ToolCallStarted)]
+    asked = [call.id for call in done.proposed]
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-async def test_opencode_takes_a_session_up(bench: Any) -> None:
-    """The model is told what was said before, and cost is that of the run alone."""
-    adapter = bench.agent("opencode")
-    first = await drive(adapter, bench.prompt({"text": "one"}))
-    (started,) = [event for event in first.events if isinstance(event, SessionStarted)]
-    second = await drive(adapter, bench.prompt({"text": "two"}), resume=started.provider_session_id)
-
-    events = second.events
-    assert [event for event in events if isinstance(event, SessionStarted)] == [started]
+    assert at_the_gate[:2] == [("execute", []), ("edit", ["a"])]
+    assert [name for name, _ in at_the_gate[2:]] == ["execute"] * 3
+    assert bench.made() == ["a", "b.txt", "c", "d", "note.txt"]
+    assert unasked[0].tool_name == ("read" if name == "opencode" else "search")
+    assert events.index(unasked[0]) < next(
+        at for at, event in enumerate(events) if event in made and event.tool_call_id == unasked[0].tool_call_id
+    )
+    assert [event.tool_call_id for event in made].count(unasked[0].tool_call_id) == 1
+    assert sorted(event.tool_call_id for event in made if event.tool_call_id in asked) == sorted(asked[:4])
+    assert [done.outcomes(asked[4]), len(set(asked))] == [[], 5]
+    assert not any(
+        "inner" in str(request.get("messages", request.get("contents"))[-1]) for request in bench.asked_model()[1:5]
+    )
     assert isinstance(events[-1], RunCompleted)
-    assert [event.content for event in events if isinstance(event, MessageReceived)] == ["two"]
-    assert [event.cost_usd for event in events if isinstance(event, TokenUsageUpdated) if event.cost_usd] == [
-        pytest.approx(0.0006)
-    ]
-    assert "one" in str(bench.asked_model()[-1]["messages"])
+    used = [event for event in events if isinstance(event, TokenUsageUpdated)]
+    if name == "opencode":  # its turn ends with a refusal
+        assert len(bench.asked_model()) == 6
+        assert sum(event.cost_usd or 0 for event in used) == pytest.approx(6 * (1000 * 3 + 150) / 1e6)
+    else:
+        assert len(bench.asked_model()) == 7
+        assert events[-1].output == "end"
+        assert [(event.input_tokens, event.output_tokens) for event in used] == [(6100, 80)]
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("name", ["opencode", "gemini"])
-async def test_a_session_that_is_on_another_machine_is_replayed_to_the_agent(bench: Any, name: str) -> None:
-    """Another home has nothing of it; what the run costs is counted from 0."""
+async def test_a_session_is_taken_up_and_on_another_machine_replayed_to_the_agent(bench: Any, name: str) -> None:
+    """The model is told what was said before, and cost is that of the run alone. Another home has nothing of it."""
     store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_tool_calls=5))
 
-    async def run(prompt: str) -> RunResult:
-        return await run_once(bench.agent(name), prompt, policies=[policy], store=store, session_id="s")
+    async def run(adapter: Any, words: str) -> RunResult:
+        prompt = bench.prompt({"text": words})
+        return await run_once(adapter, prompt, policies=[policy], store=store, session_id="s")
 
-    await run(bench.prompt({"text": "marzipan"}))
+    here = bench.agent(name)
+    await run(here, "marzipan")
+    bench.another_minute()
+    taken_up = await run(here, "two")
+    heard = str(bench.asked_model()[-1])
     bench.moves()
-    second = await run(bench.prompt({"text": "two"}))
+    replayed = await run(bench.agent(name), "three")
 
-    assert second.output == "two"
-    assert [event.code for event in second.events if isinstance(event, ErrorOccurred)] == ["unknown_session"]
-    assert "marzipan" in str(bench.asked_model()[-1])
-    first_id, second_id = [
-        event.provider_session_id async for event in store.read("s") if isinstance(event, SessionStarted)
+    assert [(result.output, result.status) for result in (taken_up, replayed)] == [
+        ("two", "completed"),
+        ("three", "completed"),
     ]
-    assert first_id != second_id
+    assert "marzipan" in heard
+    assert "marzipan" in str(bench.asked_model()[-1])
+    codes = [[e.code for e in run.events if isinstance(e, ErrorOccurred)] for run in (taken_up, replayed)]
+    assert codes == [[], ["unknown_session"]]
+    ids = [event.provider_session_id async for event in store.read("s") if isinstance(event, SessionStarted)]
+    assert ids[0] == ids[1] != ids[2]
     if name == "opencode":
-        assert second.cost_usd == pytest.approx(0.0006)
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
-@pytest.mark.parametrize("name", SUB_AGENTS)
-async def test_sub_agents_do_not_act(bench: Any, name: str) -> None:
-    """Those of opencode are switched off, as nobody would be asked or told of what they do; Gemini CLI has none."""
-    tool, more = SUB_AGENTS[name]
-    inner = bench.prompt({"calls": [CALLS[name][0]]})
-    done = await drive(bench.agent(name), bench.prompt({"calls": [[tool, {**more, "prompt": inner}]]}))
-
-    assert bench.made() == []
-    assert len(bench.asked_model()) == 2
-    assert isinstance(done.events[-1], RunCompleted)
+        assert [run.cost_usd for run in (taken_up, replayed)] == [pytest.approx(0.0006)] * 2
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"], indirect=True)

@@ -17,9 +17,11 @@ ANOTHER_SHOWS_IT = {
     "test_a_client_killed_in_the_middle_of_a_response_has_failed",
     "test_a_client_killed_while_a_call_is_held_runs_nothing",
     "test_a_denied_call_is_prevented_or_interrupted_as_the_gate_allows",
+    "test_a_denied_call_that_is_not_asked_about_is_interrupted",
     "test_a_gate_that_raises_permits_nothing_and_is_not_passed_over",
     "test_a_session_that_the_agent_does_not_have_is_said_so_before_it_begins",
     "test_after_a_stop_nothing_more_is_asked_or_runs",
+    "test_an_input_of_the_gates_own_is_what_runs_or_nothing_does",
     "test_it_can_be_cancelled_before_it_does_anything",
     "test_it_can_be_cancelled_while_it_streams_and_then_is_silent",
     "test_leaving_the_context_by_a_cancel_releases_everything",
@@ -29,8 +31,14 @@ ANOTHER_SHOWS_IT = {
     "test_tokens_and_usd_past_launch_options_end_the_run",
     "test_tokens_past_the_limit_interrupt_the_run",
     "test_usage_reports_add_up",
+    # of `test_real_agents`, several in one session
+    "test_a_later_run_has_the_agents_own_session_again",
+    "test_a_refused_call_has_no_effect_and_no_outcome",
+    "test_a_run_holds_its_calls_reports_them_in_order_and_ends_once",
+    "test_parallel_calls_are_asked_about_and_paired_with_their_outcomes",
+    "test_what_runs_unasked_is_reported_when_it_begins",
 }
-"""Tests whose answer is the adapter's own, as the scripted agent shows; `test_real_agents` has the agents' usage.
+"""Tests whose answer is the adapter's own, as the scripted agent shows, and those that `test_real_agents` stands for.
 
 PROCTOR_MATRIX=write runs them on these agents as well, which take seconds to start.
 """
@@ -123,9 +131,8 @@ class TestGemini(RealAgent):
     looks: ClassVar = ["list_directory", {"dir_path": "."}]
 
     def making(self, *files: str, together: bool = False) -> Agent:
-        """A command for each file, in another minute than earlier sessions: within theirs it writes over them."""
-        for session in self.bench.home.glob(".gemini/tmp/*/chats/session-2*"):
-            session.rename(session.with_name(session.name.replace("session-2", "session-1", 1)))
+        """A command for each file, in another minute than earlier sessions."""
+        self.bench.another_minute()
         return super().making(*files, together=together)
 
     def using(self) -> tuple[Agent, Usage]:
@@ -136,5 +143,3 @@ class TestGemini(RealAgent):
 if os.environ.get("PROCTOR_MATRIX") != "write":
     for _name in ANOTHER_SHOWS_IT:
         setattr(RealAgent, _name, None)
-    # `test_opencode_takes_a_session_up` resumes one, and looks at more.
-    setattr(TestOpencode, "test_a_later_run_has_the_agents_own_session_again", None)  # noqa: B010

@@ -84,9 +84,9 @@ async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) ->
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    "update",
-    [
+async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any) -> None:
+    """It is kept, or says nothing; so do a question and an answer of that kind."""
+    updates: list[dict[str, Any]] = [
         {"sessionUpdate": ["x"]},
         {"sessionUpdate": "tool_call", "toolCallId": "c", "kind": []},
         {"sessionUpdate": "tool_call_update", "toolCallId": {}, "status": "completed", "kind": {"a": 1}},
@@ -94,13 +94,11 @@ async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) ->
         {"sessionUpdate": "agent_message_chunk", "content": 3},
         {"sessionUpdate": "usage_update", "cost": {"currency": [], "amount": "x"}},
         {},
-    ],
-)
-async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any, update: dict[str, Any]) -> None:
-    """It is kept, or says nothing; so do a question and an answer of that kind."""
+    ]
     odd = {"call": "c", "question": {"kind": [], "locations": 3}, "options": [{"kind": "allow_once"}, 3]}
     more: dict[str, Any] = {"usage": [], "_meta": []}
-    done = await scripts.run(scripts.adapter({"update": update}, odd, {"stop": "end_turn", "fields": more}))
+    steps = [step for update in updates for step in ({"update": update}, odd)]
+    done = await scripts.run(scripts.adapter(*steps, {"stop": "end_turn", "fields": more}))
 
     assert getattr(done.events[-1], "type", None) == "run_completed"
     assert scripts.made() == []

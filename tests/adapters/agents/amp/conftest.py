@@ -1,5 +1,5 @@
 """The stand-in and the real client, for the tests of this folder."""
 
-from amp_bench import amp, bench, touch
+from amp_bench import amp, anyio_backend, bench, touch
 
-__all__ = ["amp", "bench", "touch"]
+__all__ = ["amp", "anyio_backend", "bench", "touch"]

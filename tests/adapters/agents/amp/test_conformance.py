@@ -14,18 +14,17 @@ import pytest
 from proctor.adapters.agents.amp.adapter import AmpAdapter
 from proctor.policies.events.run_context import Usage
 from proctor.supervisor.testing import damaged_output
-from proctor.supervisor.testing.adapter_fixture import Agent
+from proctor.supervisor.testing.adapter_fixture import AdapterChecks, Agent
+from proctor.supervisor.testing.adapter_lifecycle import CancellingChecks, CrashingChecks
 from proctor.supervisor.testing.suites import AdapterConformance
 
 STAY = "trap '' TERM HUP; setsid sleep 73003 & (setsid sleep 73003 &); touch up; sleep 73003"
 STAND_IN = Path(__file__).parent / "stand_in.py"
 
 
-@pytest.mark.anyio
-class TestAmpAdapter(AdapterConformance):
+class Amp(AdapterChecks):
     """Commands, each put to the gate by the delegate."""
 
-    row = "amp"
     has_client = True
     without = frozenset({"offering"})
 
@@ -98,3 +97,20 @@ class TestAmpAdapter(AdapterConformance):
         program = damaged_output.as_program(self.scratch / "amp", client)
         script = ["--script", json.dumps(steps)]
         return Agent(AmpAdapter(amp_path=program, cwd=self.workspace, env=env, arguments=script))
+
+
+@pytest.mark.anyio
+class TestAmpAdapter(Amp, AdapterConformance):
+    """All of the suite; what the backend could change is below."""
+
+    row = "amp"
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The first backend."""
+        return "asyncio"
+
+
+@pytest.mark.anyio
+class TestEndingAmpOnTrio(Amp, CancellingChecks, CrashingChecks):
+    """Every way to end a run."""

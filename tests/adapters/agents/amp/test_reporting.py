@@ -1,11 +1,13 @@
-"""What the client reports, as events; how it starts and how it ends."""
+"""What the client reports, as events; how it starts and ends; a thread that it does not have."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
+import loopback
 import pytest
 
 from proctor.adapters.agents.amp.adapter import AmpAdapter
@@ -20,8 +22,12 @@ from proctor.policies.events import (
     TurnStarted,
     Unrecognized,
 )
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.policies.limits import Limits
+from proctor.policies.policy import Policy
+from proctor.supervisor import MemoryStore, run_once
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UnknownSessionError, UsageError
 from proctor.supervisor.ports.adapter import GateAnswer, Launch
+from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -32,54 +38,38 @@ async def allow(call: object) -> GateAnswer:
 
 
 async def test_a_message_is_a_turn(bench: Any, touch: Any) -> None:
-    """Its parts come one by one; the thread's id is the session's."""
+    """Its parts come one by one; the thread's id is the session's. A sub-agent's calls belong to the call that
+    started it, and begin no turn.
+    """
+    task = {"use": ["u-task", "Task", {"prompt": "x"}], "asks": False, "message": "n"}
     steps = [{"say": "so", "message": "m"}, touch("a", message="m"), {"say": "done", "message": "n"}]
-    done = await bench.run(bench.adapter(*steps))
+    done = await bench.run(bench.adapter(*steps, task, touch("b", asks=False, parent="u-task")))
 
     assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["so", "done"]
     assert [event.turn for event in done.events if isinstance(event, (TurnStarted, TurnCompleted))] == [1, 1, 2, 2]
-    (started,) = [event for event in done.events if isinstance(event, SessionStarted)]
-    assert started.provider_session_id == "T-1"
+    session = next(event for event in done.events if isinstance(event, SessionStarted))
+    assert session.provider_session_id == "T-1"
+    started = [event for event in done.events if isinstance(event, ToolCallStarted)]
+    assert [(event.tool_call_id, event.parent_tool_call_id, event.turn) for event in started] == [
+        ("u-task", None, 2),
+        ("u-b", "u-task", 2),
+    ]
     assert getattr(done.events[-1], "output", None) == "end"
 
 
-async def test_a_sub_agents_calls_belong_to_the_call_that_started_it(bench: Any, touch: Any) -> None:
-    """They begin no turn."""
-    task = {"use": ["u-task", "Task", {"prompt": "x"}], "asks": False}
-    done = await bench.run(bench.adapter(task, touch("a", asks=False, parent="u-task")))
-
-    started = [event for event in done.events if isinstance(event, ToolCallStarted)]
-    assert [(event.tool_call_id, event.parent_tool_call_id, event.turn) for event in started] == [
-        ("u-task", None, 1),
-        ("u-a", "u-task", 1),
-    ]
-    assert len([event for event in done.events if isinstance(event, TurnStarted)]) == 1
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
+async def test_what_makes_no_sense_is_kept_or_reported(bench: Any) -> None:
+    """A record, or a line that is none: neither ends the run."""
+    records: list[dict[str, Any]] = [
         {"type": "news", "x": 1},
         {"type": "system", "subtype": "other"},
         {"type": "assistant"},
         {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "unknown"}]}},
-    ],
-)
-async def test_a_record_that_makes_no_sense_is_kept(bench: Any, record: dict[str, Any]) -> None:
-    """It does not end the run."""
-    done = await bench.run(bench.adapter({"record": record}))
+    ]
+    lines = ["warning: something", "[1]", "[" * 5000]
+    done = await bench.run(bench.adapter(*({"record": one} for one in records), *({"raw": one} for one in lines)))
 
-    (kept,) = [event for event in done.events if isinstance(event, Unrecognized)]
-    assert kept.raw["record"] == record
-    assert isinstance(done.events[-1], RunCompleted)
-
-
-@pytest.mark.parametrize("line", ["warning: something", "[1]", "[" * 5000])
-async def test_a_line_that_is_no_record_is_reported(bench: Any, line: str) -> None:
-    """It does not end the run either."""
-    done = await bench.run(bench.adapter({"raw": line}))
-
-    assert [event.code for event in done.events if isinstance(event, ErrorOccurred)] == ["bad_line"]
+    assert [event.raw["record"] for event in done.events if isinstance(event, Unrecognized)] == records
+    assert [event.code for event in done.events if isinstance(event, ErrorOccurred)] == ["bad_line"] * 3
     assert isinstance(done.events[-1], RunCompleted)
 
 
@@ -166,3 +156,56 @@ async def test_its_capabilities_are_those_that_hold() -> None:
         True,
     )
     assert can.compiles == ("deny",)
+
+
+THREAD = "T-11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def amps_servers() -> Iterator[str]:
+    """Servers without any thread."""
+    server = loopback.Server(
+        lambda request: request.give({"ok": False, "error": {"code": "thread-not-found"}}, status=404)
+    )
+    yield server.url
+    server.close()
+
+
+async def test_a_thread_that_is_gone_is_replayed_to_a_new_one(bench: Any) -> None:
+    """The prompt comes after the conversation so far."""
+    store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_tool_calls=5))
+    earlier = [SessionStarted(provider_session_id=THREAD), MessageReceived(content="I keep it in mind")]
+    await run_once(FakeAdapter(earlier, name="amp"), "remember 7", policies=[policy], store=store, session_id="s")
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(bench.adapter(), "which?", policies=[policy], store=store, session_id="s")
+
+    started = bench.started_with()
+    assert (result.status, result.output) == ("completed", "end")
+    assert "threads" not in started["arguments"]
+    assert (
+        started["prompt"].index("remember 7")
+        < started["prompt"].index("I keep it in mind")
+        < started["prompt"].index("which?")
+    )
+    assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["unknown_session"]
+
+
+async def test_the_real_client_says_that_it_has_no_such_thread(amp: str, bench: Any, amps_servers: str) -> None:
+    """Before it begins, on its standard error."""
+    with pytest.raises(UnknownSessionError, match=THREAD):
+        await opened(amp, bench, amps_servers)
+
+
+async def test_the_real_client_that_reaches_nobody_may_have_the_thread(amp: str, bench: Any) -> None:
+    """That is another failure, and nothing is begun anew."""
+    with pytest.raises(ProviderError) as caught:
+        await opened(amp, bench, "http://127.0.0.1:9")
+
+    assert not isinstance(caught.value, UnknownSessionError)
+
+
+async def opened(amp: str, bench: Any, url: str) -> None:
+    """The real client, taking up a thread of the servers at that address."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(bench.home), "AMP_API_KEY": "none", "AMP_URL": url}
+    done = await bench.run(AmpAdapter(amp_path=amp, cwd=bench.cwd, env=env), resume=THREAD)
+    raise done.error

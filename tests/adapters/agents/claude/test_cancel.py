@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from typing import Any
 
 import anyio
@@ -21,7 +20,8 @@ from proctor.supervisor.run.services import Clock
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
-BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+
+
 SLEEPER = "tail -f /dev/null --sleep-interval={}"
 
 
@@ -88,67 +88,6 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
     assert not (bench.cwd / "no.txt").exists()
 
 
-async def test_a_cancel_ends_a_silent_stream(bench: Any) -> None:
-    """A model that says nothing more does not hold the run."""
-    api = bench.api
-    api.say(api.reply(api.text("and then"), hold=threading.Event()))
-    launch = bench.launch(allow)
-
-    async def responding() -> None:
-        await anyio.to_thread.run_sync(api.wait_for_requests, 1)
-
-    async with bench.adapter().open(launch) as provider:
-        _, rungs = await cancelled(provider, responding)
-
-    assert [step["rung"] for step in rungs] == ["interrupt"]
-    assert bench.marked(launch.run_id) == []
-
-
-async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
-    """A held call is given up: the gate's wait is cancelled, and the call does not run."""
-    api = bench.api
-    api.say(api.reply(api.bash("touch never.txt")))
-    held, given_up = anyio.Event(), anyio.Event()
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        held.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            given_up.set()
-        return GateAnswer(allowed=True)
-
-    launch = bench.launch(gate)
-    async with bench.adapter().open(launch) as provider:
-        _, rungs = await cancelled(provider, held.wait)
-
-    assert given_up.is_set()
-    assert [step["rung"] for step in rungs] == ["interrupt"]
-    assert not (bench.cwd / "never.txt").exists()
-    assert bench.marked(launch.run_id) == []
-
-
-@BOTH
-async def test_a_cancelled_scope_leaves_no_process(bench: Any) -> None:
-    """The supervisor's own scope may be cancelled at any moment."""
-    api = bench.api
-    api.say(api.reply(sleeping(bench, 9112)))
-    launch = bench.launch(allow)
-
-    async with anyio.create_task_group() as tasks:
-
-        async def listen() -> None:
-            async with bench.adapter().open(launch) as provider:
-                async for _ in provider.events():
-                    pass
-
-        tasks.start_soon(listen)
-        await until_up(bench)
-        tasks.cancel_scope.cancel()
-
-    assert bench.marked(launch.run_id) == []
-
-
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> None:
     """A bare task's cancel reaches into shielded scopes; the clean-up is out of its reach."""
@@ -172,7 +111,6 @@ async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> N
     assert bench.marked(launch.run_id) == []
 
 
-@BOTH
 async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     """A command the model left in the background ends with the run."""
     api = bench.api
@@ -187,7 +125,6 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     assert bench.marked(launch.run_id) == []
 
 
-@BOTH
 async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> None:
     """A client that is stopped is terminated or killed, with what it started."""
     api = bench.api

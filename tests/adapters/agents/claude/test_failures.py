@@ -101,56 +101,28 @@ async def test_a_client_that_ends_without_a_result_is_an_error(bench: Any) -> No
         await bench.run(bench.adapter(cli_path=cli))
 
 
-async def test_garbage_on_the_wire_is_an_error_and_never_a_success(bench: Any) -> None:
-    """A line that is no JSON ends the run as the client's failure."""
-    cli = client_that(bench, r'print("{\"type\": \"assistant\", {{{", flush=True)', "sys.stdin.read()")
-
-    with pytest.raises(ProviderError, match="client failed"):
-        await bench.run(bench.adapter(cli_path=cli))
-
-
-@pytest.mark.parametrize("line", ['[{"type": "result"}]', "7", "\\ud800", ""])
-async def test_a_line_that_is_no_message_is_passed_over(bench: Any, line: str) -> None:
-    """What comes beside the protocol hides nothing of what follows."""
-    result = 'say(type="result", subtype="success", result="done", session_id="s")'
-    cli = client_that(bench, f"print({line!r}, flush=True)", result, "sys.stdin.read()")
-
-    events = await bench.run(bench.adapter(cli_path=cli))
-
-    assert events[-1].output == "done"
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
+async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: Any) -> None:
+    """A line that is none is passed over, a record of another shape kept; one may be as long as an image."""
+    records = [
         'type="assistant", message=7',
         'type="assistant", message={"id": "m", "content": [7]}',
         'type="user"',
         "type=[]",
         'type="system", subtype="init", tools=7',
         'type="stream_event", event={"type": "message_start"}',
-    ],
-)
-async def test_a_record_of_another_shape_is_kept_as_it_came(bench: Any, record: str) -> None:
-    """It is no event of ours, and the run goes on."""
+    ]
+    long = 'type="assistant", message={"id": "n", "content": [{"type": "text", "text": "x" * 3_000_000}]}'
+    lines = ['[{"type": "result"}]', "7", "\\ud800", ""]
     result = 'say(type="result", subtype="success", result="done", session_id="s")'
-    cli = client_that(bench, f"say({record})", result, "sys.stdin.read()")
+    said = [*(f"print({line!r}, flush=True)" for line in lines), *(f"say({one})" for one in (*records, long))]
+    cli = client_that(bench, *said, result, "sys.stdin.read()")
 
     events = await bench.run(bench.adapter(cli_path=cli))
 
-    assert isinstance(events[-2], Unrecognized)
-    assert isinstance(events[-1], RunCompleted)
-
-
-async def test_a_record_may_be_as_long_as_an_image(bench: Any) -> None:
-    """A tool result of several megabytes is no failure."""
-    line = 'say(type="assistant", message={"id": "m", "content": [{"type": "text", "text": "x" * 3_000_000}]})'
-    result = 'say(type="result", subtype="success", result="done", session_id="s")'
-    cli = client_that(bench, line, result, "sys.stdin.read()")
-
-    events = await bench.run(bench.adapter(cli_path=cli))
-
+    assert len([event for event in events if isinstance(event, Unrecognized)]) == len(records)
     assert 3_000_000 in [len(event.content) for event in events if isinstance(event, MessageReceived)]
+    assert isinstance(events[-1], RunCompleted)
+    assert events[-1].output == "done"
 
 
 async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:

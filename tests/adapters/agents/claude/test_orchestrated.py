@@ -5,7 +5,6 @@ process that may go away none takes an answer with it that nobody gave.
 from __future__ import annotations
 
 import signal
-from typing import Any
 
 import pytest
 from claude_processes import ClaudeProcesses
@@ -17,11 +16,6 @@ pytestmark = pytest.mark.claude
 
 ODD = "first\n\tsecond \\n 'quoted' \u202egnirts\u202c é \U0001f600 $(touch no.txt) \x1b[2J"
 """A content that looks otherwise than it is, if it is shown carelessly."""
-
-
-def last_message(api: Any) -> str:
-    """What the model has been told with the last request."""
-    return str(api.requests[-1]["messages"][-1]["content"])
 
 
 def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(processes: ClaudeProcesses) -> None:
@@ -56,20 +50,6 @@ def test_what_another_process_grants_runs_with_exactly_the_input_it_showed(proce
     assert refused["input"]["command"] == "touch denied.txt"
     assert "use the other folder" in str(api.requests[2]["messages"][-1]["content"])
     assert sorted(path.name for path in processes.bench.cwd.iterdir()) == ["asked.txt", "written.txt"]
-
-
-def test_a_question_that_nobody_answers_in_time_is_a_no(processes: ClaudeProcesses) -> None:
-    """The model learns that nobody approved; a late yes is refused, and nothing runs."""
-    api = processes.bench.api
-    api.say(api.reply(api.bash("touch late.txt")), api.reply(api.text("then not")))
-    run, person = processes.supervisor(timeout_s=2), processes.orchestrator()
-    shown = person.next_line()
-
-    assert run.next_line() == {"status": "completed", "output": "then not"}
-    assert person.answered(True, input_digest=shown["digest"])["refused"] == "expired"
-    assert "Nobody approved this call" in last_message(api)
-    assert processes.ran() == []
-    assert not processes.exists("late.txt")
 
 
 def test_of_two_orchestrators_that_answer_at_once_one_counts(processes: ClaudeProcesses) -> None:

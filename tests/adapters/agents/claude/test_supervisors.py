@@ -14,12 +14,7 @@ pytestmark = pytest.mark.claude
 
 @pytest.mark.parametrize(
     ("ended_by", "answered", "goes_on"),
-    [
-        ("reap", "after", "resumed"),
-        ("reap", "before", "told"),
-        ("the next run", "after", "told"),
-        ("the next run", "before", "resumed"),
-    ],
+    [("reap", "after", "resumed"), ("the next run", "before", "told")],
 )
 def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
     processes: ClaudeProcesses, ended_by: str, answered: str, goes_on: str

@@ -1,5 +1,15 @@
 """The adapter before the real client, for the tests of this folder."""
 
-from codex_bench import api, bench, client_installed, gate_that, patient, pipe, stand_in, used_home
+from codex_bench import anyio_backend, api, bench, client_installed, gate_that, patient, pipe, stand_in, used_home
 
-__all__ = ["api", "bench", "client_installed", "gate_that", "patient", "pipe", "stand_in", "used_home"]
+__all__ = [
+    "anyio_backend",
+    "api",
+    "bench",
+    "client_installed",
+    "gate_that",
+    "patient",
+    "pipe",
+    "stand_in",
+    "used_home",
+]

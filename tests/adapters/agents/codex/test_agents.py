@@ -21,12 +21,7 @@ from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.ports.adapter import GateAnswer
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.codex,
-    pytest.mark.parametrize("anyio_backend", ["trio"]),
-    pytest.mark.usefixtures("patient"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]
 
 MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
 TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch "),))
@@ -91,34 +86,23 @@ def of_agent(calls: list[ToolCall]) -> list[tuple[str, str | None, int]]:
     return [(call.id, call.parent_tool_call_id, call.turn) for call in calls]
 
 
-@pytest.mark.parametrize("allowed", [True, False])
 async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_it(
-    bench: Any, gate_that: Any, delegating: Callable[..., Any], allowed: bool
+    bench: Any, gate_that: Any, delegating: Callable[..., Any]
 ) -> None:
-    """It counts for the response that call was part of."""
-    bench.api.agent_reply(bench.api.shell("a1", "touch made"))
-    gate = gate_that(lambda call: GateAnswer(allowed=allowed))
+    """It counts for the response that call was part of, and its tokens once: also those that its own record has
+    before the client reports them. Its start is reported as a call; nobody is asked about that.
+    """
+    api = bench.api
+    api.agent_reply(api.shell("a1", "touch made"), api.shell("a2", "touch never"), used=(5000, 500))
+    api.agent_reply(api.text("done"), used=(6000, 600))
+    gate = gate_that(lambda call: GateAnswer(allowed=call.id == "a1"))
     events: list[Event] = await bench.run(gate, adapter=delegating())
 
-    assert of_agent(gate.calls) == [("a1", "spawn", 1)]
-    assert bench.made() == (["made"] if allowed else [])
+    assert sorted(of_agent(gate.calls)) == [("a1", "spawn", 1), ("a2", "spawn", 1)]
+    assert bench.made() == ["made"]
     assert [event.content for event in events if isinstance(event, MessageReceived)] == ["end"]
-
-
-async def test_starting_a_sub_agent_is_reported_as_a_call(bench: Any, delegating: Callable[..., Any]) -> None:
-    """The client does not ask about it, so it can only be judged as it happens."""
-    events = await bench.run(adapter=delegating())
-
     started = [event for event in events if isinstance(event, ToolCallStarted)]
     assert [event.tool_name for event in started] == ["spawn_agent", "wait_agent"]
-
-
-async def test_a_sub_agents_tokens_count_once(bench: Any, delegating: Callable[..., Any]) -> None:
-    """Also those that its own record has before the client reports them."""
-    bench.api.agent_reply(bench.api.shell("a1", "true"), used=(5000, 500))
-    bench.api.agent_reply(bench.api.text("done"), used=(6000, 600))
-    events = await bench.run(adapter=delegating())
-
     reports = [event for event in events if isinstance(event, TokenUsageUpdated)]
     assert sum(report.input_tokens for report in reports) == 3 * 100 + 5000 + 6000
     assert sum(report.output_tokens for report in reports) == 3 * 20 + 500 + 600
@@ -138,16 +122,6 @@ async def test_the_parents_token_limit_ends_the_run_before_the_sub_agents_call(
     assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
     assert bench.made() == []
     assert bench.survivors() == []
-
-
-async def test_a_rule_of_the_parent_refuses_a_sub_agents_call(bench: Any, delegating: Callable[..., Any]) -> None:
-    """The sub-agent is told, and continues."""
-    bench.api.agent_reply(bench.api.shell("a1", "touch made"), bench.api.shell("a2", "echo b > b"))
-    policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="deny"),))
-    result = await run_once(delegating(), "go", policies=[policy])
-
-    assert [violation.enforcement for violation in result.policy.violations] == ["prevented"]
-    assert (result.output, bench.made()) == ("end", ["b"])
 
 
 async def test_a_rule_of_the_parent_that_cancels_ends_the_run_with_its_sub_agents(
@@ -208,18 +182,17 @@ async def test_the_end_of_the_turn_ends_sub_agents_that_still_work(bench: Any, f
     assert bench.survivors() == []
 
 
-@pytest.mark.parametrize("escalated", [False, True])
 async def test_a_sub_agents_command_stays_in_the_sandbox(
-    bench: Any, gate_that: Any, delegating: Callable[..., Any], escalated: bool
+    bench: Any, gate_that: Any, delegating: Callable[..., Any]
 ) -> None:
     """What its model wrote stands in a record of its own."""
-    more = {"sandbox_permissions": "require_escalated", "justification": "must"} if escalated else {}
-    bench.api.agent_reply(bench.api.shell("a1", "touch made", **more))
+    escalated = {"sandbox_permissions": "require_escalated", "justification": "must"}
+    bench.api.agent_reply(bench.api.shell("a1", "touch inside"), bench.api.shell("a2", "touch outside", **escalated))
     gate = gate_that()
     await bench.run(gate, adapter=delegating(sandbox="workspace-write"))
 
-    assert [call.input.get("escalated") for call in gate.calls] == [True if escalated else None]
-    assert (bench.cwd / "made").exists() is not escalated
+    assert {call.id: call.input.get("escalated") for call in gate.calls} == {"a1": None, "a2": True}
+    assert bench.made() == ["inside"]
 
 
 async def test_a_sub_agents_mcp_calls_are_asked_about(

@@ -30,15 +30,6 @@ async def test_the_last_rung_ends_a_client_that_hears_nothing(bench: Any, pipe: 
     assert bench.survivors() == []
 
 
-async def test_leaving_without_a_cancel_leaves_nothing_behind(bench: Any, pipe: Any) -> None:
-    """A caller that just goes away."""
-    bench.api.reply(bench.api.shell("c1", SLEEPERS.format(signal=pipe), yield_time_ms=30000))
-    async with bench.watched():
-        await pipe.heard()
-
-    assert bench.survivors() == []
-
-
 async def test_a_crash_of_the_client_is_an_error_and_its_orphans_are_ended(bench: Any, pipe: Any) -> None:
     """The error says how the client ended."""
     bench.api.reply(bench.api.shell("c1", SLEEPERS.format(signal=pipe), yield_time_ms=30000))
@@ -53,25 +44,22 @@ async def test_a_crash_of_the_client_is_an_error_and_its_orphans_are_ended(bench
     assert bench.survivors() == []
 
 
-async def test_a_failing_model_provider_is_an_error_that_names_it(bench: Any) -> None:
-    """After the retries the client gives up and says why."""
+async def test_a_failure_that_is_retried_is_recovered_and_one_that_stays_is_an_error_that_names_it(
+    bench: Any,
+) -> None:
+    """A stream cut off once is no failed run. After the retries the client gives up and says why."""
+    bench.api.reply(cut=True)
+    events = await bench.run()
     for _ in range(4):
         bench.api.reply(status=500)
     with pytest.raises(ProviderError) as caught:
         await bench.run()
 
-    assert caught.value.details["kind"] == "internalServerError"
-    assert caught.value.details["error"]["message"] == str(caught.value)
-
-
-async def test_a_failure_that_is_retried_is_reported_and_recovered(bench: Any) -> None:
-    """A stream cut off once is no failed run."""
-    bench.api.reply(cut=True)
-    events = await bench.run()
-
     codes = [event.code for event in events if isinstance(event, (ErrorOccurred, ErrorRecovered))]
     assert codes == ["responseStreamDisconnected"] * 2
     assert events[-1] == RunCompleted(output="end")
+    assert caught.value.details["kind"] == "internalServerError"
+    assert caught.value.details["error"]["message"] == str(caught.value)
 
 
 async def test_lines_that_are_no_messages_are_reported(bench: Any, stand_in: Callable[[str], Path]) -> None:

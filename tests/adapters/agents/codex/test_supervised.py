@@ -14,15 +14,11 @@ from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.limits import Limit, Limits
 from proctor.policies.policy import Deny, Policy
-from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
+from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, run_once
 from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.codex,
-    pytest.mark.parametrize("anyio_backend", ["trio"]),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.codex]
 
 TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch "),))
 
@@ -44,17 +40,6 @@ async def cancelled(bench: Any, policy: Policy) -> PolicyViolationError:
     assert isinstance(events[-1], TERMINAL)
     assert bench.survivors() == []
     return caught.value
-
-
-async def test_a_denied_command_is_refused_and_the_run_completes(bench: Any) -> None:
-    """Its sibling runs."""
-    bench.api.reply(bench.api.shell("c1", "touch a"), bench.api.shell("c2", "echo b > b"))
-    policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="deny"),))
-    result = await run_once(bench.adapter(), "go", policies=[policy])
-
-    assert (result.status, result.output, bench.made()) == ("completed", "end", ["b"])
-    assert [violation.enforcement for violation in result.policy.violations] == ["prevented"]
-    assert result.usage.total_tokens == 240
 
 
 async def test_a_call_that_cancels_ends_the_run_before_any_of_its_response(bench: Any) -> None:
@@ -90,73 +75,23 @@ async def test_a_token_limit_that_denies_lets_the_model_say_its_last_words(bench
     assert (result.output, bench.made()) == ("end", ["a"])
 
 
-async def test_a_silent_provider_is_cancelled_at_the_deadline(bench: Any) -> None:
-    """The supervisor's clock needs no event."""
-    bench.api.reply(bench.api.text("thinking"), endless=True)
-    error = await cancelled(bench, Policy(name="p", limits=Limits(max_duration_ms=500)))
-
-    (violation,) = error.violations
-    assert violation.kind == "max_duration_ms"
-
-
-async def test_a_person_cancels_while_a_command_runs(bench: Any, pipe: Any) -> None:
-    """The command's outcome is recorded before the end of the run."""
-    command = f"echo up > {pipe}; sleep 80004 & sleep 80004"
-    bench.api.reply(bench.api.shell("c1", command, yield_time_ms=30000))
-    bench.run_ids.append("run-user")
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore()) as supervisor:
-            policy = Policy(name="p", limits=Limits(max_tool_calls=5))
-            handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-user")
-            await pipe.heard()
-            await handle.cancel(reason="enough")
-            result = await handle.wait()
-
-    assert types(result.events)[-2:] == ["tool_call_failed", "run_cancelled"]
-    assert result.status == "cancelled"
-    assert bench.survivors() == []
-
-
-@pytest.mark.parametrize("granted", [True, False])
-async def test_a_held_call_runs_only_when_somebody_approves(bench: Any, granted: bool) -> None:
-    """The approver sees the command itself; it has not run by then."""
+async def test_a_held_call_runs_only_when_somebody_approves(bench: Any) -> None:
+    """The approver sees the command itself; it has not run by then. What nobody need approve runs."""
     seen: list[tuple[dict[str, Any], list[str]]] = []
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:
         seen.append((request.call.input, bench.made()))
-        return ApprovalAnswer(granted=granted, by="ana")
+        return ApprovalAnswer(granted=request.call.input["command"] == "touch a", by="ana")
 
-    bench.api.reply(bench.api.shell("c1", "touch a"))
+    for command in ("echo b > b", "touch a", "touch c"):
+        bench.api.reply(bench.api.shell(command, command))
     policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="request_approval"),))
-    await run_once(bench.adapter(), "go", policies=[policy], approver=approver)
+    result = await run_once(bench.adapter(), "go", policies=[policy], approver=approver)
 
-    assert seen == [({"command": "touch a", "cwd": str(bench.cwd)}, [])]
-    assert bench.made() == (["a"] if granted else [])
-
-
-async def test_a_second_run_of_a_session_takes_the_conversation_up(bench: Any) -> None:
-    """Tokens are counted once over both runs."""
-    store = MemoryStore()
-    adapter = bench.adapter()
-    policy = Policy(name="p", limits=Limits(max_tool_calls=5))
-    bench.api.reply(bench.api.text("one"), used=(1000, 50))
-    first = await run_once(adapter, "first", policies=[policy], store=store, session_id="s")
-    bench.api.reply(bench.api.text("two"), used=(2000, 60))
-    second = await run_once(adapter, "second", policies=[policy], store=store, session_id="s")
-
-    assert (first.usage.total_tokens, second.usage.total_tokens) == (1050, 2060)
-    conversation = str(bench.api.requests[-1]["input"])
-    assert all(word in conversation for word in ("first", "one", "second"))
-
-
-async def test_a_failing_provider_is_raised_with_the_policys_report(bench: Any) -> None:
-    """Not a violation, and not hidden."""
-    for _ in range(4):
-        bench.api.reply(status=500)
-    with pytest.raises(ProviderError) as caught:
-        await run_once(bench.adapter(), "go", policies=[Policy(name="p", limits=Limits(max_tool_calls=5))])
-
-    assert caught.value.policy.action == "allow"
+    cwd = str(bench.cwd)
+    assert seen == [({"command": "touch a", "cwd": cwd}, ["b"]), ({"command": "touch c", "cwd": cwd}, ["a", "b"])]
+    assert bench.made() == ["a", "b"]
+    assert (result.status, result.output, result.usage.total_tokens) == ("completed", "end", 480)
 
 
 async def test_a_replayed_session_counts_its_turns_on(bench: Any) -> None:

@@ -90,44 +90,29 @@ async def test_parallel_calls_cannot_slip_through_a_limit_together() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_call_is_held_until_it_is_approved() -> None:
-    """Nothing runs before; the approver sees the real input."""
-    policy = Policy(name="p", tool_rules=(Deny(("pay",), action="request_approval"),))
-    ran: list[int] = []
+async def test_what_is_changed_while_a_call_is_held_does_not_run() -> None:
+    """Nothing runs before its approval, which is for the input that it showed: the real one."""
+    policy = Policy(name="p", tool_rules=(Deny(("send",), action="request_approval"),))
+    to: list[str] = ["ana"]
+    sent: list[str] = []
     seen: list[dict[str, Any]] = []
 
     async def approver(request: ApprovalRequest) -> ApprovalAnswer:
-        assert ran == []
+        assert sent == []
         seen.append(request.call.input)
+        to.append("eve")
         return ApprovalAnswer(granted=True, by="ana")
 
     async with supervise([policy], approver=approver) as gate:
 
         @gate.tool
-        def pay(amount: int, *, currency: str = "EUR") -> None:
-            ran.append(amount)
+        def send(to: list[str], *, copies: int = 1) -> None:
+            sent.extend(to * copies)
 
-        await pay(5)
-
-    assert ran == [5]
-    assert seen == [{"amount": 5, "currency": "EUR"}]
-
-
-@pytest.mark.anyio
-async def test_what_is_changed_while_a_call_is_held_does_not_run() -> None:
-    """The approval is for the input it showed."""
-    policy = Policy(name="p", tool_rules=(Deny(("send",), action="request_approval"),))
-    to, sent = ["ana"], []
-
-    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
-        to.append("eve")
-        return ApprovalAnswer(granted=True, by="ana")
-
-    async with supervise([policy], approver=approver) as gate:
-        send = gate.tool(name="send")(lambda to: sent.extend(to))
         await send(to)
 
     assert sent == ["ana"]
+    assert seen == [{"to": ["ana"], "copies": 1}]
 
 
 @pytest.mark.anyio

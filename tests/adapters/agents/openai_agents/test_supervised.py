@@ -13,7 +13,6 @@ from proctor.policies import Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports.stored_types import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.store.memory_store import MemoryStore
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
@@ -40,7 +39,7 @@ def made(directory: Path) -> list[str]:
 
 
 async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path, api: Any, worker: Making) -> None:
-    """Its siblings run; the conversation stays paired; the caller's agent is as it was."""
+    """Its siblings run; the conversation stays paired; the caller's agent is as it was. Each response is a turn."""
     calls = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}), ("3", "make", {"path": "b"}))
     api.script = [calls, api.text("done")]
     agent = worker()
@@ -52,6 +51,9 @@ async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path
     assert outputs == {"1": "a", "2": "Tool 'rm' is not available in this context.", "3": "b"}
     assert (result.status, result.output, result.usage.total_tokens) == ("completed", "done", 220)
     assert [v.enforcement for v in result.policy.violations] == ["prevented"]
+    assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2]
+    started = [e for e in result.events if isinstance(e, ToolCallStarted)]
+    assert [(e.turn, e.parent_tool_call_id) for e in started] == [(1, None)] * 2
     assert all(isinstance(tool, FunctionTool) and tool.tool_input_guardrails is None for tool in agent.tools)
 
 
@@ -82,63 +84,6 @@ async def test_a_limit_of_turns_is_the_policys_finding(api: Any, worker: Making)
 
     with pytest.raises(ProviderError, match="MaxTurnsExceeded"):
         await run_once(OpenAIAgentsAdapter(worker(), max_turns=1), "go", policy=policy)
-
-
-async def test_turns_are_counted(api: Any, worker: Making) -> None:
-    """From 1, a response each; calls carry theirs."""
-    api.script = [*(api.calls((name, "make", {"path": name})) for name in ("x1", "x2")), api.text("done")]
-
-    result = await run_once(OpenAIAgentsAdapter(worker()), "go", policy=OPEN)
-
-    assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2, 3]
-    started = [e for e in result.events if isinstance(e, ToolCallStarted)]
-    assert [(e.turn, e.parent_tool_call_id) for e in started] == [(1, None), (2, None)]
-
-
-async def test_a_held_call_runs_once_it_is_approved(tmp_path: Path, api: Any, worker: Making) -> None:
-    """Not before; a sibling that was denied does not."""
-    api.script = [api.calls(("1", "make", {"path": "a"}), ("2", "make", {"path": "b"})), api.text("done")]
-    policy = Policy(name="p", tool_rules=(Deny(("make",), action="request_approval"),))
-
-    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
-        assert made(tmp_path) == []
-        return ApprovalAnswer(granted=request.call.input == {"path": "a"}, by="ana")
-
-    result = await run_once(OpenAIAgentsAdapter(worker()), "go", policy=policy, approver=approver)
-
-    assert made(tmp_path) == ["a"]
-    assert result.output == "done"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("phase", ["held", "tool"])
-async def test_a_run_can_be_cancelled_at_any_phase(api: Any, worker: Making, phase: str, stream: bool) -> None:
-    """In bounded time; a call that ran has failed, one that was held has not run."""
-    reached = anyio.Event()
-    api.script = [api.calls(("1", "wait", {}))]
-
-    @function_tool
-    async def wait() -> str:
-        reached.set()
-        await anyio.sleep_forever()
-        raise AssertionError
-
-    async def approver(request: ApprovalRequest) -> None:
-        reached.set()
-
-    action: Any = "request_approval" if phase == "held" else "warn"
-    policy = Policy(name="p", tool_rules=(Deny(("wait",), action=action),))
-    with anyio.fail_after(PATIENCE_S):
-        async with Supervisor(MemoryStore(), approver=approver) as supervisor:
-            adapter = OpenAIAgentsAdapter(worker(tools=[wait]), stream=stream)
-            handle = await supervisor.start(adapter, "go", policy=policy)
-            await reached.wait()
-            await handle.cancel()
-            result = await handle.wait()
-
-    outcomes = [event.type for event in result.events if event.type in ("tool_call_failed", "tool_call_denied")]
-    assert result.status == "cancelled"
-    assert outcomes == {"held": ["tool_call_denied"], "tool": ["tool_call_failed"]}[phase]
 
 
 async def test_a_tool_that_raises_has_failed_though_the_model_gets_a_text(api: Any, worker: Making) -> None:
@@ -180,3 +125,27 @@ async def test_an_api_that_fails_is_the_runs_error(api: Any, worker: Making) -> 
 
     assert isinstance(caught.value.__cause__, openai.APIStatusError)
     assert caught.value.policy.action == "allow"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_run_is_cancelled_while_a_tool_runs(api: Any, worker: Making, stream: bool) -> None:
+    """In bounded time; the call has failed."""
+    reached = anyio.Event()
+    api.script = [api.calls(("1", "wait", {}))]
+
+    @function_tool
+    async def wait() -> str:
+        reached.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(MemoryStore()) as supervisor:
+            adapter = OpenAIAgentsAdapter(worker(tools=[wait]), stream=stream)
+            handle = await supervisor.start(adapter, "go", policy=OPEN)
+            await reached.wait()
+            await handle.cancel()
+            result = await handle.wait()
+
+    assert result.status == "cancelled"
+    assert [event.tool_call_id for event in result.events if isinstance(event, ToolCallFailed)] == ["1"]

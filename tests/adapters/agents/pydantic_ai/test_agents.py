@@ -221,15 +221,6 @@ async def test_on_trio_it_says_that_it_cannot_run(tmp_path: Path, kit: Any) -> N
         await run_once(PydanticAIAdapter(kit.worker(tmp_path, ["x"])), "go", policy=OPEN)
 
 
-async def test_turns_are_counted(tmp_path: Path, kit: Any) -> None:
-    """From 1, a response each; calls carry theirs."""
-    script = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
-    result = await run_once(PydanticAIAdapter(kit.worker(tmp_path, *script)), "go", policy=OPEN)
-
-    assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2, 3]
-    assert [e.turn for e in result.events if isinstance(e, ToolCallStarted)] == [1, 2]
-
-
 def _parts(messages: list[ModelMessage], kind: type[Any]) -> list[Any]:
     requests = [message for message in messages if isinstance(message, ModelRequest)]
     return [part for message in requests for part in message.parts if isinstance(part, kind)]

@@ -1,4 +1,4 @@
-"""A call id that comes again over ACP is another call: asked about, with its own outcome."""
+"""What an agent over ACP reports: ids that come again are other calls, usage that lies ends the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from proctor.policies import parse_policies
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import run_once
+from proctor.supervisor import ProctorError, run_once
 from proctor.supervisor.ports.adapter import GateAnswer
 from tests.fuzz.call_ids import Responses, at_random, command, examples
 
@@ -23,31 +23,21 @@ def outcomes(events: list[Any]) -> list[str]:
     return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
 
 
-@pytest.mark.parametrize("names", ["aaa", "aba"])
-async def test_an_id_used_again_is_asked_about_again(scripts: Any, touch: Callable[..., Any], names: str) -> None:
-    """With the same input or another: as many questions, as many outcomes."""
-    proposed: list[ToolCall] = []
+async def test_an_id_used_again_is_asked_about_again(scripts: Any, touch: Callable[..., Any]) -> None:
+    """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
+    and hides none of those before and after it.
+    """
+    names, proposed = "aabca", list[str]()
 
     async def gate(call: ToolCall) -> GateAnswer:
-        proposed.append(call)
-        return GateAnswer(allowed=True)
+        proposed.append(call.input["command"])
+        return GateAnswer(allowed="c" not in call.input["command"].split())
 
     done = await scripts.run(scripts.adapter(*(touch(name, call="c1") for name in names)), answer=gate)
 
-    assert [(call.id, call.input["command"]) for call in proposed] == [("c1", f"touch {name}") for name in names]
-    assert outcomes(done.events) == ["completed"] * 3
-
-
-async def test_an_id_refused_the_second_time_does_not_run(scripts: Any, touch: Callable[..., Any]) -> None:
-    """The refusal of the second is no outcome, and hides none of the first or the third."""
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=call.input["command"] != "touch b")
-
-    done = await scripts.run(scripts.adapter(*(touch(name, call="c1") for name in "abc")), answer=gate)
-
-    assert scripts.made() == ["a", "c"]
-    assert outcomes(done.events) == ["completed", "completed"]
+    assert proposed == [f"touch {name}" for name in names]
+    assert scripts.made() == ["a", "b"]
+    assert outcomes(done.events) == ["completed"] * 4
 
 
 async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any, touch: Callable[..., Any]) -> None:
@@ -59,17 +49,6 @@ async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any,
     assert outcomes(done.events) == ["completed", "started", "completed"]
 
 
-async def test_one_id_does_not_pass_a_limit_of_calls(scripts: Any, touch: Callable[..., Any]) -> None:
-    """Four calls under one id, one allowed: one runs."""
-    adapter = scripts.adapter(*(touch("a", call="c1", run="echo x >> log") for _ in range(4)))
-
-    await run_once(
-        adapter, "go", policies=parse_policies("name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}")
-    )
-
-    assert (scripts.cwd / "log").read_text().split() == ["x"]
-
-
 @pytest.mark.parametrize("example", examples())
 async def test_ids_at_random_get_nothing_past_a_policy(scripts: Any, example: int) -> None:
     """A few ids, in one response and over several: what is forbidden or one too many does not run."""
@@ -79,3 +58,27 @@ async def test_ids_at_random_get_nothing_past_a_policy(scripts: Any, example: in
         return scripts.adapter(*({"call": c.id, "title": command(c), "run": command(c)} for c in calls))
 
     await at_random(example, scripts.cwd / "log", play)
+
+
+def cost(amount: Any) -> dict[str, Any]:
+    """A step that says what the session has cost so far."""
+    return {"update": {"sessionUpdate": "usage_update", "cost": {"amount": amount, "currency": "USD"}}}
+
+
+@pytest.mark.parametrize("lie", [0.5, "2", -1], ids=str)
+async def test_a_cost_that_cannot_be_true_ends_the_run(scripts: Any, touch: Callable[..., Any], lie: Any) -> None:
+    """Less than before, text, or below zero: nothing runs after it."""
+    adapter = scripts.adapter(cost(1.0), touch("a"), cost(lie), touch("b"))
+
+    with pytest.raises(ProctorError, match=r"`cost`|`amount`"):
+        await run_once(adapter, "go", policies=parse_policies("name: p\nlimits: {max_cost_usd: 5}"))
+
+    assert scripts.made() == ["a"]
+
+
+async def test_tokens_that_cannot_be_true_fail_the_run(scripts: Any) -> None:
+    """They come with the answer to the prompt."""
+    adapter = scripts.adapter({"stop": "end_turn", "fields": {"usage": {"inputTokens": "12"}}})
+
+    with pytest.raises(ProctorError, match="inputTokens"):
+        await run_once(adapter, "go", policies=parse_policies("name: p"))

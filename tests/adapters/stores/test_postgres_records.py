@@ -1,19 +1,24 @@
-"""What people and agents may write into a PostgreSQL store: odd texts, long ids, tokens beyond counting."""
+"""What people and agents may write into a PostgreSQL store, and the store backed up while a run writes."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import pytest
-from postgres_server import needs_postgres, new_schema
+from page_blocks import ROOT, words
+from postgres_server import OwnServer, needs_own_server, needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
-from proctor.policies.events import MessageReceived, RunStarted, TokenUsageUpdated
+from proctor.adapters.stores.audit.audit import audited
+from proctor.policies import parse_policies
+from proctor.policies.events import MessageReceived, RunStarted, TokenUsageUpdated, ToolApprovalRequested
+from proctor.supervisor import Supervisor
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
-
-pytestmark = needs_postgres
+from proctor.supervisor.testing import Ask, FakeAdapter
 
 
 @pytest.fixture
@@ -22,6 +27,7 @@ def place() -> Iterator[tuple[str, str]]:
         yield found
 
 
+@needs_postgres
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "text", ["\0", "\\0", "\\\\0", "a\\", "%", "%s", "$1", "''", '"', "\ud800", "\\ud800", "_", "\x7f"]
@@ -44,6 +50,7 @@ async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(
         assert await store.run(text) is None
 
 
+@needs_postgres
 @pytest.mark.anyio
 async def test_an_event_id_of_any_length_counts_once(place: tuple[str, str]) -> None:
     """Also two long ones that begin alike."""
@@ -57,6 +64,7 @@ async def test_an_event_id_of_any_length_counts_once(place: tuple[str, str]) -> 
         assert await store.last_seq("s") == len(ids)
 
 
+@needs_postgres
 @pytest.mark.anyio
 async def test_an_id_that_no_index_holds_is_refused_alone(place: tuple[str, str]) -> None:
     """Of a session or a run; what else is written goes on."""
@@ -72,6 +80,7 @@ async def test_an_id_that_no_index_holds_is_refused_alone(place: tuple[str, str]
         assert await store.last_seq("s") == 1
 
 
+@needs_postgres
 @pytest.mark.anyio
 async def test_no_amount_of_tokens_keeps_a_record_from_being_stored(place: tuple[str, str]) -> None:
     """An agent may report whatever it likes, as often as it likes."""
@@ -87,6 +96,7 @@ async def test_no_amount_of_tokens_keeps_a_record_from_being_stored(place: tuple
         assert run.usage.input_tokens == pytest.approx(3e19)
 
 
+@needs_postgres
 @pytest.mark.anyio
 async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str, str]) -> None:
     """A longer one would be cut, and could be another store's; whatever else is in it, it is a name."""
@@ -104,3 +114,69 @@ async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str,
         assert (await store.last_seq("s"), await other.last_seq("s")) == (1, 0)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
+
+
+PAGE = ROOT / "docs" / "operate" / "backup.md"
+ASKS = parse_policies("{name: p, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
+
+
+@pytest.fixture
+def server() -> Iterator[OwnServer]:
+    """With an empty database beside the first one, to restore into."""
+    import psycopg
+
+    own = OwnServer()
+    try:
+        own.start()
+        with psycopg.connect(own.url(), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE restored")
+        yield own
+    finally:
+        own.close()
+
+
+def _command(server: OwnServer, begins: str) -> None:
+    """The command of the page that begins so, with this server's URLs in place of those it names."""
+    [line] = [line for line in PAGE.read_text().splitlines() if line.startswith(begins)]
+    [given] = words(line)
+    urls = {"proctor": server.url(), "restored": server.url("restored")}
+    program, *arguments = [
+        urls[word.rpartition("/")[2]] if word.startswith("postgresql:") else word for word in given
+    ]
+    done = subprocess.run(
+        [server.program(program), *arguments], cwd=server.folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+async def _asked_for(supervisor: Supervisor, run_id: str) -> str:
+    """The approval that a run waits for, once it does."""
+    async with supervisor.subscribe(run_id=run_id) as events:
+        async for event in events:
+            if isinstance(event, ToolApprovalRequested):
+                return event.approval_id
+    raise AssertionError("the run ended")
+
+
+@needs_own_server
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_database_is_restored_as_it_was_in_one_moment(server: OwnServer, anyio_backend: str) -> None:
+    """The commands of the page. A cursor that was kept is good; the run waits there still."""
+    async with PostgresStore(server.url()) as store, Supervisor(store) as supervisor:
+        agent = FakeAdapter([Ask(id="c1", name="deploy", input={"to": "prod"})])
+        handle = await supervisor.start(agent, "Deploy", policies=ASKS)
+        approval_id = await _asked_for(supervisor, handle.run_id)
+        cursor = str(await store.place())
+        await anyio.to_thread.run_sync(_command, server, "pg_dump")
+        await supervisor.approve(approval_id, by="ana")
+        result = await handle.wait()
+    await anyio.to_thread.run_sync(_command, server, "pg_restore")
+
+    assert result.status == "completed"
+    assert audited(server.url("restored")).findings == ()
+    async with PostgresStore(server.url("restored"), make=False) as restored:
+        assert str(await restored.place()) == cursor
+        [run] = await restored.runs()
+        assert run.run_id == handle.run_id
+        assert run.status != "completed"

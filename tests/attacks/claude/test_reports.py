@@ -1,4 +1,4 @@
-"""A call id that comes again on the real Claude Code client is another call: asked about, with its own outcome."""
+"""What the real Claude Code reports: ids that come again are other calls, usage that lies ends the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from proctor.policies import parse_policies
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import run_once
+from proctor.supervisor import ProctorError, run_once
 from proctor.supervisor.ports.adapter import GateAnswer
 from tests.fuzz.call_ids import Responses, at_random, command, examples
 
@@ -35,30 +35,21 @@ def outcomes(events: list[Any]) -> list[str]:
     return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
 
 
-@pytest.mark.parametrize("again", ["echo x >> log", "echo y >> log"])
-async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any, again: str) -> None:
-    """Three responses use one id, with the same input or another: three questions, three outcomes."""
-    api, gate = bench.api, Gate(True, True, True)
-    first = api.bash("echo x >> log")
-    second = {**first, "input": {**first["input"], "command": again}}
-    api.say(api.reply(first), api.reply(second), api.reply(first), api.reply(api.text("done")))
+async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any) -> None:
+    """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
+    and hides none of those before and after it.
+    """
+    api, gate = bench.api, Gate(True, True, True, False, True)
+    commands = [f"echo {word} >> log" for word in "xxyxx"]
+    first = api.bash(commands[0])
+    calls = ({**first, "input": {**first["input"], "command": command}} for command in commands)
+    api.say(*map(api.reply, calls), api.reply(api.text("done")))
 
     events = await bench.run(bench.adapter(), gate)
 
-    assert gate.proposed == [("echo x >> log", 1), (again, 2), ("echo x >> log", 3)]
-    assert outcomes(events) == ["completed"] * 3
-
-
-async def test_an_id_refused_the_second_time_runs_once(bench: Any) -> None:
-    """The refusal of the second is no outcome, and hides none of the first or the third."""
-    api, gate = bench.api, Gate(True, False, True)
-    call = api.bash("echo x >> log")
-    api.say(*(api.reply(call) for _ in range(3)), api.reply(api.text("done")))
-
-    events = await bench.run(bench.adapter(), gate)
-
-    assert (bench.cwd / "log").read_text().split() == ["x", "x"]
-    assert outcomes(events) == ["completed", "completed"]
+    assert gate.proposed == [(command, turn) for turn, command in enumerate(commands, 1)]
+    assert outcomes(events) == ["completed"] * 4
+    assert (bench.cwd / "log").read_text().split() == ["x", "x", "y", "x"]
 
 
 @pytest.mark.parametrize("command", ["echo x >> log", "echo x"])
@@ -73,18 +64,6 @@ async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(ben
     assert outcomes(events) == ["completed"]
 
 
-async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any) -> None:
-    """Four calls under one id, one allowed: one runs."""
-    call = bench.api.bash("echo x >> log")
-    bench.api.say(*(bench.api.reply(call) for _ in range(4)), bench.api.reply(bench.api.text("done")))
-
-    await run_once(
-        bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}")
-    )
-
-    assert (bench.cwd / "log").read_text().split() == ["x"]
-
-
 @pytest.mark.parametrize("example", examples())
 async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
     """A few ids, in one response and over several: what is forbidden or one too many does not run."""
@@ -97,3 +76,30 @@ async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int)
         return bench.adapter()
 
     await at_random(example, bench.cwd / "log", play)
+
+
+@pytest.mark.parametrize("lie", ["12", 1.5], ids=str)
+async def test_usage_that_cannot_be_true_ends_the_run(bench: Any, lie: Any) -> None:
+    """The client passes on what it was told; the run does not go on, and is not counted as having cost less."""
+    api = bench.api
+    true = api.reply(api.bash("echo x >> log"))
+    false = api.reply(api.bash("echo y >> log"))
+    false.usage["input_tokens"] = lie
+    api.say(true, false, *(api.reply(api.bash("echo z >> log")) for _ in range(3)), api.reply(api.text("done")))
+
+    with pytest.raises(ProctorError) as ended:
+        await run_once(bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_total_tokens: 100000}"))
+
+    assert "inputTokens" in str(ended.value)
+
+
+async def test_usage_below_zero_takes_nothing_back(bench: Any) -> None:
+    """The client takes it for nothing used, so its total does not fall."""
+    api = bench.api
+    false = api.reply(api.bash("echo y >> log"))
+    false.usage["input_tokens"] = -5000
+    api.say(api.reply(api.bash("echo x >> log")), false, api.reply(api.text("done")))
+
+    result = await run_once(bench.adapter(), "go", policies=parse_policies("name: p"))
+
+    assert result.usage.input_tokens == 200

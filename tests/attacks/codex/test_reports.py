@@ -1,4 +1,4 @@
-"""A call id that comes again on the real Codex client is another call: asked about, counted, with its own outcome."""
+"""What the real Codex reports: ids that come again are other calls, usage that lies ends the run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from proctor.policies import parse_policies
 from proctor.policies.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.policies.events.calls import ToolCall
-from proctor.supervisor import run_once
+from proctor.supervisor import ProctorError, run_once
 from proctor.supervisor.ports.adapter import GateAnswer
 from tests.fuzz.call_ids import Responses, at_random, command, examples
 
-pytestmark = [pytest.mark.codex, pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
 
 def outcomes(events: list[Any]) -> list[str]:
@@ -33,32 +33,21 @@ def answering(*allowed: bool) -> Any:
     return decide
 
 
-@pytest.mark.parametrize("again", ["echo x >> log", "echo y >> log"])
-async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any, gate_that: Any, again: str) -> None:
-    """Three responses use one id, with the same input or another: three questions, three outcomes."""
-    for line in ("echo x >> log", again, "echo x >> log"):
+async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any, gate_that: Any) -> None:
+    """With the same input or another: as many questions, and an outcome of each that is allowed. A refusal is none,
+    and hides none of those before and after it.
+    """
+    commands = [f"echo {word} >> log" for word in "xxyxx"]
+    for line in commands:
         bench.api.reply(bench.api.shell("c1", line))
-    gate = gate_that()
+    gate = gate_that(answering(True, True, True, False, True))
 
     events = await bench.run(gate)
 
-    assert [(call.input["command"], call.turn) for call in gate.calls] == [
-        ("echo x >> log", 1),
-        (again, 2),
-        ("echo x >> log", 3),
-    ]
-    assert outcomes(events) == ["completed"] * 3
-
-
-async def test_an_id_refused_the_second_time_runs_twice(bench: Any, gate_that: Any) -> None:
-    """The refusal of the second is no outcome, and hides none of the first or the third."""
-    for _ in range(3):
-        bench.api.reply(bench.api.shell("c1", "echo x >> log"))
-
-    events = await bench.run(gate_that(answering(True, False, True)))
-
-    assert (bench.cwd / "log").read_text().split() == ["x", "x"]
-    assert outcomes(events) == ["completed", "completed"]
+    asked = [(call.input["command"], call.turn) for call in gate.calls]
+    assert asked == [(command, turn) for turn, command in enumerate(commands, 1)]
+    assert outcomes(events) == ["completed"] * 4
+    assert (bench.cwd / "log").read_text().split() == ["x", "x", "y", "x"]
 
 
 async def test_a_patch_under_a_used_id_is_asked_about_again(bench: Any, gate_that: Any) -> None:
@@ -110,18 +99,6 @@ async def test_a_second_call_under_the_id_of_one_that_runs_is_refused_and_ends_t
     assert bench.made() == []
 
 
-async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any) -> None:
-    """Four calls under one id, one allowed: one runs."""
-    for _ in range(4):
-        bench.api.reply(bench.api.shell("c1", "echo x >> log"))
-
-    await run_once(
-        bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}")
-    )
-
-    assert (bench.cwd / "log").read_text().split() == ["x"]
-
-
 @pytest.mark.parametrize("example", examples())
 async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
     """A few ids, in one response and over several: what is forbidden or one too many does not run."""
@@ -132,3 +109,17 @@ async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int)
         return bench.adapter()
 
     await at_random(example, bench.cwd / "log", play)
+
+
+async def test_usage_that_falls_ends_the_run(bench: Any) -> None:
+    """A response of less than nothing makes the client's own total fall."""
+    bench.api.reply(bench.api.shell("c1", "echo x >> log"))
+    bench.api.reply(bench.api.shell("c2", "echo y >> log"), used=(-90, 20))
+    for n in range(3):
+        bench.api.reply(bench.api.shell(f"d{n}", "echo z >> log"))
+
+    with pytest.raises(ProctorError) as ended:
+        await run_once(bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_total_tokens: 100000}"))
+
+    assert "inputTokens" in str(ended.value)
+    assert (bench.cwd / "log").read_text().split().count("z") == 0

@@ -1,0 +1,301 @@
+"""The scripted agent: what it says it does, it does, by tools that are confined and bounded, and nothing is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import psutil
+import pytest
+
+from proctor.adapters import ScriptedAdapter
+from proctor.policies.events import (
+    MessageReceived,
+    MessageStreamed,
+    RunCompleted,
+    RunFailed,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+)
+from proctor.policies.events.calls import ToolCall
+from proctor.supervisor.ports.adapter import GateAnswer
+from proctor.supervisor.testing.adapter_fixture import Drive, Driven
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+HELLO = """
+steps:
+  - say: Looking at it.
+    stream: true
+  - usage: {input_tokens: 10, output_tokens: 5, cost_usd: 0.01}
+  - call: write
+    input: {path: notes/a.txt, content: hello}
+  - call: bash
+    input: {command: cat notes/a.txt}
+  - say: Done.
+"""
+
+
+async def play(script: Any, *, tools: Any = None, gated: bool = True, workspace: Any = None, **gate: Any) -> Driven:
+    """Run a script to its end."""
+    adapter = ScriptedAdapter(script, tools=tools, gated=gated, workspace=workspace)
+    return await Drive(adapter, **gate).run()
+
+
+def made_in(workspace: Path) -> list[str]:
+    """The files that are there."""
+    return [path.name for path in workspace.iterdir()]
+
+
+@pytest.mark.anyio
+async def test_a_script_is_played_in_its_order(tmp_path: Path) -> None:
+    """Text, usage and calls come as written; the gate is asked between them, and the last text is the output. What is
+    streamed is what is said. A command really runs, and sees the file that the call before it wrote.
+    """
+    done = await play(HELLO, workspace=tmp_path)
+
+    assert [item.name if isinstance(item, ToolCall) else item.type for item in done.log] == [
+        *("turn_started", *["message_streamed"] * 3, "message_received", "token_usage_updated"),
+        *("write", "tool_call_completed", "turn_completed"),
+        *("turn_started", "bash", "tool_call_completed", "turn_completed"),
+        *("turn_started", "message_received", "turn_completed", "run_completed"),
+    ]
+    assert [call.turn for call in done.proposed] == [1, 2]
+    assert done.events[-1] == RunCompleted(output="Done.")
+    pieces = "".join(event.delta for event in done.events if isinstance(event, MessageStreamed))
+    message = next(event for event in done.events if isinstance(event, MessageReceived))
+    assert pieces == message.content == "Looking at it."
+    assert (tmp_path / "notes" / "a.txt").read_text() == "hello"
+    assert done.outcomes("call-2") == [
+        ToolCallCompleted(tool_call_id="call-2", tool_name="bash", tool_output={"exit_code": 0, "stdout": "hello"})
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_refused_call_does_not_run_and_the_agent_can_react(tmp_path: Path) -> None:
+    """No effect, no outcome; the steps under `if_denied` follow, others do not."""
+    script = """
+    steps:
+      - call: bash
+        input: {command: touch forbidden}
+        if_denied: [{say: Then not.}]
+        if_completed: [{say: Ha.}]
+    """
+    done = await play(script, workspace=tmp_path, refuse={"bash"})
+
+    assert made_in(tmp_path) == []
+    assert done.outcomes("call-1") == []
+    assert done.events[-1] == RunCompleted(output="Then not.")
+
+
+@pytest.mark.anyio
+async def test_without_a_gate_calls_are_reported_and_run_at_once() -> None:
+    """Ungated, the stream says that a call started before it says how it ended."""
+    done = await play("steps:\n  - {call: bash, input: {command: echo hi}}", gated=False, refuse={"bash"})
+
+    assert done.proposed == []
+    started = done.events[1]
+    assert isinstance(started, ToolCallStarted)
+    assert started.tool_input == {"command": "echo hi"}
+    assert done.types[2] == "tool_call_completed"
+
+
+@pytest.mark.anyio
+async def test_a_failing_agent_reports_its_failure_last() -> None:
+    """`fail` ends the run with its message, and nothing follows."""
+    done = await play("steps:\n  - say: a\n  - fail: out of credit\n  - say: b")
+
+    assert done.events[-1] == RunFailed(error={"code": "scripted_failure", "message": "out of credit"})
+    assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["a"]
+
+
+@pytest.mark.anyio
+async def test_every_other_step_is_an_event_of_its_own() -> None:
+    """User messages, thinking, an output that is no text, cumulative usage with its own model."""
+    script = """
+    model: m-1
+    files: {in/a.txt: text}
+    steps:
+      - user: go on
+      - think: hm
+      - usage: {scope: cumulative, input_tokens: 7, model: m-2}
+      - {call: read, input: {path: in/a.txt}}
+      - output: {answer: 42}
+    """
+    done = await play(script)
+
+    assert done.types[:3] == ["message_sent", "turn_started", "message_received"]
+    usage = next(event for event in done.events if isinstance(event, TokenUsageUpdated))
+    assert (usage.scope, usage.input_tokens, usage.model) == ("cumulative", 7, "m-2")
+    assert getattr(done.outcomes("call-1")[0], "tool_output", None) == "text"
+    assert done.events[-1] == RunCompleted(output={"answer": 42})
+
+
+PARALLEL = """
+steps:
+  - parallel:
+      - {call: one, id: a}
+      - {call: two, id: b, if_denied: [{say: b was denied}]}
+      - {call: three, id: c}
+"""
+
+
+@pytest.mark.anyio
+async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
+    """Each waits for the other, so they must run side by side; all are of one response."""
+    arrived = {name: anyio.Event() for name in ("one", "three")}
+
+    async def meet(me: str, other: str) -> str:
+        arrived[me].set()
+        await arrived[other].wait()
+        return me
+
+    async def one() -> str:
+        return await meet("one", "three")
+
+    async def three() -> str:
+        return await meet("three", "one")
+
+    with anyio.fail_after(PATIENCE_S):
+        done = await play(PARALLEL, tools={"one": one, "three": three}, refuse={"two"})
+
+    assert [(call.id, call.turn) for call in done.proposed] == [("a", 1), ("b", 1), ("c", 1)]
+    assert [len(done.outcomes(call_id)) for call_id in "abc"] == [1, 0, 1]
+    assert done.events[-1] == RunCompleted(output="b was denied")
+
+
+@pytest.mark.anyio
+async def test_a_call_held_at_the_gate_does_not_hold_its_siblings() -> None:
+    """The first call waits for a person until the last one has run."""
+    ran = anyio.Event()
+
+    async def hold(call: ToolCall) -> GateAnswer:
+        if call.id == "a":
+            await ran.wait()
+        return GateAnswer(allowed=True)
+
+    async def three() -> None:
+        ran.set()
+
+    with anyio.fail_after(PATIENCE_S):
+        done = await play(PARALLEL, tools={"one": str, "two": str, "three": three}, answer=hold)
+
+    assert all(done.outcomes(call_id) for call_id in "abc")
+
+
+def boom(why: str) -> None:
+    """A tool that fails."""
+    raise ValueError(why)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (
+            "{call: bash, input: {command: 'echo out; echo err >&2; exit 3'}}",
+            {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"},
+        ),
+        ("{call: boom, input: {why: because}}", "ValueError: because"),
+        ("{call: boom}", "bad input: missing a required argument: 'why'"),
+        ("{call: nothing}", "no such tool: nothing"),
+        ("{call: read, input: {path: ../../etc/passwd}}", "`../../etc/passwd` is outside the workspace"),
+        ("{call: write, input: {path: /etc/x, content: x}}", "`/etc/x` is outside the workspace"),
+    ],
+)
+async def test_a_call_that_fails_says_why(call: str, error: object) -> None:
+    """The failure is the call's outcome, not the run's."""
+    done = await play(f"steps:\n  - {call}\n  - say: next", tools={"boom": boom})
+
+    (outcome,) = done.outcomes("call-1")
+    assert isinstance(outcome, ToolCallFailed)
+    assert outcome.error == error
+    assert done.events[-1] == RunCompleted(output="next")
+
+
+@pytest.mark.anyio
+async def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> None:
+    """Confinement looks at where a path really leads."""
+    script = "steps:\n  - {call: bash, input: {command: ln -s /etc out}}\n  - {call: read, input: {path: out/passwd}}"
+    done = await play(script, workspace=tmp_path)
+
+    (outcome,) = done.outcomes("call-2")
+    assert isinstance(outcome, ToolCallFailed)
+
+
+@pytest.mark.anyio
+async def test_output_is_bounded() -> None:
+    """What is beyond the limit is dropped and said to be."""
+    done = await play("steps:\n  - {call: bash, input: {command: head -c 5000000 /dev/zero | tr '\\\\0' x}}")
+
+    (outcome,) = done.outcomes("call-1")
+    assert isinstance(outcome, ToolCallCompleted)
+    assert len(outcome.tool_output["stdout"]) == 64 * 1024
+    assert outcome.tool_output["truncated"] is True
+
+
+@pytest.mark.anyio
+async def test_a_function_may_return_anything() -> None:
+    """What has no form in JSON is reported as text."""
+    done = await play("steps:\n  - {call: make}", tools={"make": lambda: {"path": Path("/x"), 1: (2, 3)}})
+
+    assert getattr(done.outcomes("call-1")[0], "tool_output", None) == {"path": "/x", "1": [2, 3]}
+
+
+def running(command: str) -> bool:
+    """Whether a process runs exactly that."""
+    return any(" ".join(p.info["cmdline"] or []) == command for p in psutil.process_iter(["cmdline"]))
+
+
+@pytest.mark.anyio
+async def test_a_command_past_its_time_ends_with_its_children() -> None:
+    """A timeout is a failure, and kills what ignores signals and left its session."""
+    command = "trap '' TERM; setsid sleep 71001 & sleep 71001"
+    done = await play(f'steps:\n  - {{call: bash, input: {{command: "{command}", timeout_s: 0.3}}}}')
+
+    (outcome,) = done.outcomes("call-1")
+    assert isinstance(outcome, ToolCallFailed)
+    assert outcome.error["timed_out"] is True
+    assert not running("sleep 71001")
+
+
+@pytest.mark.anyio
+async def test_a_background_process_lives_on_and_ends_with_the_run() -> None:
+    """It does not hold its call, later calls can use it, and nothing of it is left."""
+    script = """
+    steps:
+      - {call: bash, input: {command: "sleep 71002 & echo $!"}}
+      - {call: bash, input: {command: "pgrep -f 'sleep 71002' >/dev/null || ps ax | grep -q '[s]leep 71002'"}}
+    """
+    with anyio.fail_after(PATIENCE_S):
+        done = await play(script)
+
+    assert [event.type for event in done.events if "tool_call" in event.type] == ["tool_call_completed"] * 2
+    assert not running("sleep 71002")
+
+
+CANCEL_AT = {
+    "while a function runs": ("steps:\n  - {call: wait}", "turn_started"),
+    "between parallel calls": (
+        "steps:\n  - parallel:\n      - {call: bash, input: {command: echo}}\n      - {call: wait}",
+        "tool_call_completed",
+    ),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("phase", CANCEL_AT)
+async def test_cancelling_ends_the_stream(phase: str) -> None:
+    """Whatever it is doing, the first rung ends it; a call that was running has an outcome."""
+    script, moment = CANCEL_AT[phase]
+    adapter = ScriptedAdapter(script, tools={"wait": anyio.sleep_forever})
+
+    with anyio.fail_after(PATIENCE_S):
+        done = await Drive(adapter, cancel_when=lambda event: event.type == moment).run()
+
+    assert done.steps_taken == ["interrupt"]
+    assert done.error is None
+    assert not any(isinstance(event, RunCompleted | RunFailed) for event in done.events)

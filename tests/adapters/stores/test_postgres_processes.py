@@ -1,0 +1,307 @@
+"""Processes that make, write and follow one PostgreSQL store at the same time, one of them standing still."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from postgres_server import needs_postgres, new_schema
+
+from proctor.adapters.stores import PostgresStore
+from proctor.adapters.stores.tables import schema
+from proctor.policies.events import MessageReceived
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.ports.stored_types import Cancel
+from proctor.supervisor.testing.fakes import PATIENCE_S
+
+pytestmark = needs_postgres
+PROGRAM = Path(__file__).with_name("starting_process.py")
+PROCESSES = 4
+
+
+@pytest.fixture
+def place() -> Iterator[tuple[str, str]]:
+    with new_schema() as found:
+        yield found
+
+
+@contextmanager
+def ready(place: tuple[str, str], name: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that waits for its start."""
+    command = [sys.executable, str(PROGRAM), *place, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+async def sessions(place: tuple[str, str]) -> set[str]:
+    async with PostgresStore(place[0], schema=place[1]) as store:
+        return {entry.session_id async for entry in store.log()}
+
+
+def query(place: tuple[str, str], sql: str, *values: Any) -> list[Any]:
+    import psycopg
+
+    with psycopg.connect(place[0], autocommit=True) as connection:
+        connection.execute(f"SET search_path = {place[1]}")
+        return connection.execute(sql, values).fetchall()
+
+
+def test_starts_at_the_same_time_make_one_store(place: tuple[str, str]) -> None:
+    """Whoever comes later finds it made; what each stores is in the same one."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(ready(place, str(n))) for n in range(PROCESSES)]
+        for process in processes:
+            go(process)
+        ids = {next_line(process) for process in processes}
+
+    assert len(ids) == 1
+    assert query(place, "SELECT store_id, version FROM store") == [(*ids, schema.schema_version())]
+    assert anyio.run(sessions, place) == {str(n) for n in range(PROCESSES)}
+
+
+def test_a_starter_that_is_killed_in_the_middle_leaves_nothing_half_made(place: tuple[str, str]) -> None:
+    """Those that wait for it begin anew, and what it had made is not there."""
+    import psycopg
+
+    with psycopg.connect(place[0], autocommit=True) as connection, ExitStack() as stack:
+        first, *others = [stack.enter_context(ready(place, str(n))) for n in range(PROCESSES)]
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {place[1]}")
+        connection.execute("BEGIN")
+        connection.execute(f"CREATE TABLE {place[1]}.budget_parts (in_the_way int)")  # one of the last tables
+        go(first)
+        wait_for(place, "transactionid", 1)
+        for process in others:
+            go(process)
+        wait_for(place, "advisory", len(others))
+        first.kill()
+        first.wait(PATIENCE_S)
+        connection.execute("ROLLBACK")
+        ids = {next_line(process) for process in others}
+
+    assert len(ids) == 1
+    assert len(query(place, "SELECT FROM store")) == 1
+    assert anyio.run(sessions, place) == {str(n) for n in range(1, PROCESSES)}
+
+
+def test_an_older_store_is_brought_up_to_date(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held is there, and another that opens it finds it up to date."""
+    anyio.run(sessions, place)
+    before = query(place, "SELECT store_id, version FROM store")
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", (("ALTER TABLE runs ADD COLUMN colour text",), ("DROP INDEX runs_by_status",))
+    )
+    assert [anyio.run(sessions, place) for _ in range(2)] == [set(), set()]
+
+    assert query(place, "SELECT store_id, version - 2 FROM store") == before
+    assert query(place, "SELECT colour FROM runs") == []
+
+
+def test_a_store_from_before_the_first_release_is_refused(place: tuple[str, str]) -> None:
+    """It is told how its record is moved."""
+    anyio.run(sessions, place)
+    query(place, "UPDATE store SET version = %s RETURNING 1", schema.FIRST_VERSION - 1)
+    with pytest.raises(StoreError, match=r"before the first release.*`export` of the proctor") as caught:
+        anyio.run(sessions, place)
+
+    assert caught.value.kind == "older_schema"
+
+
+def wait_for(place: tuple[str, str], lock: str, count: int) -> None:
+    """Wait until a given number of the processes wait for a lock of this kind."""
+    waiting = """SELECT pid FROM pg_stat_activity WHERE wait_event = %s AND application_name LIKE 'proctor%%'
+        AND datname = current_database()"""
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found := query(place, waiting, lock)) < count:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+if TYPE_CHECKING:
+    import psycopg
+
+STORED = """INSERT INTO events SELECT max(position) + 1, (SELECT key FROM sessions WHERE session_id = 'begun'),
+    1, 'other', NULL, 'x', NULL, '{}', '' FROM events"""
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+def message(session_id: str, text: str) -> MessageReceived:
+    return MessageReceived(session_id=session_id, content=text)
+
+
+async def _until(connection: psycopg.Connection, sql: str) -> None:
+    with anyio.fail_after(PATIENCE_S):
+        while connection.execute(sql).fetchone() != (1,):
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.anyio
+async def test_what_began_first_and_commits_last_stands_last_and_is_not_missed(place: tuple[str, str]) -> None:
+    """While one transaction has the order, another waits for its place: no reader goes past what is not seen yet."""
+    import psycopg
+
+    from proctor.adapters.stores.postgres.recording import TAKE_TURN
+
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as store:
+        await store.append([message("s", "first")])
+        with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as looking:
+            slow.execute(f'SET search_path = "{schema}"')
+            slow.execute("INSERT INTO sessions (session_id) VALUES ('begun')")  # its transaction has begun
+            await store.append([message("t", "began later, committed first")])
+            seen = [entry.position async for entry in store.log()]
+            slow.execute(TAKE_TURN)
+            slow.execute(STORED)
+            with anyio.fail_after(PATIENCE_S):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(store.append, [message("u", "waits")])
+                    await _until(looking, WAITING)
+                    between = [entry.position async for entry in store.log(after=seen[-1])]
+                    slow.commit()
+            after = [(entry.position, entry.session_id) async for entry in store.log(after=seen[-1])]
+
+        assert seen == [1, 2]
+        assert between == []
+        assert after == [(3, "begun"), (4, "u")]
+
+
+@pytest.mark.anyio
+async def test_instructions_are_numbered_in_the_order_of_commits(place: tuple[str, str]) -> None:
+    """Whoever reads on after the latest number misses none."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as one, PostgresStore(url, schema=schema) as other:
+        numbers: list[int] = []
+        seen: list[int] = []
+
+        async def order(store: PostgresStore) -> None:
+            numbers.extend([await store.send_command(Cancel(scope="all")) for _ in range(20)])
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for store in (one, other, one, other):
+                    tasks.start_soon(order, store)
+                while len(seen) < 80:
+                    after = seen[-1] if seen else 0
+                    seen.extend(found.number for found in await one.commands(after=after))
+
+        assert seen == sorted(numbers) == list(range(1, 81))
+
+
+@pytest.mark.anyio
+async def test_two_that_append_to_the_same_sessions_leave_no_gap_and_no_reader_behind(place: tuple[str, str]) -> None:
+    """Sessions are named in opposite orders, so that their locks could cross."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as one, PostgresStore(url, schema=schema) as other:
+        seen: list[tuple[str, int]] = []
+        names = [f"s{n}" for n in range(4)]
+
+        async def append(store: PostgresStore, order: list[str]) -> None:
+            for n in range(25):
+                await store.append([message(name, f"{n}") for name in order])
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(append, one, names)
+                    tasks.start_soon(append, other, names[::-1])
+                position = 0
+                while len(seen) < 4 * 25 * 4:
+                    async for entry in one.log(after=position):
+                        assert entry.position == position + 1
+                        position = entry.position
+                        seen.append((entry.session_id, entry.seq))
+
+        for name in names:
+            assert [seq for session_id, seq in seen if session_id == name] == list(range(1, 101))
+
+
+if TYPE_CHECKING:
+    from proctor.adapters.stores.postgres.connection import Connection
+IN_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
+SESSION = "SELECT key FROM sessions WHERE session_id = 's' FOR NO KEY UPDATE"
+TABLE = "LOCK TABLE events"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """One: the server's time passes, and it is the same for both."""
+    return "asyncio"
+
+
+@contextmanager
+def standing_still(connection: Connection, lock: str, where: str) -> Iterator[None]:
+    """What a stopped process is to the server: something was sent, and no more comes."""
+    import psycopg
+
+    pipeline = connection.pipeline() if where == "within a message" else nullcontext()
+    with suppress(psycopg.OperationalError), pipeline:
+        connection.execute("BEGIN")
+        connection.execute(lock)
+        if where == "before a statement":  # the server then no longer counts the time of the idle transaction
+            connection.pgconn.send_flush_request()
+            connection.pgconn.flush()
+        yield
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("lock", "where"),
+    [
+        (IN_TURN, "within a message"),
+        (IN_TURN, "before a statement"),
+        (TABLE, "within a message"),
+        (SESSION, "between messages"),
+    ],
+)
+async def test_whoever_stands_still_loses_its_locks(place: tuple[str, str], lock: str, where: str) -> None:
+    """The next that needs them has its write done, and nothing of the other is there."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as store:
+        await store.append([MessageReceived(session_id="s")])
+        stopped: Any = await anyio.to_thread.run_sync(partial(store._address.connect, "proctor stopped"))
+        with standing_still(stopped, lock, where):
+            with anyio.fail_after(PATIENCE_S):
+                await store.append([MessageReceived(session_id="s")])
+            stopped.close()
+
+        assert await store.last_seq("s") == 2
+
+
+@pytest.mark.anyio
+async def test_a_slow_connection_that_continues_is_waited_for(place: tuple[str, str]) -> None:
+    """It has its turn for longer than a lock is waited for, and says something meanwhile."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema, patience_s=PATIENCE_S) as store, anyio.create_task_group() as tasks:
+        slow: Any = await anyio.to_thread.run_sync(partial(store._address.connect, "proctor slow"))
+        slow.execute("BEGIN")
+        slow.execute(IN_TURN)
+        tasks.start_soon(store.append, [MessageReceived(session_id="s")])
+        for _ in range(7):
+            await anyio.to_thread.run_sync(slow.execute, "SELECT pg_sleep(1)")
+        slow.execute("COMMIT")
+        slow.close()
+    async with PostgresStore(url, schema=schema) as store:
+        assert await store.last_seq("s") == 1

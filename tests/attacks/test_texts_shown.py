@@ -1,0 +1,295 @@
+"""Text that people are shown, on a terminal and elsewhere, is what it looks like."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import ANSWERING, token_for
+from page_blocks import ROOT
+
+from proctor.adapters.cli.output import NoteHandler
+from proctor.adapters.hooks.clients import CLIENTS
+from proctor.adapters.hooks.daemon import _refused
+from proctor.adapters.hooks.hook_judge import HookJudge, HookLine
+from proctor.adapters.hooks.record import store_id
+from proctor.adapters.kit.display_text import escape_control
+from proctor.supervisor import StoreError
+
+HOSTILE = "a\x1b[2J\x1b]0;t\x07b\u202ec\u2066d\u200be\x9b31mf\x7fg\rh\u2028i"
+"""Clears the screen, sets the title, turns the direction, hides, colours in one byte, goes back to the left."""
+PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+Call = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def unsafe(data: bytes) -> set[str]:
+    """The characters of an output that a terminal would act on."""
+    text = data.decode("utf-8")
+    return {c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn")}
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    """Runs a command in a folder with hostile files, asserts that what it shows is safe, and gives it."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+        env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+        if arguments[0] in ANSWERING:
+            env |= token_for(tmp_path / "state" / "proctor" / "runs.db")
+        done = subprocess.run([*PROCTOR, *arguments], capture_output=True, cwd=tmp_path, env=env, timeout=120)
+        assert unsafe(done.stdout) == set(), arguments
+        assert unsafe(done.stderr) == set(), arguments
+        assert b"Traceback" not in done.stderr
+        return done
+
+    tools = json.dumps([HOSTILE, "deploy"])
+    denied = {"tool": "a*", "where": [{"path": "$.x", "equals": 1}]}
+    rule = {"deny": [denied], "action": "deny", "tell_model": HOSTILE, "reason": HOSTILE}
+    policy = {"name": HOSTILE, "tool_rules": [rule]}
+    (tmp_path / "policy.json").write_text(json.dumps(policy))
+    steps: list[dict[str, Any]] = [
+        {"say": HOSTILE},
+        {"call": HOSTILE, "input": {HOSTILE: HOSTILE, "x": 1}},
+        {"call": "deploy", "input": {HOSTILE: [HOSTILE]}},
+        {"fail": HOSTILE},
+    ]
+    (tmp_path / "agent.yaml").write_text(f"name: agent\ntools: {tools}\nsteps: {json.dumps(steps)}\n")
+    events = [
+        {"type": "message", "role": "user", "content": HOSTILE},
+        {"type": "tool_call", "id": HOSTILE, "name": HOSTILE, "input": {"x": 1, HOSTILE: HOSTILE}},
+        {"type": "tool_result", "id": HOSTILE, "output": HOSTILE},
+    ]
+    (tmp_path / "trace.jsonl").write_text(json.dumps({"id": HOSTILE, "events": events}) + "\n")
+    return run
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_run_and_its_record(call: Call, form: tuple[str, ...]) -> None:
+    """Live, and read again: the prompt, what the agent says, names and inputs of calls, outputs, the error."""
+    script = ("--adapter", "scripted", "--set", "script=agent.yaml")
+    done = call("run", *script, "--policy", "policy.json", *form, HOSTILE)
+    stored = [call(*command, *form) for command in (("runs",), ("show", "last"), ("tail",), ("explain", "last"))]
+
+    assert done.returncode in (1, 3)
+    assert b"2J" in done.stdout
+    assert [answer.returncode for answer in stored] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_traces_and_policies(call: Call, form: tuple[str, ...]) -> None:
+    """Ids of sessions and calls, names of policies and rules, sources of problems."""
+    policy = ("--policy", "policy.json")
+    answers = [
+        call("eval", *policy, "trace.jsonl", *form),
+        call("diff", "policy.json", "policy.json", "trace.jsonl", *form),
+        call("explain", "trace.jsonl", *policy, *form),
+        call("narrow", *policy, "trace.jsonl", *form),
+        call("graph", "policy.json", *form),
+        call("check", "policy.json", *form),
+    ]
+    if form:
+        call("migrate", "policy.json", *form)  # as text it is a document, exact but on a terminal
+
+    assert answers[0].returncode == 1
+
+
+def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:
+    """What was requested comes back in an error."""
+    call("run", "--adapter", "scripted", "--set", "script=agent.yaml", "x")
+    (tmp_path / "bad.yaml").write_text(f"name: p\nrules:\n  - {{type: {json.dumps(HOSTILE)}}}\n")
+    for command in (("show",), ("explain",), ("approve",), ("deny",), ("kill", "--run"), ("kill", "--session")):
+        call(*command, HOSTILE)
+    call("check", "bad.yaml")
+    call("check", HOSTILE)
+    call(HOSTILE)
+    call("run", "--adapter", HOSTILE, "x")
+    call("eval", "--format", HOSTILE, "--policy", "policy.json", "trace.jsonl")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("command", ["approve", "deny", "kill"])
+def test_a_call_that_waits_for_a_person(call: Call, command: str, form: tuple[str, ...], tmp_path: Path) -> None:
+    """Its tool, its input and the rule's reason, in the inbox and in the answer to whoever acts."""
+    rule = {"deny": [{"tool": "*"}], "action": "request_approval", "reason": HOSTILE}
+    (tmp_path / "asks.json").write_text(json.dumps({"name": HOSTILE, "tool_rules": [rule]}))
+    words = (
+        "run",
+        "--no-prompt",
+        "--adapter",
+        "scripted",
+        "--set",
+        "script=agent.yaml",
+        "--policy",
+        "asks.json",
+        "x",
+    )
+    env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    with subprocess.Popen([*PROCTOR, *words], cwd=tmp_path, env=env, stdout=subprocess.DEVNULL) as run:
+        while not (waiting := call("approvals", "--json").stdout.splitlines()):
+            assert run.poll() is None
+        call("approvals", *form)
+        call("watch", *form)
+        approval_id = json.loads(waiting[0])["approval_id"]
+        by = ("--by", HOSTILE, "--reason", HOSTILE)
+        answers = {"kill": ("--all", "--reason", HOSTILE), "approve": (approval_id, *by), "deny": (approval_id, *by)}
+        done = call(command, *answers[command], *form)
+        call("kill", "--all")
+
+    assert done.returncode == 0
+
+
+def test_policies_that_are_tried_and_installed(call: Call, tmp_path: Path) -> None:
+    """Names in a file of tests, and a hook's settings."""
+    case = {"name": HOSTILE, "calls": [{"tool": HOSTILE, "input": {HOSTILE: HOSTILE}, "expect": "deny"}]}
+    (tmp_path / "one.json").write_text(json.dumps({"policies": ["policy.json"], "tests": [case]}))
+    for form in ((), ("--json",)):
+        call("test", "one.json", *form)
+        call("hook", "settings", "--policy", "policy.json", "--context", f"labels.a={HOSTILE}", *form)
+        call("adapters", *form)
+        call("demo", *form)
+        call("mcp", "--policy", "policy.json", *form, "--", HOSTILE)
+
+
+SECRET = "sk-ant-api03-" + "a" * 80
+WITH_A_SECRET = f"a\x1b[2Jb\x9b31mc\u202ed\u2066e {SECRET}"
+
+PLACES = {
+    "adapters/agents/amp/delegate.py": "what it answers goes to the agent, which starts it",
+    "adapters/hooks/daemon_client.py": "what it answers goes to the client, as JSON in ASCII",
+    "adapters/cli/__init__.py": "a text of its own",
+    "adapters/cli/exits.py": "`escape_control_lines`",
+    "adapters/cli/options.py": "`escape_control_lines`; a document unchanged in a file",
+    "adapters/cli/app.py": "a version",
+    "adapters/cli/commands/prove.py": "how long a search takes: a text of its own",
+    "adapters/cli/commands/serve.py": "one line: the address that it has made, with its own token",
+    "adapters/cli/commands/sessions.py": "JSON: `escape_control_json`",
+    "adapters/cli/live.py": "JSON: `escape_control_json`",
+    "adapters/cli/output.py": "`escape_control_lines` and `encoded`",
+    "adapters/cli/commands/run.py": "`escape_control` and `encoded`",
+    "adapters/kit/guardian.py": "the name of a command, to the agent's own output",
+    "adapters/matrix.py": "a table of its own, for the documentation",
+    "supervisor/log.py": "what structlog shows as `repr` does, redacted",
+    "supervisor/testing/damaged_output.py": "bytes of a test",
+}
+"""The files that write to standard output or error, and what makes their text fit to be shown."""
+
+
+def writes(tree: ast.AST) -> bool:
+    """Whether a module writes to the terminal: prints, or gives standard output or error to something."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name in ("print", "os.write") and (name == "print" or ast.unparse(node.args[0]) in ("1", "2")):
+                return True
+            if name in ("click.echo", "click.secho", "logging.StreamHandler", "logging.basicConfig"):
+                return True
+            if name.startswith(("sys.stdout.", "sys.stderr.")) and name.rpartition(".")[2] in ("write", "writelines"):
+                return True
+            if name.endswith("PrintLogger"):
+                return True
+    return False
+
+
+def modules() -> list[Path]:
+    """Those of the package."""
+    return [path for folder in ("adapters", "supervisor", "policies") for path in (ROOT / folder).rglob("*.py")]
+
+
+def test_every_place_that_writes_to_a_terminal_is_known() -> None:
+    """A new one is listed with what cleans its text; one that is gone is taken from the list."""
+    found = {str(path.relative_to(ROOT)) for path in modules() if writes(ast.parse(path.read_text()))}
+
+    assert found == set(PLACES)
+
+
+def test_there_is_one_function_for_such_text() -> None:
+    """Nobody has a second one of its name."""
+    defined = [
+        str(path.relative_to(ROOT))
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("escape_control")
+    ]
+
+    assert set(defined) == {"adapters/kit/display_text.py"}
+
+
+def test_what_the_mcp_proxy_reports_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """On both of its forms: no character of C0 or C1, none that turns or hides, no key."""
+    pytest.importorskip("mcp", reason="needs the MCP library: pip install '.[mcp]'")
+    from proctor.adapters.cli.commands.agents import _echo, _echo_json
+    from proctor.adapters.mcp_proxy.messages import short, unread
+
+    for text in (WITH_A_SECRET, unread(ValueError(WITH_A_SECRET)), short(WITH_A_SECRET)):
+        _echo(text)
+        _echo_json(text)
+    shown = capsys.readouterr()
+
+    assert shown.out == ""
+    assert SECRET not in shown.err
+    assert all(line.isprintable() for line in shown.err.splitlines())
+    assert len(short("x" * 1000)) <= 200
+
+
+def test_a_log_entry_on_the_terminal_is_fit_to_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever an error or a webhook's answer has in it."""
+    record = logging.LogRecord("proctor", logging.WARNING, "", 0, WITH_A_SECRET, (), None)
+    NoteHandler().handle(record)
+    shown = capsys.readouterr().err
+
+    assert SECRET not in shown
+    assert shown.rstrip("\n") == escape_control(WITH_A_SECRET)
+
+
+FIELDS = ("session_id", "tool_name", "tool_input", "tool_use_id")
+RULES = """
+name: p
+on_violation: deny
+tool_rules:
+  - {action: request_approval, deny: [{tool: bash, where: [{path: $.command, contains: zz}]}]}
+  - deny: [{tool: "*", where: [{path: $.v, contains: a}]}]
+  - {action: warn, deny: [{tool: "*", where: [{path: $.w, contains: a}]}]}
+"""
+
+
+@pytest.mark.parametrize("agent", CLIENTS)
+def test_what_an_agent_shows_its_person_is_fit_to_be_shown(agent: str, tmp_path: Path) -> None:
+    """The question about a call, the reason why it is denied, what a rule notes, and why nothing could be judged."""
+    (tmp_path / "policy.yaml").write_text(RULES)
+    store = tmp_path / "store.db"
+    line = HookLine(name="one", policies=(str(tmp_path / "policy.yaml"),), store=store, store_id=store_id(store))
+    judge = HookJudge(line)
+    event = next(name for name, kind in CLIENTS[agent].events.items() if kind == "call")
+    session, tool, given, call = ("session", "tool", "args", "call") if agent == "opencode" else FIELDS
+    calls = [
+        ("Bash", {"command": f"zz {WITH_A_SECRET}"}),
+        (WITH_A_SECRET, {"v": WITH_A_SECRET}),
+        ("x", {"w": WITH_A_SECRET}),
+    ]
+    answers = []
+    for number, (name, value) in enumerate(calls):
+        hook = {
+            session: "s",
+            "conversation_id": "s",
+            "hook_event_name": event,
+            "event": event,
+            tool: name,
+            given: value,
+        }
+        answers.append(judge.answered(json.dumps({**hook, call: f"c{number}"}).encode(), agent=agent)[0])
+    judge.close()
+    refused, _, _ = _refused(StoreError(WITH_A_SECRET), b"{}").decode().partition("\0")
+    shown = [refused, *(text for answer in answers for text in (answer.reason, *answer.notes))]
+
+    assert [answer.verdict for answer in answers[1:]] == ["deny", "allow"]
+    assert any("\\u202e" in text for text in shown)
+    assert SECRET not in "".join(shown)
+    assert [text for text in shown if not text.replace("\n", "").isprintable()] == []
