@@ -30,6 +30,8 @@ from proctor.supervisor.testing.store_runs import begun, owner
 if TYPE_CHECKING:
     import psycopg
 
+NEEDS_POSTGRES: pytest.MarkDecorator = needs_postgres
+
 CHANGES = (
     "UPDATE approvals SET answered_at = '2020-01-01T00:00:00+00:00'",
     "UPDATE approvals SET held = NOT held",
@@ -107,7 +109,7 @@ def tampering(url: str) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(copy)))
 
 
-@needs_postgres
+@NEEDS_POSTGRES
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_no_event_tells_is_held_to_what_was_written(url: str, change: str) -> None:
     """Approvals whole, runs as they were created and whose they are, owners, budgets; each change alone."""

@@ -23,6 +23,8 @@ from proctor.policies import RunContext, parse_policies
 from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError, all_runs
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+NEEDS_RAY: pytest.MarkDecorator = needs_ray
+
 BUSY = {"steps": [*({"call": "bash", "input": {"command": f"sleep 0.{n}"}} for n in range(1, 4)), {"output": "done"}]}
 
 
@@ -60,7 +62,7 @@ async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncI
     assert await workers.ask("status") == []
 
 
-@needs_ray
+@NEEDS_RAY
 @pytest.mark.anyio
 async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: SQLiteStore) -> None:
     """Placed by Ray; runs are taken from the store, approvals answered by way of it. A drained node takes nothing
@@ -85,7 +87,7 @@ async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: 
         assert len(await workers.ask("up", workers=2)) == 2
 
 
-@needs_ray
+@NEEDS_RAY
 @pytest.mark.anyio
 async def test_a_killed_worker_is_started_again_and_its_runs_are_continued(
     workers: Workers, store: SQLiteStore
@@ -111,7 +113,7 @@ async def test_a_killed_worker_is_started_again_and_its_runs_are_continued(
     assert owner.pid not in [one.pid for one in await workers.working()]
 
 
-@needs_ray
+@NEEDS_RAY
 @pytest.mark.anyio
 async def test_a_lost_node_s_runs_are_continued_on_another(workers: Workers, store: SQLiteStore) -> None:
     """Its worker is placed again where there is room."""
@@ -134,7 +136,7 @@ async def test_a_lost_node_s_runs_are_continued_on_another(workers: Workers, sto
     await check_record(store)
 
 
-@needs_ray
+@NEEDS_RAY
 @pytest.mark.anyio
 async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
     workers: Workers, store: SQLiteStore
@@ -158,7 +160,7 @@ async def test_a_draining_worker_that_dies_comes_back_without_taking_more(
         assert (await handle.wait()).run_id == f"{handle.run_id}.2"
 
 
-@needs_ray
+@NEEDS_RAY
 @pytest.mark.anyio
 async def test_the_command_line_places_lists_and_drains_workers(
     house: RayHouse, store: SQLiteStore, tmp_path: Path
@@ -199,7 +201,7 @@ async def proctor(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
-@needs_ray
+@NEEDS_RAY
 @pytest.mark.anyio
 def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
     """The cluster asks for it, from the same machine too."""
@@ -216,7 +218,7 @@ def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
         assert "token authentication is enabled" in errors.lower()
 
 
-@needs_ray
+@NEEDS_RAY
 @pytest.mark.anyio
 async def test_a_missing_cluster_is_reported() -> None:
     """At once: Ray itself would try for minutes. And workers need the name of a store, not a store."""

@@ -32,6 +32,8 @@ from proctor.supervisor.ports.stored_types import NOT_OVER
 from proctor.supervisor.store.invariants import next_of
 from proctor.supervisor.testing.fakes import PATIENCE_S
 
+NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
+
 
 def stop(process: subprocess.Popen[bytes], place: str) -> None:
     """SIGSTOP, where others can go on."""
@@ -262,7 +264,7 @@ async def check(place: str, handles: list[FleetHandle]) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@needs_own_server
+@NEEDS_OWN_SERVER
 async def test_a_database_that_is_killed_and_comes_back_costs_no_run() -> None:
     """In every phase: what is held is answered afterwards, what ran ends, what waits is taken."""
     server = OwnServer()
@@ -288,7 +290,7 @@ async def test_a_database_that_is_killed_and_comes_back_costs_no_run() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@needs_own_server
+@NEEDS_OWN_SERVER
 async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_no_run() -> None:
     """At any moment of what they say to it."""
     server = OwnServer()

@@ -109,7 +109,12 @@ def test_a_call_without_the_input_of_its_act_is_denied_by_the_rule_about_that_in
         where = [{"path": f"$.{key}", "regex": "secret"} for key in needed(act)]
         rules = [{"deny": [{"tool": act, "where": [condition]}]} for condition in where]
         written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": rules}
-        calls = ({"brand_new": "secret"}, {}, given_to(tool, "secret"), given_to(tool, "fine"))
+        calls: tuple[dict[str, Any], ...] = (
+            {"brand_new": "secret"},
+            {},
+            given_to(tool, "secret"),
+            given_to(tool, "fine"),
+        )
         for table in (tools, recorded(portable(tools))):
             monitor = compile_policy(merge_policies(parse_policies(written)), tools=table).monitor(RunContext())
             found = [
@@ -138,7 +143,7 @@ def test_a_patch_whose_changes_are_not_known_is_denied_by_the_rule_about_its_pat
     outside = {"tool": "write", "where": [{"not": [{"path": "$.path", "within": "."}]}]}
     written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": [outside]}]}
     monitor = compile_policy(merge_policies(parse_policies(written)), tools=tools).monitor(RunContext(workspace="/w"))
-    inputs = (
+    inputs: tuple[dict[str, Any], ...] = (
         {"changes": []},
         {"patch": "x"},
         {"changes": [{"kind": "add"}]},

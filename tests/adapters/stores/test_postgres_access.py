@@ -22,6 +22,9 @@ from proctor.supervisor import StoreError, run_once
 from proctor.supervisor.ports.stored_types import Block, UnblockStarts
 from proctor.supervisor.testing import Ask, FakeAdapter
 
+NEEDS_DEBIANS_SERVER: pytest.MarkDecorator = needs_debians_server
+NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
+
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
 PAGE = ROOT / "docs" / "operate" / "postgresql.md"
 HISTORY = (
@@ -65,7 +68,7 @@ def as_role(server: OwnServer, role: str) -> str:
     return str(server.url(user=f"proctor_{role}", password="secret"))
 
 
-@needs_own_server
+@NEEDS_OWN_SERVER
 @pytest.mark.anyio
 async def test_a_supervisor_works_and_rewrites_nothing(server: OwnServer) -> None:
     """Its role runs, orders and answers; the record it leaves is whole, and stays as it is."""
@@ -92,7 +95,7 @@ async def test_a_supervisor_works_and_rewrites_nothing(server: OwnServer) -> Non
     assert audited(as_role(server, "reader")).findings == ()
 
 
-@needs_own_server
+@NEEDS_OWN_SERVER
 @pytest.mark.anyio
 async def test_only_the_role_for_retention_prunes(server: OwnServer) -> None:
     """It changes no event either."""
@@ -112,7 +115,7 @@ async def test_only_the_role_for_retention_prunes(server: OwnServer) -> None:
     assert audited(as_role(server, "reader")).findings == ()
 
 
-@needs_own_server
+@NEEDS_OWN_SERVER
 @pytest.mark.anyio
 async def test_who_only_looks_sees_everything_and_writes_nothing(server: OwnServer) -> None:
     """It is told so."""
@@ -124,7 +127,7 @@ async def test_who_only_looks_sees_everything_and_writes_nothing(server: OwnServ
                 await attempt
 
 
-@needs_own_server
+@NEEDS_OWN_SERVER
 @pytest.mark.parametrize("role", ["worker", "reader"])
 def test_a_role_that_may_not_create_tables_learns_who_does(
     server: OwnServer, role: str, monkeypatch: pytest.MonkeyPatch
@@ -204,7 +207,7 @@ def url(tls_server: OwnServer, host: str = "localhost", **options: object) -> st
     return f"postgresql://postgres@{host}:{tls_server.port}/postgres?hostaddr=127.0.0.1&{more}"
 
 
-@needs_debians_server
+@NEEDS_DEBIANS_SERVER
 def test_a_server_that_its_certificate_names_is_spoken_to_over_tls_only(tls_server: OwnServer, root: Path) -> None:
     """Whatever the store connects for: to make its tables, to write, to read, to listen."""
     import psycopg
@@ -226,7 +229,7 @@ def test_a_server_that_its_certificate_names_is_spoken_to_over_tls_only(tls_serv
     assert set(found) == {(True, "TLSv1.3")}
 
 
-@needs_debians_server
+@NEEDS_DEBIANS_SERVER
 @pytest.mark.parametrize(
     ("host", "options", "message"),
     [
@@ -250,7 +253,7 @@ def test_another_server_is_not_spoken_to(
     assert refused.value.kind == "unwritable"
 
 
-@needs_debians_server
+@NEEDS_DEBIANS_SERVER
 def test_a_server_without_tls_is_not_spoken_to_in_plain_text_instead(tmp_path: Path) -> None:
     """Where the URL demands it."""
     plain = OwnServer(DEBIANS, listen_addresses="127.0.0.1")

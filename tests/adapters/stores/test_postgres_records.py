@@ -20,6 +20,9 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.stored_types import RunFilter, RunInfo
 from proctor.supervisor.testing import Ask, FakeAdapter
 
+NEEDS_OWN_SERVER: pytest.MarkDecorator = needs_own_server
+NEEDS_POSTGRES: pytest.MarkDecorator = needs_postgres
+
 
 @pytest.fixture
 def place() -> Iterator[tuple[str, str]]:
@@ -27,7 +30,7 @@ def place() -> Iterator[tuple[str, str]]:
         yield found
 
 
-@needs_postgres
+@NEEDS_POSTGRES
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "text", ["\0", "\\0", "\\\\0", "a\\", "%", "%s", "$1", "''", '"', "\ud800", "\\ud800", "_", "\x7f"]
@@ -50,7 +53,7 @@ async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(
         assert await store.run(text) is None
 
 
-@needs_postgres
+@NEEDS_POSTGRES
 @pytest.mark.anyio
 async def test_an_event_id_of_any_length_counts_once(place: tuple[str, str]) -> None:
     """Also two long ones that begin alike."""
@@ -64,7 +67,7 @@ async def test_an_event_id_of_any_length_counts_once(place: tuple[str, str]) -> 
         assert await store.last_seq("s") == len(ids)
 
 
-@needs_postgres
+@NEEDS_POSTGRES
 @pytest.mark.anyio
 async def test_an_id_that_no_index_holds_is_refused_alone(place: tuple[str, str]) -> None:
     """Of a session or a run; what else is written goes on."""
@@ -80,7 +83,7 @@ async def test_an_id_that_no_index_holds_is_refused_alone(place: tuple[str, str]
         assert await store.last_seq("s") == 1
 
 
-@needs_postgres
+@NEEDS_POSTGRES
 @pytest.mark.anyio
 async def test_no_amount_of_tokens_keeps_a_record_from_being_stored(place: tuple[str, str]) -> None:
     """An agent may report whatever it likes, as often as it likes."""
@@ -96,7 +99,7 @@ async def test_no_amount_of_tokens_keeps_a_record_from_being_stored(place: tuple
         assert run.usage.input_tokens == pytest.approx(3e19)
 
 
-@needs_postgres
+@NEEDS_POSTGRES
 @pytest.mark.anyio
 async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str, str]) -> None:
     """A longer one would be cut, and could be another store's; whatever else is in it, it is a name."""
@@ -158,7 +161,7 @@ async def _asked_for(supervisor: Supervisor, run_id: str) -> str:
     raise AssertionError("the run ended")
 
 
-@needs_own_server
+@NEEDS_OWN_SERVER
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_database_is_restored_as_it_was_in_one_moment(server: OwnServer, anyio_backend: str) -> None:

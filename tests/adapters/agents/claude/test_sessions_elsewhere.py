@@ -37,7 +37,8 @@ class Session:
     def kept(self) -> Path:
         """The file in which the client keeps the conversation on the first machine."""
         found = [path for path in self.bench.cwd.with_name("home").rglob("*.jsonl") if path.is_file()]
-        return max(found, key=lambda path: path.stat().st_mtime_ns)
+        latest: Path = max(found, key=lambda path: path.stat().st_mtime_ns)
+        return latest
 
     def sent(self) -> str:
         """What the model was sent last."""

@@ -42,7 +42,8 @@ class Session:
 
     def kept(self) -> Path:
         """The file in which the client keeps the thread."""
-        return max(self.bench.home.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+        latest: Path = max(self.bench.home.rglob("rollout-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+        return latest
 
     def sent(self) -> str:
         """What the model was sent last."""
