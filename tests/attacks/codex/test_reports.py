@@ -44,8 +44,8 @@ async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any,
 
     events = await bench.run(gate)
 
-    asked = [(call.input["command"], call.turn) for call in gate.calls]
-    assert asked == [(command, turn) for turn, command in enumerate(commands, 1)]
+    proposed = [(call.input["command"], call.turn) for call in gate.calls]
+    assert proposed == [(command, turn) for turn, command in enumerate(commands, 1)]
     assert outcomes(events) == ["completed"] * 4
     assert (bench.cwd / "log").read_text().split() == ["x", "x", "y", "x"]
 

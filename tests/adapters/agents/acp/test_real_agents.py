@@ -82,7 +82,7 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
     done = await drive(bench.agent(name), prompt, answer=gate)
     events, made = done.events, [event for event in done.events if isinstance(event, ToolCallCompleted)]
     unasked = [event for event in events if isinstance(event, ToolCallStarted)]
-    asked = [call.id for call in done.proposed]
+    proposed_ids = [call.id for call in done.proposed]
 
     assert at_the_gate[:2] == [("execute", []), ("edit", ["a"])]
     assert [name for name, _ in at_the_gate[2:]] == ["execute"] * 3
@@ -92,8 +92,10 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
         at for at, event in enumerate(events) if event in made and event.tool_call_id == unasked[0].tool_call_id
     )
     assert [event.tool_call_id for event in made].count(unasked[0].tool_call_id) == 1
-    assert sorted(event.tool_call_id for event in made if event.tool_call_id in asked) == sorted(asked[:4])
-    assert [done.outcomes(asked[4]), len(set(asked))] == [[], 5]
+    assert sorted(event.tool_call_id for event in made if event.tool_call_id in proposed_ids) == sorted(
+        proposed_ids[:4]
+    )
+    assert [done.outcomes(proposed_ids[4]), len(set(proposed_ids))] == [[], 5]
     assert not any(
         "inner" in str(request.get("messages", request.get("contents"))[-1]) for request in bench.asked_model()[1:5]
     )

@@ -114,8 +114,8 @@ async def test_what_is_no_message_of_ours_hides_nothing_of_what_follows(bench: A
     long = 'type="assistant", message={"id": "n", "content": [{"type": "text", "text": "x" * 3_000_000}]}'
     lines = ['[{"type": "result"}]', "7", "\\ud800", ""]
     result = 'say(type="result", subtype="success", result="done", session_id="s")'
-    said = [*(f"print({line!r}, flush=True)" for line in lines), *(f"say({one})" for one in (*records, long))]
-    cli = client_that(bench, *said, result, "sys.stdin.read()")
+    steps = [*(f"print({line!r}, flush=True)" for line in lines), *(f"say({one})" for one in (*records, long))]
+    cli = client_that(bench, *steps, result, "sys.stdin.read()")
 
     events = await bench.run(bench.adapter(cli_path=cli))
 
