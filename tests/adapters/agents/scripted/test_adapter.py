@@ -278,6 +278,7 @@ async def test_a_background_process_lives_on_and_ends_with_the_run() -> None:
 
 
 CANCEL_AT = {
+    "in silence": ("steps:\n  - say: x\n  - silence: 100000", "message_received"),
     "while a function runs": ("steps:\n  - {call: wait}", "turn_started"),
     "between parallel calls": (
         "steps:\n  - parallel:\n      - {call: bash, input: {command: echo}}\n      - {call: wait}",
