@@ -49,11 +49,11 @@ class ClientCall(msgspec.Struct, kw_only=True):
     over: bool = False
 
     def as_tool_call(self) -> ToolCall:
-        """The call as the gate is asked about it."""
+        """The call as it is proposed to the gate."""
         return ToolCall(id=self.id, name=self.name, input=self.input, turn=self.turn, parent_tool_call_id=self.parent)
 
     def requested(self) -> ToolCallRequested:
-        """That the model asked for it."""
+        """The event that the model requested it."""
         return ToolCallRequested(
             tool_call_id=self.id,
             tool_name=self.name,
@@ -63,7 +63,7 @@ class ClientCall(msgspec.Struct, kw_only=True):
         )
 
     def started(self) -> ToolCallStarted:
-        """That it runs, which is judged: the gate has not let it run as it does."""
+        """The event that it runs without the gate's answer, so that it is evaluated."""
         self.reported = True
         return ToolCallStarted(
             tool_call_id=self.id,
@@ -74,7 +74,7 @@ class ClientCall(msgspec.Struct, kw_only=True):
         )
 
     def ended(self, output: Any, *, failed: bool) -> ToolCallCompleted | ToolCallFailed:
-        """How it ended: `output` is what it gave, or its error where it failed."""
+        """The event of its end; `output` is its result, or its error if it failed."""
         self.over = True
         if failed:
             return ToolCallFailed(tool_call_id=self.id, tool_name=self.name, error=output)
@@ -117,7 +117,7 @@ class CallBook(Generic[CallT]):
         return call
 
     def drop(self, call_id: str) -> CallT | None:
-        """Keep a call no longer: its outcome is known."""
+        """Forget a call whose outcome is known."""
         return self._calls.pop(call_id, None)
 
 
@@ -129,14 +129,14 @@ class Turns:
         self.is_open = False
 
     def begin(self) -> Iterator[Event]:
-        """A sign of the model: the next response has begun, unless one is going on."""
+        """Begin the next response, unless one has begun."""
         if not self.is_open:
             self.is_open = True
             self.number += 1
             yield TurnStarted(turn=self.number)
 
     def end(self) -> Iterator[Event]:
-        """The response going on, if any, is over."""
+        """End the current response, if there is one."""
         if self.is_open:
             self.is_open = False
             yield TurnCompleted(turn=self.number)

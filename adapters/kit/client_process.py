@@ -1,4 +1,4 @@
-"""A provider's client: a process on three pipes, ended with everything it started."""
+"""Starts a client as a process on three pipes, and ends it with everything that it started."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
         self._returned = anyio.Event()
 
     async def receive(self, max_bytes: int = _CHUNK) -> bytes:
-        """The next bytes. To come for them is to have handled those before."""
+        """The next bytes; to receive them means that those before are handled."""
         self._handled = self._received
         self._wake()
         await anyio.lowlevel.checkpoint()
@@ -89,7 +89,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
             self._wake()
 
     def let_go(self) -> None:
-        """Close the other end here, once: the process has it, or could not be started."""
+        """Close our copy of the write end, once the process has its own or could not be started."""
         os.close(self.write_end)
 
     def _wake(self) -> None:
@@ -97,7 +97,7 @@ class OutputPipe(anyio.abc.ByteReceiveStream):
         self._returned = anyio.Event()
 
     def _pending(self) -> int:
-        """Bytes in the pipe."""
+        """How many bytes are in the pipe."""
         if not self._open:
             return 0
         pending: int = struct.unpack("i", ioctl(self._fd, FIONREAD, b"\0" * 4))[0]
@@ -178,7 +178,7 @@ class ClientProcess:
         return SIGNALLED - code if GUARDS and code is not None and code > SIGNALLED else code
 
     async def write_input(self, text: str) -> None:
-        """Give it all its input at once, and nothing more."""
+        """Write all its input, and close it."""
         try:
             await self.stdin.send(text.encode())
             await self.close_input()
@@ -186,7 +186,7 @@ class ClientProcess:
             return
 
     async def read_stderr(self) -> None:
-        """Keep its last words, so that it never waits for a reader."""
+        """Read its errors and keep the last, so that it never waits for a reader."""
         rest = b""
         while True:
             try:
@@ -199,7 +199,7 @@ class ClientProcess:
             rest = rest[-_STDERR_LINE_BYTES:]
 
     async def wait_exit(self) -> None:
-        """Wait, not for long, until it has ended."""
+        """Wait briefly until it has ended."""
         with anyio.move_on_after(LEAVE_S):
             await self._process.wait()
 
@@ -210,12 +210,12 @@ class ClientProcess:
         return "\n".join(self._stderr)
 
     async def end_orphans(self) -> None:
-        """Once it has ended, end what it left: an orphan that holds its output keeps the stream open."""
+        """Once it has ended, kill its orphans: one that holds its output would keep the stream open."""
         await self._process.wait()
         await self.tree.kill()
 
     def exit_error(self, message: str) -> ProviderError:
-        """The error for a client that has ended, with its last words."""
+        """The error for a client that has ended, with the last errors it wrote."""
         words = "\n".join(self._stderr)
         return self.guardian_killed() or ProviderError(
             message, details={"exit_code": self.exit_code, "stderr": words}
@@ -328,7 +328,9 @@ class RpcClient:
         )
 
     async def request(self, method: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Ask the client for something. Raises ProviderError if it refuses, is gone, or does not answer."""
+        """Send a request and return its result. Raises ProviderError if the client refuses, has ended, or does not
+        answer.
+        """
         name = self.process.name
         try:
             with anyio.fail_after(timeout_s):
@@ -344,7 +346,7 @@ class RpcClient:
         return result if isinstance(result, dict) else {}
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:
-        """The error for a client that refuses; `said` in its details is the client's whole answer in words."""
+        """The error for a refused request; `said` in its details is the client's whole answer."""
         more = error.data.get("details") if isinstance(error.data, dict) else error.data
         answer = f"{error.message}: {more}" if more else error.message
         details = {"method": method, "code": error.code, "data": error.data, "said": answer}

@@ -1,4 +1,4 @@
-"""Text that reaches a person: without secrets, without anything that a terminal would obey, amounts in few figures.
+"""Text for people: without secrets and control characters, amounts in few figures.
 
 It is imported by every command, also by those that need nothing else of the package.
 """

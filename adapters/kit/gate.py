@@ -1,4 +1,4 @@
-"""How the calls of a client reach the gate: in their order, after all that came before them, and failing closed."""
+"""Proposes a client's calls to the gate: in order, after all earlier events, and failing closed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BACKLOG: Final = 1024
 
 
 class EventStream:
-    """Hands events, in order, to the one who iterates the stream.
+    """Passes events, in order, to the one reader of the stream.
 
     `send` slows down a client that reports faster than it is supervised. `send_and_wait` returns when the reader has
     come back for more, so what an agent does next (ask the gate, run a call) comes after everything it said before.
@@ -47,25 +47,25 @@ class EventStream:
         self.closed = False
 
     async def send_and_wait(self, event: Event) -> None:
-        """Hand over one event and wait until it was dealt with; after the end of the stream, drop it."""
+        """Send one event and wait until it was processed; after the end of the stream, drop it."""
         self.send_nowait(event)
         await self.drain()
 
     async def send(self, events: Iterable[Event]) -> None:
-        """Hand over events; while more of them wait than may, wait for the reader."""
+        """Send events, waiting for the reader while too many are unread."""
         for event in events:
             self.send_nowait(event)
             if len(self._waiting) >= self._backlog:
                 await self.drain()
 
     def send_nowait(self, *events: Event) -> None:
-        """Hand over events without waiting; after the end of the stream, drop them."""
+        """Send events without waiting; after the end of the stream, drop them."""
         if not self.closed:
             self._waiting.extend((event, anyio.Event()) for event in events)
             self._wake.set()
 
     async def drain(self) -> None:
-        """Return when everything handed over so far was dealt with, or the reader has left."""
+        """Wait until everything sent so far was processed, or the reader has left."""
         if self._waiting:
             await self._waiting[-1][1].wait()
 
@@ -95,7 +95,7 @@ class EventStream:
             self.abandon()
 
     def abandon(self) -> None:
-        """The reader has left: let all go that wait for it."""
+        """Wake everybody who waits for the reader, which has left."""
         self.closed = True
         while self._waiting:
             self._waiting.popleft()[1].set()
@@ -121,7 +121,7 @@ CANCELLED = "the run is being cancelled"
 
 
 class CallGate:
-    """Puts a client's calls to the gate, and takes what the client reports beside them.
+    """Proposes a client's calls to the gate, and passes on what the client reports.
 
     Calls are judged in the order in which they are asked about, each on everything that was reported before. A gate
     that fails permits nothing, and the run cannot go on without it: it ends with why. `stopped` once an answer
@@ -152,7 +152,7 @@ class CallGate:
         self.stopped = False
 
     async def propose(self, call: ToolCall) -> GateAnswer:
-        """The gate's answer for one call; an answer the client cannot carry out refuses it."""
+        """The gate's answer for one call; it is refused if the client cannot carry out the answer."""
         async with self._order:
             await self._stream.drain()
         if self.stopped:
@@ -168,7 +168,7 @@ class CallGate:
         return answer
 
     async def attempted(self, call: ToolCall) -> bool:
-        """Judge a call that the client refused by itself, as it was started without the tool.
+        """Evaluate a call that the client refused itself because it was started without the tool.
 
         Returns whether the policy refuses it too: then it is recorded as requested and denied. Any other attempt
         stays the client's own affair.
@@ -187,11 +187,11 @@ class CallGate:
         return _worded(GateAnswer(allowed=False, stop=self.stopped), call)
 
     def stop(self) -> None:
-        """Permit nothing any more."""
+        """Allow no more calls."""
         self.stopped = True
 
     async def report(self, events: Iterable[Event]) -> None:
-        """Hand over what the client reports. A client that was told to stop has not completed its run."""
+        """Pass on what the client reports. After `stop`, it cannot report that it completed its run."""
         await self._stream.send(event for event in events if not (self.stopped and isinstance(event, RunCompleted)))
 
     async def _judged(self, call: ToolCall) -> GateAnswer:
@@ -211,5 +211,5 @@ def _failure(error: Exception) -> ProviderError:
 
 
 def _worded(answer: GateAnswer, call: ToolCall) -> GateAnswer:
-    """A refusal that says something to the model."""
+    """A refusal with a text for the model."""
     return answer if answer.tell_model else msgspec.structs.replace(answer, tell_model=tell_model_default(call.name))

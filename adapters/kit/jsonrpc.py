@@ -38,7 +38,7 @@ class EndlessLineError(Exception):
 
 
 class ByteLines:
-    """The lines a stream brings, and last what it ended with, which may be empty.
+    """The lines of a stream; the last may be empty.
 
     Args:
         stream: where the bytes arrive.
@@ -151,7 +151,7 @@ class Peer:
                 pending.arrived.set()
 
     async def request(self, method: str, params: Params | None = None) -> Any:
-        """Ask and wait for the result. Raises RpcError as answered, RpcClosedError at the end."""
+        """Send a request and wait for its result. Raises RpcError for an error, RpcClosedError at the end."""
         if self._closed:
             raise RpcClosedError(f"`{method}` was requested after the end")
         self._last_id += 1
@@ -169,7 +169,7 @@ class Peer:
         return pending.answer.get("result")
 
     async def notify(self, method: str, params: Params | None = None) -> None:
-        """Say something that is not answered. Raises RpcClosedError at the end."""
+        """Send a notification. Raises RpcClosedError at the end."""
         message: Params = {"method": method}
         await self._send(message if params is None else {**message, "params": params})
 

@@ -1,4 +1,4 @@
-"""A client's processes: the environment they are given, and how all of them are found and ended.
+"""A client's processes: gives them their environment, finds all of them, and ends them.
 
 A tree is found by four marks, so that what left its process group, its session or its parents is still
 found: ancestry (remembered from every look, with creation times, so that a reused pid is never touched),
@@ -176,7 +176,7 @@ class ProcessTree:
             self.add(pid)
 
     def add(self, pid: int) -> None:
-        """Take one more root in. A pid that is gone is not an error: its mark may still find what it left."""
+        """Add a root. A pid that is gone is no error: its mark may still find what it left."""
         try:
             root = psutil.Process(pid)
         except psutil.NoSuchProcess:
@@ -185,7 +185,7 @@ class ProcessTree:
         self._processes[root] = None
 
     def snapshot(self) -> list[int]:
-        """Look for the whole tree now and remember it; returns the pids that are alive, parents first."""
+        """Find and remember the whole tree; returns the pids that are alive, parents first."""
         self._scan()
         return self.alive()
 
@@ -263,7 +263,7 @@ class ProcessTree:
             pending.extend(found)
 
     def _led_sessions(self) -> set[int]:
-        """The sessions roots lead, while the root exists: later the number may mean something else."""
+        """The sessions that living roots lead; after a root's end its number may be another's."""
         return {root.pid for root in self._roots if root.is_running() and session_of(root.pid) == root.pid}
 
     def _is_marked(self, process: psutil.Process, sessions: set[int]) -> bool:
@@ -279,7 +279,7 @@ class ProcessTree:
             return False
 
     def _freeze_and_kill(self, patient: bool) -> list[int]:
-        """One round: what was killed.
+        """Stop and kill all once; returns what was killed.
 
         A stopped process cannot fork. So once a look finds nothing new to stop, the tree is complete, but for a
         process that was started during the last look by one that ended then. A guardian, whose child that one

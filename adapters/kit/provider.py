@@ -1,4 +1,4 @@
-"""The bases of every provider: the session of a client that is a process, and an agent that is a task of this one.
+"""Bases of providers: `ClientSession` for a client process, `TaskProvider` for an agent in this process.
 
 Each has a stream of events, a gate, cancel steps and an end.
 """
@@ -92,11 +92,11 @@ class ClientSession(ABC):
         """How messages call the client."""
 
     async def interrupt(self) -> dict[str, Any] | None:
-        """Have the client stop what it is at; what is to be recorded of that."""
+        """Have the client stop; returns what to record of that."""
         return None
 
     async def disconnect(self) -> None:  # noqa: B027 - a client may have no such step
-        """Let the client go, which then ends by itself."""
+        """Disconnect from the client, which then ends by itself."""
 
     async def end(self) -> None:
         """The client was killed: end the stream."""
@@ -108,7 +108,7 @@ class ClientSession(ABC):
         await self.disconnect()
 
     def report_bad_line(self, line: bytes, what: str) -> None:
-        """Report a line of the client's that is not what it writes otherwise."""
+        """Report a line of the client's that is no message."""
         shown = line[:200].decode("utf-8", "replace")
         message = f"{self.client_name} wrote `{shown}`, which is not a {what}"
         self._stream.send_nowait(ErrorOccurred(code="bad_line", message=message))
@@ -121,7 +121,7 @@ class RpcSession(ClientSession, Generic[RpcT]):
     _tasks: anyio.abc.TaskGroup
 
     def attach(self, connection: RpcT, tasks: anyio.abc.TaskGroup) -> None:
-        """Take the running client, and the tasks that live as long as it."""
+        """Set the running client, and the tasks that live as long as it."""
         self._connection, self._tasks = connection, tasks
 
     @property
@@ -144,11 +144,11 @@ class RpcSession(ClientSession, Generic[RpcT]):
 
     @abstractmethod
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Something the client reports."""
+        """Handle a notification of the client."""
 
     @abstractmethod
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Something the client asks; what is not known is refused."""
+        """Answer a request of the client; an unknown one is refused."""
 
 
 INTERRUPT_S = 5.0
@@ -175,7 +175,7 @@ class TaskProvider:
         return self._stream.events()
 
     def cancel_steps(self) -> Sequence[CancelStep]:
-        """Cancel the job; if it does not end, end what it started and leave it; see Provider."""
+        """Cancel the job; if it does not end, end what it started and abandon it; see Provider."""
         if self._commands is None:
             last = [CancelStep(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
         else:
@@ -234,7 +234,7 @@ class TaskProvider:
 
 @asynccontextmanager
 async def at_work(provider: TaskProvider, job: Callable[[], Awaitable[None]]) -> AsyncIterator[TaskProvider]:
-    """Run `job` beside the one who reads the stream of `provider`; it is gone when the context is left."""
+    """Run `job` beside the reader of `provider`'s stream; leaving the context ends it."""
     async with helpers() as tasks:
         tasks.start_soon(provider.work, job)
         yield provider

@@ -1,4 +1,4 @@
-"""Commands that really run: output captured and bounded, ended with everything they started."""
+"""Runs commands: captures bounded output, and ends each with everything that it started."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Subprocesses:
                 self._ended = self.started
 
     async def _let_go(self, *, ended_only: bool) -> None:
-        """Close what is held of commands; of those that left something running, only when they all end."""
+        """Close the pipes of commands; of those that left processes, only once all have ended."""
         for started in [s for s in self._guarded if not ended_only or s.process.returncode is not None]:
             self._guarded.remove(started)
             await started.close()
@@ -146,7 +146,7 @@ class _Pipe:
             os.close(self.writer)
 
     def keep(self) -> int:
-        """The reading end, left open for its new owner."""
+        """Give up the reading end, which stays open for its new owner."""
         self._reading = False
         return self.reader
 

@@ -44,7 +44,7 @@ Hop: TypeAlias = Callable[[Callable[[], Any]], Any]
 
 
 def current_hop() -> Hop:
-    """The way back into the event loop this is called from."""
+    """A function that runs a callable soon in this event loop, from any thread."""
     if current_async_library() == "trio":  # `trio` may stand in sys.modules half imported by another thread
         from trio.lowlevel import current_trio_token
 

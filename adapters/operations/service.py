@@ -65,33 +65,33 @@ if TYPE_CHECKING:
 
 RECORDED_KEPT = 256
 MOST_SEARCHED = 5_000
-"""Runs that one search looks at."""
+"""How many runs a search reads."""
 MOST_COUNTED = 1_000
-"""Waiting calls that are counted."""
+"""How many pending approvals are counted."""
 BOARD_ROWS = 20
 """The most runs, and the most approvals, that the board shows."""
 BOARD_SEARCHED = 1_000
-"""The most of each that are looked through for words."""
+"""How many of each are searched for words."""
 _RUNS_COUNTED = 1_000
-"""The calls of so many runs of a session are counted, the newest."""
+"""How many runs of a session have their calls counted, the newest."""
 _NAMED = 100
 """Runs that one beginning of an id may stand for, before they are no longer counted."""
 
 
 class MissingError(UsageError):
-    """It is not in the store."""
+    """The name is of nothing in the store."""
 
     code = "not_found"
 
 
 class ConflictError(UsageError):
-    """It is too late."""
+    """The run is over already."""
 
     code = "conflict"
 
 
 class OperatorService:
-    """A store as operators use it: by the commands, the HTTP API, the page and `watch`.
+    """What operators see of a store and do with it, for the commands, the HTTP API, the page and `watch`.
 
     Every method raises StoreError where the store cannot be read or written.
     """
@@ -406,14 +406,14 @@ async def approval_named(store: Store, name: str) -> str:
 
 
 REMEMBERED = 24
-"""Runs whose folds are kept."""
+"""How many runs have their replayed state kept."""
 MOST_DECISIONS = 2_000
-"""Of one run, the latest."""
+"""How many decisions of a run are kept, the latest."""
 _CHUNK = 500
 
 
 class Fold:
-    """One run folded so far."""
+    """The state of one run's policy, replayed from its events."""
 
     def __init__(self, run: RunInfo, was: Recorded) -> None:
         self.run = run
@@ -426,7 +426,7 @@ class Fold:
         self._seq = 0
 
     async def catch_up(self, store: EventLog) -> None:
-        """Fold what has been recorded since."""
+        """Replay what was recorded since."""
         chunk: list[Event] = []
         async for event in store.read(self.run.session_id, after=self._seq):
             chunk.append(event)
@@ -466,7 +466,7 @@ class Fold:
 
 
 class Folds:
-    """The folds of the runs that were requested last."""
+    """The replayed states of the runs that were requested last."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
