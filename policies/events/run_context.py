@@ -93,8 +93,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def needed(act: str) -> tuple[str, ...]:
-    """The inputs without which a call could not be judged as an act."""
-    return PORTABLE[act] if act == "move" else PORTABLE[act][:1]
+    """The inputs without which a call could not be judged as an act; none of an act with another name."""
+    inputs = PORTABLE.get(act, ())
+    return inputs if act == "move" else inputs[:1]
 
 
 def root_of(path: str) -> str:
@@ -127,7 +128,7 @@ def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inp
         synonyms: more names that the client has for it.
         inputs: for a portable input, where the client's own input has it.
     """
-    at: dict[str, tuple[str, ...]] = {key: (f"$.{key}",) for key in PORTABLE[act] if key in takes}
+    at: dict[str, tuple[str, ...]] = {key: (f"$.{key}",) for key in PORTABLE.get(act, ()) if key in takes}
     at |= {key: (path,) if isinstance(path, str) else path for key, path in inputs.items()}
     own = (root_of(path) for paths in at.values() for path in paths)
     takes = tuple(dict.fromkeys((*takes, *own)))

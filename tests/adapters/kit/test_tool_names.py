@@ -137,6 +137,16 @@ def test_a_tool_that_has_no_such_input_is_not_asked_for_it(client: str, name: st
         assert compiled.monitor(RunContext()).propose(ToolCall(id="c", name=name, input=given)).action == answer
 
 
+def test_an_act_of_another_name_needs_no_input() -> None:
+    """As an adapter of somebody else may have it."""
+    tools = (Tool(name="Ship", acts=("deploy",)), Tool(name="Note", acts=("",), takes=("text",)))
+    written = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": ["deploy"]}]}
+    monitor = compile_policy(merge_policies(parse_policies(written)), tools=tools).monitor(RunContext())
+
+    assert monitor.propose(ToolCall(id="c", name="Ship", input={})).action == "deny"
+    assert monitor.propose(ToolCall(id="d", name="Note", input={})).action == "allow"
+
+
 @pytest.mark.parametrize("tools", [CLIENTS["codex"], HOOKED["codex"].tools, HOOKED["opencode"].tools])
 def test_a_patch_whose_changes_are_not_known_is_denied_by_the_rule_about_its_paths(tools: tuple[Tool, ...]) -> None:
     """It may change any file in any way."""
