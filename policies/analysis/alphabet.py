@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ..events.run_context import RunContext, Tool
-    from ..language.facts import ToolTable
+    from ..language.facts import NamingKind, ToolTable
     from ..monitor.program import CompiledRule
     from ..stack.clauses import Clause
     from ..values.work_budget import Work
@@ -293,8 +293,10 @@ class Alphabet:
             self._keep(call)
             if loops:
                 self._keep(msgspec.structs.replace(call, fresh=True))
+        missing: dict[NamingKind, dict[str, Any]] = {kind: {} for kind in self._tools.missing(name)}
         if not (everything and self._is_complete(name, tested, bound)):
-            self._add_phantoms(name, list(found), list(found.values()))
+            missing = {**self._tools.kinds(name), **missing}
+        self._add_phantoms(name, missing, list(found), list(found.values()))
 
     def _reduced(self, name: str, choices: dict[str, list[Any]], bound: set[str]) -> dict[str, list[Any]]:
         """Values that meet the same conditions by themselves, one of each, and lists of them that meet others; all
@@ -428,10 +430,12 @@ class Alphabet:
                 looking |= operators.keys() - {"type", "exists"}
         return not looking or (not types and (looking <= LENGTHS or not looking & LENGTHS))
 
-    def _add_phantoms(self, name: str, keys: list[Any], found: list[InputClass]) -> None:
-        """Add calls that meet the sets of conditions of which no example was found."""
+    def _add_phantoms(
+        self, name: str, kinds: dict[NamingKind, dict[str, Any]], keys: list[Any], found: list[InputClass]
+    ) -> None:
+        """Add calls of some kinds that meet the sets of conditions of which no example was found."""
         seen = set(keys)
-        for kind, document in self._tools.kinds(name).items():
+        for kind, document in kinds.items():
             names = self._tools.names(name, kind)
             probes = [probe_of(_inner(part).rule, names) for part in self._parts]
             asks = [(n, bit) for n, probe in enumerate(probes) for bit, _ in probe.tests]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_ACTS = 5
 """How many acts of one tool may be done independently of each other."""
+MOST_PLACES = 4
+"""At how many places of one input it is tried."""
 
 
 class ToolKinds:
@@ -57,9 +59,18 @@ class ToolKinds:
                     document = placed(document, f"{path}.zq" if _is_item(path) else path, "zq")
                 inputs.append(document)
         for key in dict.fromkeys(key for act in tool.every_act for key in needed(act)):
-            path = (*tool.inputs.get(key, ()), f"$.{key}")[0]
-            inputs += [placed(document, path, "zq") for document in inputs]
+            places = (*tool.inputs.get(key, ()), f"$.{key}")
+            inputs += [placed(document, place, "zq") for document in inputs for place in places[:MOST_PLACES]]
         return inputs
+
+    def missing(self, name: str) -> Iterator[NamingKind]:
+        """The kinds that a tool's acts may make together of which there is no input."""
+        tool = self._tool(name)
+        acts = tuple(tool.acts_where) if tool is not None else ()
+        for size in range(1, len(acts) + 1):
+            for some in itertools.combinations(acts, size):
+                if (kind := (name, *some)) not in self.kinds(name):
+                    yield kind
 
     def plainest(self, name: str) -> dict[str, Any]:
         """The shortest input of a tool that is understood."""

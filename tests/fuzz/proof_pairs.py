@@ -20,7 +20,12 @@ from proctor.policies.policy import Deny, members_of
 
 TOOLS: Final = ("a", "b", "c")
 SHELL: Final = Tool(name="Shell", acts=("bash",), inputs={"command": ("$.cmd",)})
-TABLE: Final = (SHELL, Tool(name="a"), Tool(name="b"))
+PATCH: Final = Tool(
+    name="Patch",
+    acts_where={"write": ("$.new",), "edit": ("$.changes[?@.kind == 'update']",)},
+    inputs={"path": ("$.new", "$.changes[*].path")},
+)
+TABLE: Final = (SHELL, PATCH, Tool(name="a"), Tool(name="b"))
 WHERES: Final[dict[str, list[list[dict[str, Any]]]]] = {
     "n": [
         [{"path": "$.n", "gt": 5}],
@@ -96,6 +101,14 @@ VALUES: Final[dict[str, list[Any]]] = {
     "file": ["/srv/data/x", "/etc/p", "/srv/y", "../x", "rel", ["/srv/data/x", "/etc/q"]],
     "to": [["x@a.com"], ["x@a.com", "y@a.com"], "x@a.com", ["x@a.com", "e@b.com"], [], "e@b.com", [["x@a.com"]]],
     "cmd": ["git push", "ls", "rm -rf x"],
+    "new": ["/srv/data/x", "/etc/p", None, ["/srv/y", "/etc/q"]],
+    "changes": [
+        [{"kind": "update", "path": "/srv/data/x"}],
+        [{"kind": "other", "path": "/etc/p"}],
+        [{"kind": "update", "path": "/etc/p"}, {"kind": "update", "path": "/srv/y"}],
+        [{"kind": "update"}],
+        "update",
+    ],
 }
 """What calls carry; brute force takes the first two, walks all."""
 OUTPUTS: Final[list[Any]] = [
@@ -164,6 +177,9 @@ NETS: Final[list[Any]] = [
         ],
     },
 ]  # fmt: skip
+PLACES: Final[list[dict[str, Any]]] = [
+    {"within": "/srv"}, {"equals": "/srv/data/x"}, {"exists": True}, {"regex": "^/etc"}
+]  # fmt: skip
 VIRTUAL: Final[list[dict[str, Any]]] = [
     {"tool": "a", "path": "$.line", "match": r"\bgit\b", "as": "git"},
     {"tool": "*", "path": "$.line", "match": "^ls", "as": "b"},
@@ -217,7 +233,8 @@ class Pair(NamedTuple):
     @property
     def fields(self) -> list[str]:
         """The inputs that matter."""
-        return [name for name in VALUES if f"$.{name}" in self.says or (name == "cmd" and self.tools)]
+        portable = ("cmd", *(("new", "changes") if "write" in self.says or "edit" in self.says else ()))
+        return [name for name in VALUES if f"$.{name}" in self.says or (self.tools and name in portable)]
 
     def names(self) -> tuple[str, ...]:
         """The tools that are called."""
@@ -248,7 +265,9 @@ class _Generator:
         self.aliases = self.chance(0.1)
         self.whens = self.chance(0.15)
         self.asks = self.chance(0.1)
+        self.patches = self.portable and self.chance(0.6)
         self.bases: list[str] = [*TOOLS, *(["Shell", "bash"] if self.portable else ())]
+        self.bases += ["Patch", "write", "edit", "write", "edit"] if self.patches else []
 
     def chance(self, share: float) -> bool:
         return self.rng.random() < share
@@ -265,6 +284,12 @@ class _Generator:
         """One item of a selector."""
         if self.fields and self.chance(0.35):
             return {"tool": self.tool(), "where": self.rng.choice(WHERES[self.rng.choice(self.fields)])}
+        if self.patches and self.chance(0.3):
+            tool = self.rng.choice(["write", "edit", "Patch", "*"])
+            wanted = self.rng.choice(
+                [{"within": "/srv"}, {"equals": "/srv/data/x"}, {"exists": True}, {"regex": "^/etc"}]
+            )
+            return {"tool": tool, "where": [{"path": "$.path", **wanted}]}
         if self.portable and self.chance(0.3):
             return {"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}
         return self.tool()
