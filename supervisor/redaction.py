@@ -153,6 +153,7 @@ def _compiled_once(regex: str) -> Any:
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
     options.never_capture = True
+    options.max_mem = 64 * 1024 * 1024
     return re2.compile(regex.encode(), options)
 
 

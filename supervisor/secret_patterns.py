@@ -57,6 +57,35 @@ TOKENS = (
     Token("grafana-token", "gl(?:sa|c)_", r"gl(?:sa|c)_[A-Za-z0-9+/=_]{32,}"),
     Token("shopify-token", "shp[a-z]{2}_", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
     Token("databricks-token", "dapi[a-f0-9]{32}", r"\bdapi[a-f0-9]{32}"),
+    Token("linear-key", "lin_(?:api|oauth)_", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}"),
+    Token("postman-key", "PMAK-", r"PMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
+    Token("new-relic-key", "NRAK-", r"NRAK-[A-Z0-9]{27}"),
+    Token("sentry-token", "sntry[su]_", r"sntry[su]_[A-Za-z0-9+/=_]{40,}"),
+    Token("figma-token", "figd_", r"figd_[\w-]{40,}"),
+    Token("notion-token", "ntn_|secret_", r"\b(?:ntn|secret)_[A-Za-z0-9]{43,}"),
+    Token("pulumi-token", "pul-", r"\bpul-[a-f0-9]{40}"),
+    Token("typeform-token", "tfp_", r"\btfp_[\w-]{40,}"),
+    Token("replicate-token", "r8_", r"\br8_[A-Za-z0-9]{37,}"),
+    Token("terraform-token", "atlasv1", r"(?:\w{14}\.)?atlasv1\.[\w-]{60,}"),
+    Token("facebook-token", "EAA", r"\bEAA[A-Za-z0-9]{90,}"),
+    Token("contentful-token", "CFPAT-", r"CFPAT-[\w-]{43}"),
+    Token("atlassian-token", "ATATT3", r"ATATT3[\w=-]{60,}"),
+    Token("fly-token", "fo1_|fm[12]a?_", r"\b(?:fo1_[\w-]{43}|fm[12]a?_[\w+/=-]{60,})"),
+    Token("airtable-token", "pat[A-Z0-9a-z]{14}[.]", r"\bpat[A-Za-z0-9]{14}\.[a-f0-9]{64}"),
+    Token("supabase-token", "sbp_", r"\bsbp_[a-f0-9]{40}"),
+    Token("tailscale-key", "tskey-", r"tskey-[a-z]+-[\w-]{20,}"),
+    Token("perplexity-key", "pplx-", r"pplx-[A-Za-z0-9]{40,}"),
+    Token("alibaba-key", "LTAI", r"\bLTAI[A-Za-z0-9]{12,24}"),
+    Token("rubygems-key", "rubygems_", r"rubygems_[a-f0-9]{48}"),
+    Token("shippo-token", "shippo_", r"shippo_(?:live|test)_[a-f0-9]{40}"),
+    Token("easypost-key", "EZ[AT]K", r"\bEZ[AT]K[A-Za-z0-9]{54}"),
+    Token("square-token", "sq0atp-", r"sq0atp-[\w-]{22,}"),
+    Token("mailgun-key", "key-[a-f0-9]{8}", r"\bkey-[a-f0-9]{32}\b"),
+    Token(
+        "password-hash",
+        r"\$(?:1|2[abxy]|5|6|7|y|argon2(?:id?|d))\$|\{S?SHA",
+        r"\$(?:1|2[abxy]|5|6|7|y|argon2(?:id?|d))\$[\w./$=,+]{20,}|\{S?SHA(?:256|512)?\}[A-Za-z0-9+/]{27,}=*",
+    ),
 )
 
 
@@ -105,7 +134,7 @@ _WORDS = (
 )
 """Endings of names whose values are secrets."""
 
-_ASSIGNED = "passwords?|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key"
+_ASSIGNED = "passwords?|passwd|passphrase|pwd|secret|token|(?:api|access|private|secret|encryption|signing)[ _-]?key"
 """Endings of names whose assigned values in a text are secrets."""
 
 _SIGNS = r"[\w+/~!@#%^*-]"
@@ -114,7 +143,7 @@ _MIXED = "|".join(f"{_SIGNS}{{{n}}}[0-9]{_SIGNS}{{{7 - n},}}" for n in range(7))
 
 _NAMED = re.compile(
     r"(?:.*[_. ])?(?:pg)?(?:authorization|bearer|passwords?|passwd|passphrase|pwd|secret|token|api_?key|access_?key"
-    r"|secret_?key|private_?key|credentials?|cookie|basic_auth"
+    r"|secret_?key|private_?key|credentials?|cookies?|basic_auth"
     r"|(?:encryption|signing|master|auth|functions|subscription|app)_?key|passcode|psk|otp|creds"
     r"|pass_?key|(?:password|passwd|pwd)_?hash"
     r"|(?:db|smtp|mail|ftp|sudo|become|admin|root|key|store|redis|mongo|wifi|imap|ldap|proxy)_?pass)"
@@ -138,10 +167,24 @@ _VALUE = r"[\"'\\\x1f]*([^\s\"'$\\\x1f][^\s\"'\\]*)"
 _LOGGING_IN = r"(?:docker|podman|nerdctl|buildah|skopeo|crane|helm|oras|oc|az)"
 PASSWORD_OPTIONS = (
     ("openssl", r"-(?:k|K|hmac)\s+"),
-    ("ipmitool|zip|unzip|zipcloak|sqlcmd|bcp|mosquitto_pub|mosquitto_sub", r"-P\s*"),
+    ("ipmitool|zip|unzip|zipcloak|sqlcmd|bcp|isql|tsql|mosquitto_pub|mosquitto_sub", r"-P\s*"),
     ("7z|7za|7zr|7zz|rar|unrar", r"-(?:p|hp)"),
     ("ldap(?:search|add|modify|delete|passwd|whoami|compare)", r"-w\s*"),
-    ("mongo(?:sh|dump|restore|export|import)?|cqlsh|rdesktop|rabbitmqadmin|twine|ncftp|useradd|usermod", r"-p\s+"),
+    ("mongo(?:sh|dump|restore|export|import)?", r"-p\s*"),
+    ("cqlsh|rdesktop|rabbitmqadmin|twine|ncftp|useradd|usermod|hdbsql|beeline|cypher-shell|racadm", r"-p\s+"),
+    ("vsql", r"-w\s+"),
+    ("doctl", r"-t\s+"),
+    ("schtasks(?:\\.exe)?", r"/(?:rp|RP|p|P)\s+"),
+    ("wmic(?:\\.exe)?", r"/password:"),
+    ("dsadd|dsmod", r"-pwd\s+"),
+    (r"\bop", r"--secret-key[ =]"),
+    ("nmcli", r"password\s+"),
+    ("db2", r"using\s+"),
+    ("neo4j-admin", r"set-initial-password\s+"),
+    (
+        r"kubectl|helm|terraform|tofu|ansible[a-z-]*|\bmount|vault|bao|\bop",
+        r"[^\s\"']*?(?i:password|passwd|pass|secret|token|api_?key)=",
+    ),
     ("ncftp(?:put|get)|poetry|veracrypt|[Pp]s[Ee]xec(?:\\.exe)?", r"-p\s+"),
     ("winrs|cmdkey", r"[-/]p(?:ass)?:"),
     ("netlify", r"--auth[ =]"),
@@ -149,7 +192,9 @@ PASSWORD_OPTIONS = (
     *(("snmp(?:walk|get|set|bulkwalk|getnext)", rf"-{option}\s+") for option in "AXc"),
     *(("ssh-keygen", rf"-{option}\s+") for option in "NP"),
     ("sshpass", r"-p\s*"),
-    ("redis-cli", r"(?:-a|--pass)\s+"),
+    ("redis-cli|valkey-cli", r"(?:-a|--pass)\s+"),
+    ("redis-cli|valkey-cli", r"(?i:auth)\s+(?:[^\s-]\S*\s+)?"),
+    ("redis-cli|valkey-cli", r"(?i:(?:requirepass|masterauth))\s+"),
     ("mysql(?:dump|admin)?", r"-p"),
     ("plink|pscp|psftp|sendemail|swaks", r"-(?:pw|xp|ap)\s+"),
     ("pdfto[a-z]+", r"-[uo]pw\s+"),
@@ -161,7 +206,7 @@ PASSWORD_OPTIONS = (
     ("https?|xhs?", r"(?:-a\s*|--auth[ =])[\"'\\]*[^\s:\"'\\]+:"),
     ("skopeo", r"--(?:src-|dest-)?creds[ =][\"'\\]*[^\s:\"'\\]+:"),
     ("etcdctl", r"--user[ =][\"'\\]*[^\s:\"'\\]+:"),
-    ("smbclient|rpcclient", r"-U\s*[\"'\\]*[^\s%\"'\\]+%"),
+    ("smbclient|rpcclient|winexe|wmiexec", r"-U\s*[\"'\\]*[^\s%\"'\\]+%"),
     ("lftp", r"-u\s*[\"'\\]*[^\s,\"'\\]+,"),
     ("xfreerdp3?", r"/p:"),
 )
@@ -183,6 +228,14 @@ PASSWORD_PLACES = (
     ("rabbitmqctl", rf"(?:add_user|change_password|authenticate_user)\s+{_WORD}"),
     ("wpa_passphrase", _WORD),
     ("rclone", r"obscure\s+"),
+    ("sqlplus|sqlldr|rman|(?:exp|imp)dp", r"(?:target\s+)?(?:\w+=)?[\"'\\]*[A-Za-z][\w$#]*/"),
+    ("security", r"(?:add-\w+-password|(?:unlock|create)-keychain)\s+(?:-\w\s+[^\s-]\S*\s+)*?-[wp]\s+"),
+    ("keyctl", rf"add\s+{_WORD}{_WORD}"),
+    (r"\bbw", rf"(?:unlock|login\s+{_WORD})\s*"),
+    ("rclone", r"config\s+(?:create|update)\b.*?\s(?:pass|password|secret_access_key|token|client_secret)[ =]"),
+    ("(?i:net1?(?:\\.exe)?)", rf"(?i:user)\s+{_WORD}"),
+    ("(?:fly(?:ctl)?|heroku|wrangler|railway)", r"(?:secrets?\s+set|config:set|variables? +set)\s+(?:-\S+\s+)*\w+="),
+    ("smbclient", r"[\"']?[\\/][^\s\"']+[\"']?\s+"),
     ("mc", rf"alias\s+set\s+{_WORD}{_WORD}{_WORD}"),
     ("poetry", r"config\s+pypi-token\.\S+\s+"),
     ("gh", r"secret\s+set\b[^\n|;&]*?\s[\"']?(?:--body[\s=]|-b\s*)"),
@@ -218,25 +271,76 @@ _AFTER = {
         *(rf"\b{place}{_FIGURED}" for place in _PLACED),
         rf"(?:\s-H\s*|\s--header[\s=])[\"'\\]*(?i:{_HEADERS})\s*:\s*{_VALUE}",
         rf"\b{_LOGGING_IN}\b[^\n|;&]*?\blogin\b[^\n|;&]*?\s-p\s*{_VALUE}",
-        r"\becho\s+(?:-[neE]+\s+)?[\"'\\]*(?:[\w.-]+:)?([^|\"'$\n]*[^\s|\"'$\\])[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
+        r"\b(?:echo|printf)\s+(?:-[neE]+\s+)?(?:[\"'\\]*%s(?:\\*n)?[\"'\\]*\s+)?[\"'\\]*(?:[\w.-]+:)?([^"
+        r"|\"'$\n]*[^\s|\"'$\\])[\"'\\]*\s*\|\s*(?:sudo\s+-S|(?:sudo\s+)?chpasswd"
         r"|(?:sudo\s+)?cryptsetup|kinit|(?:sudo\s+)?passwd|gh\s+auth\s+login\b[^\n|]*--with-token)\b",
-        rf"(?:\bsudo\s+-S|\bkinit|\bcryptsetup|\bvncpasswd|--with-token)\b[^\n|;&]*?<<<\s*{_VALUE}",
-        r"(?i:\b(?:identified\s+by|set\s+password[^=\n;]*=(?:\s*password\s*\()?)\s*"
-        r"(?:'([^'\n]+)'|\"([^\"\n]+)\"))",
-        r"(?i:\bpassword\s+'([^'\n]+)')",
+        rf"(?:\bsudo\s+-S|\bkinit|\bcryptsetup|\bvncpasswd|--with-token|--password-stdin|\bpasswd\s+--stdin|\brunas)"
+        rf"\b[^\n|;&]*?<<<\s*{_VALUE}",
+        r"\bchpasswd\b[^\n|;&]*?<<<\s*[\"'\\]*[\w.-]+:([^\s\"'$\\]+)",
+        r"(?i:\b(?:identified\s+(?:with\s+\w+\s+)?(?:by|as)(?:\s+values)?"
+        r"|set\s+password[^=\n;]*=(?:\s*password\s*\()?)\s*"
+        r"(?:'([^'\n]+)'|\\*\"([^\"\\\n]+)\\*\"))",
+        rf"(?i:\bidentified\s+by\s+)({_GUESSED})(?:[\s;\"'\\]|\z)",
+        r"(?i:\bpassword(?:\s+|\s*=\s*N?)'([^'\n]+)')",
+        r"\bSECRET\s+'([^'\n]+)'",
+        r"(?i:\bpragma\s+(?:hex)?(?:re)?key\s*=\s*\\*[\"'](?:x')?([^\"'\\\n]+))",
+        r"(?i:\battach\s+(?:database\s+)?\S+\s+as\s+\w+\s+key +'([^'\n]+)')",
+        r"(?i:\bconnect\s+to\s+\S+\s+user\s+\S+\s+using +'([^'\n]+)')",
+        r"(?i:\bpgp_sym_(?:en|de)crypt(?:_bytea)?\([^,\n]+,\s*'([^'\n]+)')",
+        rf"(?:^|[\n;\"'])\s*(?i:conn(?:ect)?) +[A-Za-z][\w$#]*/({_GUESSED})(?:[\s;\"'\\]|\z)",
+        r"(?i:\.logon)\s+(?:[^\s/]+/)?[^\s,/]+,([^\s;\"'\\]+)",
+        rf"\bAUTH\s+(?:[\w.-]+\s+)?({_GUESSED})(?:[\s\"'\\]|\z)",
+        r"\bACL\s+SETUSER\b[^\n]*?\s>([^\s\"'\\]+)",
+        r"(?:\bauth=\(|HTTPBasicAuth\(|\.(?:login|auth|changeUserPassword)\()\s*\\*[\"'][^\"'\\\n]+\\*[\"'],"
+        r"\s*\\*[\"']([^\"'\\\n]+)",
+        r"(?:\bFernet\(|\bhmac\.new\(|\bAES\.new\(|\bjwt\.(?:en|de)code\([^,\n]+,)\s*b?\\*[\"']([^\"'\\\n]{8,})",
         r"(?i:convertto-securestring)\s+(?:-String\s+)?[\"'\\]+([^\"'$\\\n]+)",
         r"\bcurl\b[^\n|;&]*?\s(?:-[A-Za-z#]*[uU]\s*|--(?:proxy-)?user[ =])[\"'\\]*[^\s:\"'\\-][^\s:\"'\\]*:"
         r"([^\s\"'$\\][^\s\"'\\]*)",
         r"-pass(?:in|out)?[ \t]+[\"'\\]*pass:([^\s\"'\\]+)",
-        r"\bhtpasswd\s+-\S*b\S*\s+\S+\s+\S+\s+[\"'\\]*([^\s\"'$\\]+)",
-        r"\blogin\s+\S+\s+password\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\bhtpasswd\s+-[a-mo-zA-Z]*b[a-mo-zA-Z]*\s+\S+\s+\S+\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\bhtpasswd\s+-(?:\w*n\w*b|\w*b\w*n)\w*\s+\S+\s+[\"'\\]*([^\s\"'$\\]+)",
+        r"\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+[\"'\\]*([^\s\"'$\\]+)",
         r"\becho\s+[\"'\\]*([^|\"'$\\\n]*[^\s|\"'$\\])[\"'\\]*\s*\|[^\n]*--password-stdin",
     ),
     "named-secret": (
+        r"(?i:[;?&][ \t]*(?:[\w:-]+ )*(?:password|pwd|bindpw"
+        r"|user_?password)[ \t]*=[ \t]*)([^\s;&\"'#${<(\[\\][^\s;&\"'#\\]*)",
+        r"(?i:\b(?:user|username|dbname|host|port|hostaddr|sslmode)=[^\s=;&,()]+[ \t]+password=)([^\s\"'$<({\\,)]+)",
+        r"(?m:^[ \t]*(?:[\w-]+\.)*(?i:[\w-]*(?:password|passwd))=([A-Za-z][^\s\"'$(){}\[\]<>,;.\\]{3,})[ \t]*$)",
+        r"(?m:^[\w.*-]+:(?:[0-9]{4,5}|\*):[^\s:/]+:[^\s:/]+:([^\s:/]+)$)",
+        r"\b(?:SharedAccessKey|SharedSecretValue)=([\w+/=-]{20,})",
+        r"(?i:[?&](?:x-(?:amz|goog|oss)-signature|sig|signature)=)([\w%+/=-]{20,})",
+        r"\bSignature=([0-9a-f]{64})",
+        r"(?i:authorization\W{1,6}digest\b[^\n]*?\bresponse=)\\*\"([0-9a-f]{32,})",
+        r"<[\w:.-]+\s[^<>]*(?i:(?:name|key)=\\*[\"'][\w.:-]*(?:password|passwd|secret|api_?key"
+        r"|token)\\*[\"'])\s+value="
+        r"\\*[\"']([^\"'\\${<]{4,})",
+        r"<[\w:.-]+\s+(?i:(?:name|key)=\\*[\"'][\w.:-]*(?:password|passwd|secret)\\*[\"'])>([^<\s${]{4,})</",
+        r"(?i:(?:api_?key|secret_?key|(?:access|private|encryption|signing)_?key)[\"'\\]*\]?\s*[=:]\s*)\\*[\"']"
+        r"([^\"'\\$({<%\[*\n][^\"'\\\n]{5,})\\*[\"']",
+        r"(?:environ|ENV|env)\[\\*[\"']\w*(?:PASSWORD|SECRET|TOKEN|KEY)\\*[\"']\]\s*=\s*\\*[\"']([^\"'\\\n]{4,})",
+        r"(?i:\bdefine\(\s*)\\*[\"']\w*(?i:password|secret|_key|_salt)\\*[\"'],\s*\\*[\"']([^\"'\\\n]{4,})",
+        r"(?m:^[ \t]*(?:ENV|ARG)[ \t]+(?:[A-Z0-9_]*_)?(?:PASSWORD|SECRET|TOKEN|API_?KEY)[ \t]+([^\s\"'$\\]{4,}))",
+        r"\b_auth *= *\\*[\"']?([\w+/=-]{8,})",
+        r":_password\s*=\s*\\*[\"']?([\w+/=-]{8,})",
+        r"\"auth\\*\"\s*:\s*\\*\"([A-Za-z0-9+/]{10,}={1,2})",
+        r"\"user(?:name)?\\*\"\s*:\s*\\*\"[^\"\\]*\\*\"\s*,\s*\\*\"pass\\*\"\s*:\s*\\*\"([^\"\\]+)",
+        r"\bpsk=\\*[\"']?([^\s\"'$\\]{8,})",
+        rf"\b(?:pre-shared-key|snmp-server\s+community)\s+(?:[0-9]\s+)?({_GUESSED})(?:[\s\"'\\]|\z)",
+        r"\bpassword\s+[0-9]\s+([0-9A-Fa-f]{8,})\b",
+        r"(?i:\b(?:verification|security|one[ -]?time|log-?in|sign-?in|2fa|mfa|otp|authentication|recovery|backup) +"
+        r"(?:pass)?codes?(?: +is)? *:? +)([0-9]{4,8}|[0-9][0-9a-z]{3,4}(?:-[0-9a-z]{4,5})+)\b",
+        r"(?i:\b(?:otp|passcode|pin)(?: +is| *:) +)([0-9]{4,8})\b",
+        r"(?i:\benter +(?:the +)?code +)([0-9]{4,8})\b",
+        r"\b(?:G-)?([0-9]{4,8}) is your [^\n.]{0,40}?(?i:verification|confirmation|security|log-?in"
+        r"|one-time|access) (?:pass)?code",
+        rf"(?i:\b(?:token|secret|api[ _-]key|(?:access"
+        rf"|secret)[ _-]key)\s+is:?\s+)[\"'\\]*({_MIXED})(?:[\s\"'\\.,;]|\z)",
         r"\b(?:requirepass|masterauth)\s+[\"'\\]*([^\s\"'$\\]+)",
         r"\b(?:setx|setenv|set\s+-[a-zA-Z]*x[a-zA-Z]*)\s+(?:[A-Z0-9_]*_)?(?:PASSWORD|PASS|SECRET|TOKEN|API_?KEY)"
         r"\s+[\"'\\]*([^\s\"'$\\]{4,})",
-        rf"(?i:\bx-{_HEADERS})\s*:\s*({_GUESSED})(?:[\s\"'\\,;&]|\z)",
+        rf"(?i:\b(?:x|ocp-apim)-{_HEADERS})\s*:\s*({_GUESSED})(?:[\s\"'\\,;&]|\z)",
         r"(?:^|[\s\"'])(?:[A-Z0-9_]*_)?(?:PG|DB|MYSQL_?)?(?:PASS|PWD|PASSPHRASE)=[\"']?([^\s\"'$()\\/]{4,})",
         rf"(?i:(?:^|[\s,&?;=/.\"'-])[\w.]*(?:password|passwd|passphrase|pwd|pass))=({_GUESSED})(?:[\s\"'\\,;&]|\z)",
         rf"(?:^|[\s\"'])--?[\w-]*(?i:{_WORDS})(?:=|[ \t]+)[\"'\\]*([^\s\"'\\$-][^\s\"'\\]{{2,}})",
@@ -250,7 +354,8 @@ _AFTER = {
         r"\"(?i:[\w.-]*(?:pass_?key|passw(?:or)?d_?hash)|pin|otp|passcode|psk)\\*\""
         r"[ \t]*:\s*\\*\"?([\w!@#%^*+~./$=-]{4,})",
         rf"(?i:(?:^|\W)[\w.-]*(?:{_ASSIGNED}))[\"'\\]*\s*(?:=>?|:)\s*[\"'\\]*({_MIXED})(?:[\s\"'\\,;&<)}}]|\z)",
-        r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
+        r"(?i:passwords?|passwd|passphrase|pwd|secret)[\"'\\]*\s*(?:=>?"
+        r"|:)\s*\\*[\"']([^\s\"'\\$({<%\[][^\s\"'\\]{5,})\\*[\"']",
         rf"<[\w:.-]*(?i:{_ASSIGNED})>([^<\s\"'\\]{{4,}})</",
         rf"(?i:\b(?:password|passphrase)(?:\s+is)?\s+)[\"'\\]*({_MIXED})(?:[\s\"'\\.,;]|\z)",
         r"(?i:\bcookie\s*:\s*)([\w.-]+=[^\"'\\\n]{8,})",
@@ -261,6 +366,7 @@ _AFTER = {
         r"(?i:authorization)[\"'\\]*\s*[:=]\s*[\"'\\]*(?:[A-Za-z][\w-]*\s+)?([^\s\"'\\,;]{8,})",
     ),
     "password-in-url": (
+        r"jdbc:oracle:\w+:[^\s/@:]+/([^\s@\"'\\]+)@",
         r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:([^\s/\"'<>\\]+)@[\w.\[-]",
         r"[A-Za-z][\w+.-]*://[^\s/?#:@\"'<>\[]*:"
         # with a slash: what can be a port of `host:8080/path@x` is none
@@ -280,7 +386,10 @@ COMMANDS = "|".join(
     (
         rf"(?:\b|\\n)(?:{'|'.join((_LOGGING_IN, *(name for name, _ in (*PASSWORD_OPTIONS, *PASSWORD_PLACES))))})\b",
         r"\s-H|\s--header|-pass|--with-token|\b(?:curl|echo|sudo|kinit|cryptsetup|vncpasswd|htpasswd|login)\b",
-        r"(?i:identified\s+by|set\s+password|password\s+'|securestring)",
+        r"(?i:identified\s|set\s+password|password\s*=?\s*N?'|securestring|pragma\s|\bkey\s+'|using\s+'|pgp_sym)",
+        r"(?i:\bconn(?:ect)?)\s+[\w$#]+/",
+        r"\bAUTH\b|\bACL\b|(?i:\.logon)|SECRET\s|printf|passwd|runas|auth=\(|BasicAuth|\.(?:login|auth|change\w+)\("
+        r"|Fernet|hmac|AES\.|jwt\.",
     )
 )
 """What a text has that may have a password of a command."""
@@ -289,15 +398,27 @@ TRIGGERS = "|".join(
     (
         *dict.fromkeys(each.trigger for each in (*TOKENS, *PLUGINS)),
         r"(?i:authorization\W)",
-        r"(?i:passw|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie|authorization|pwd)",
+        r"jdbc:oracle|SharedAccessKey|SharedSecret|(?i:signature=|[?&]sig=)|(?i:bindpw|_auth *=|psk="
+        r"|pragma|pgp_sym|\.logon)",
+        r"(?i:(?:code|otp|pin)s?(?: +is| *:)|codes? +[0-9]| is your |define\()",
+        r"pre-shared|snmp-server|AUTH[^\w]|SETUSER|auth=\(|BasicAuth|\.(?:login|auth"
+        r"|changeUserPassword)\(|(?i:(?:key|using) +')",
+        r"Fernet|hmac\.new|AES\.new|jwt\.|(?i:conn(?:ect)?) +[\w$#]+/|add-\w+-password|-keychain"
+        r"|db2[^\w](?s:.*)using",
+        r"\\?\"auth\\*\"|:(?:[0-9]{4,5}|\*):|(?:environ|ENV|env)\[|runas|(?i:net1?(?:\.exe)?\s+user)",
+        r"(?i:passw|passphrase|secret|(?:api|access|private|encryption|signing)[ _-]?key|credential"
+        r"|cookie|authorization|pwd)",
         r"(?i:token)\W|://[^\s/]*:[^\s]+@",
         r"(?i:bearer)|://[\w-]{20,}@|-pass|\"(?:pass|pw)\\*\"|(?i:basic_?auth)",
         r"login(?s:.*)-p|\"[\w.-]*(?i:auth|login|creds|psk|otp|pin|passcode|pass|key|userpwd)\\*\"(?:\s|\\+t)*[:,]",
         *(rf"(?:{programs})[^\w](?s:.*)(?:[-/]|_pw)" for programs, _ in PASSWORD_OPTIONS),
-        r"rclone[^\w](?s:.*)obscure|alias(?s:.*)set|pypi-token|requirepass|masterauth|(?i:securestring)"
+        r"rclone[^\w]|bw[^\w](?s:.*)(?:unlock|login)|(?:redis|valkey)-cli[^\w]|config:set|variables? +set"
+        r"|keyctl|sqlplus|sqlldr|rman[^\w]|(?:exp|imp)dp"
+        r"|alias(?s:.*)set|pypi-token|(?i:requirepass|masterauth|securestring)"
         r"|set(?:x|env|\W)(?s:.*)(?:PASS|SECRET|TOKEN|KEY)",
         r"encrypt_string|vault[^\w](?s:.*)login|qpdf|(?i:net1?(?:\.exe)?[^\w](?s:.*)use)|rabbitmqctl|_KEY=|APPKEY="
-        r"|_auth|npmAuth|(?i:(?:auth|access|functions|subscription)-?(?:key|token)|-token|pass_?key)",
+        r"|_auth|npmAuth|secret[ _-]key|smbclient|(?i:(?:auth|access|functions|subscription)-?(?:key"
+        r"|token)|-token|pass_?key)",
         r"sudo(?s:.*)-S|chpasswd|cryptsetup|kinit|--with-token|(?i:identified)|(?i:pass|pwd|passphrase)=",
     )
 )
