@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -16,7 +16,9 @@ from proctor.policies.rules.petri_net import Mappers, OnResults, Validators
 from proctor.policies.values.foreign_code import isolated
 from proctor.policies.values.json_values import json_words
 
-from .errors import UsageError
+from .errors import ProviderError, UsageError
+
+T = TypeVar("T")
 
 Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
@@ -203,9 +205,22 @@ def check_store(store: object) -> None:
         raise UsageError(f"`store` is {_named(store)}, not a store; for example `SQLiteStore(path)`")
 
 
+def asked(member: str, call: Callable[[], T]) -> T:
+    """What a member of an adapter gives. Raises the Exception that it raises; ProviderError, naming the member, for
+    what is none: SystemExit, GeneratorExit, a cancel of its own.
+    """
+    try:
+        return isolated(call)
+    except RuntimeError as error:
+        if isinstance(error.__cause__, Exception | None):
+            raise
+        message = f"the adapter's `{member}` failed: {error}; an adapter reports an error by an `Exception`"
+        raise ProviderError(message) from error.__cause__
+
+
 def check_adapter(adapter: object) -> None:
     """Raises UsageError for anything that is not an adapter."""
-    if isinstance(adapter, type) or not isolated(hasattr, adapter, "capabilities"):
+    if isinstance(adapter, type) or not asked("capabilities", lambda: hasattr(adapter, "capabilities")):
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
 
 

@@ -27,7 +27,7 @@ from proctor.policies.events import (
 from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.values.foreign_code import error_text, isolated
-from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor import MemoryStore, ProviderError, Supervisor
 from proctor.supervisor.ports.adapter import CancelStep
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 
@@ -74,7 +74,19 @@ def mute(*_: Any) -> Any:
     raise UnspeakableError
 
 
-RAISING = [leave, interrupt, group, unspeakable, mute]
+class WordlessError(BaseException):
+    """Neither an Exception nor a text."""
+
+
+def wordless(*_: Any) -> Any:
+    raise WordlessError
+
+
+def generator_exit(*_: Any) -> Any:
+    raise GeneratorExit
+
+
+RAISING = [leave, interrupt, group, unspeakable, mute, wordless]
 Raising = Callable[..., Any]
 
 
@@ -109,6 +121,19 @@ async def test_an_adapter_that_fails_before_the_start_is_an_error_of_the_caller(
         await (await supervisor.start(FakeAdapter(), "go", policies=[OPEN], session_id="s")).wait()
 
     await beside(start)
+
+
+@pytest.mark.parametrize("where", ["capabilities", "compile", "name", "end_orphans"])
+@pytest.mark.parametrize("raised", [leave, interrupt, group, wordless, generator_exit])
+async def test_what_an_adapter_raises_that_is_no_exception_is_one_clear_error(where: str, raised: Raising) -> None:
+    """It names the member; the same where looking the member up raises."""
+    methods: list[Any] = [raised] if where == "compile" else []
+    for member in (*methods, property(raised)):
+        adapter = type("Failing", (FakeAdapter,), {where: member})()
+        async with Supervisor(MemoryStore()) as supervisor:
+            with pytest.raises(ProviderError, match=f"the adapter's `{where}` failed: ") as error:
+                await supervisor.start(adapter, "go", policies=[OPEN])
+        assert error.value.__cause__ is not None
 
 
 @pytest.mark.parametrize("where", ["capabilities", "compile"])
@@ -332,7 +357,7 @@ async def test_an_output_that_cannot_be_shown_is_recorded_as_that(of: str, membe
 PROGRAM = """
 import os, signal, sys, anyio
 from proctor.policies import Policy
-from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor import MemoryStore, ProviderError, Supervisor
 from proctor.supervisor.testing import FakeAdapter, Pause
 
 if sys.argv[2] == "term":

@@ -115,13 +115,15 @@ def _capabilities(name: str) -> Capabilities:
     """An adapter's capabilities, as the matrix has them, and the tools of its client: the same on every machine."""
     from msgspec.structs import replace
 
+    from proctor.supervisor.run.provider_session import capabilities_of
+
     from ...agents.catalog import adapter_named
     from ...kit.client_tools import offering, tools_of
     from ...matrix import matrix
 
     declared = {row.spec.name: row.declared for row in matrix()}
     if name not in declared:
-        return adapter_named(name).capabilities
+        return capabilities_of(adapter_named(name))
     return replace(declared[name], **offering(tools_of(name), None)) if tools_of(name) else declared[name]
 
 
