@@ -205,7 +205,7 @@ def check_store(store: object) -> None:
         raise UsageError(f"`store` is {_named(store)}, not a store; for example `SQLiteStore(path)`")
 
 
-def asked(member: str, call: Callable[[], T]) -> T:
+def isolated_member(member: str, call: Callable[[], T]) -> T:
     """What a member of an adapter gives. Raises the Exception that it raises; ProviderError, naming the member, for
     what is none: SystemExit, GeneratorExit, a cancel of its own.
     """
@@ -220,7 +220,7 @@ def asked(member: str, call: Callable[[], T]) -> T:
 
 def check_adapter(adapter: object) -> None:
     """Raises UsageError for anything that is not an adapter."""
-    if isinstance(adapter, type) or not asked("capabilities", lambda: hasattr(adapter, "capabilities")):
+    if isinstance(adapter, type) or not isolated_member("capabilities", lambda: hasattr(adapter, "capabilities")):
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
 
 

@@ -18,7 +18,7 @@ from proctor.policies.events.run_context import Capabilities, RunContext
 from proctor.policies.policy import Policy
 from proctor.policies.values.foreign_code import as_error, error_text, isolated, named_error, to_jsonable
 
-from ..arguments import asked
+from ..arguments import isolated_member
 from ..errors import ProviderError, UnknownSessionError, UsageError
 from ..machine.ending import described
 from ..ports.adapter import Adapter, CancelStep, EndOrphans, LaunchOptions, Provider
@@ -238,7 +238,7 @@ def session_missing(error: UnknownSessionError) -> ErrorOccurred:
 
 def capabilities_of(adapter: Adapter) -> Capabilities:
     """The capabilities of an adapter. Raises what it raises, as an Exception, and UsageError for anything else."""
-    given: object = asked("capabilities", lambda: adapter.capabilities)
+    given: object = isolated_member("capabilities", lambda: adapter.capabilities)
     if not isinstance(given, Capabilities):
         raise UsageError(f"the adapter's `capabilities` are a `{type(given).__name__}`, not `Capabilities`")
     return given
@@ -246,7 +246,7 @@ def capabilities_of(adapter: Adapter) -> Capabilities:
 
 def name_of(adapter: Adapter) -> str:
     """The name of an adapter. Raises what it raises, as an Exception, and UsageError if it is not text."""
-    given: object = asked("name", lambda: getattr(adapter, "name", None))
+    given: object = isolated_member("name", lambda: getattr(adapter, "name", None))
     if not isinstance(given, str):
         raise UsageError(f"the adapter's `name` is a `{type(given).__name__}`, not text")
     return given
@@ -256,7 +256,7 @@ def end_orphans_of(adapter: Adapter) -> EndOrphans | None:
     """The adapter's function that ends the remains of its runs, if it has one. Raises what it raises, as an
     Exception.
     """
-    found: EndOrphans | None = asked("end_orphans", lambda: getattr(adapter, "end_orphans", None))
+    found: EndOrphans | None = isolated_member("end_orphans", lambda: getattr(adapter, "end_orphans", None))
     return found
 
 
@@ -264,7 +264,7 @@ def launch_options(adapter: Adapter, policy: Policy) -> LaunchOptions:
     """A policy as an adapter's launch options. Raises what it raises, as an Exception, and UsageError for anything
     else.
     """
-    given: object = asked("compile", lambda: adapter.compile(policy))
+    given: object = isolated_member("compile", lambda: adapter.compile(policy))
     if not isinstance(given, LaunchOptions):
         raise UsageError(f"the adapter's `compile` gave a `{type(given).__name__}`, not `LaunchOptions`")
     return given
