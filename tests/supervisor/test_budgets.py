@@ -252,11 +252,15 @@ async def test_a_store_that_cannot_settle_does_not_hold_the_run_up() -> None:
     """It ends as it ended; whoever reserves next finds that it is over."""
 
     class Broken(MemoryStore):
+        settles = 0
+
         async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[ReservationResult]:
+            self.settles += 1
             raise StoreError("gone", kind="gone")
 
     store = Broken()
     assert (await ran(store, [spent(2), Ask(name="a"), spent(1)], money(reserve=1))).status == "completed"
+    assert store.settles == 1
 
     assert [(b.reserved, b.runs) for b in await store.budgets()] == [(0, 0)]
 
@@ -266,11 +270,11 @@ async def test_a_store_that_fails_to_settle_is_asked_again(autojump_clock: objec
     """Nobody else tells it what was used after the last reservation."""
 
     class Hiccups(MemoryStore):
-        left = 2
+        settles = 0
 
         async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[ReservationResult]:
-            if self.left:
-                self.left -= 1
+            self.settles += 1
+            if self.settles < 3:
                 raise StoreError("the server is restarting")
             return await super().settle(run_id, used, epoch=epoch)
 
@@ -278,6 +282,7 @@ async def test_a_store_that_fails_to_settle_is_asked_again(autojump_clock: objec
     assert (await ran(store, [spent(2), Ask(name="a"), spent(1)], money(reserve=1))).status == "completed"
 
     assert [(b.used, b.reserved) for b in await store.budgets()] == [(3, 0)]
+    assert store.settles == 3
 
 
 async def test_a_run_without_budgets_never_asks_for_them() -> None:

@@ -98,6 +98,17 @@ async def test_a_session_with_a_run_that_is_not_over_is_reported_as_kept() -> No
     assert (report.sessions, report.kept_going_on) == (0, 1)
 
 
+async def test_a_session_whose_latest_event_has_no_time_is_kept() -> None:
+    """Nobody knows how old it is."""
+    store = MemoryStore()
+    await add(store, "s", 100)
+    await store.append([MessageReceived(content="later", session_id="s")])
+    report = await prune(store, older_than=DAYS_90, now=NOW)
+
+    assert (report.sessions, report.kept_going_on) == (0, 0)
+    assert await store.last_seq("s") == 4
+
+
 async def test_a_pruned_session_is_not_resumed(permissive: Policy) -> None:
     """What its limits count is gone, so they would be counted anew."""
     store = MemoryStore()
