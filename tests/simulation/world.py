@@ -230,7 +230,7 @@ class Agent(FakeAdapter):
 
     async def _run_another(self, call: Call) -> None:
         run = f"{self._run}.{call.id}"
-        start = msgspec.structs.replace(self._start, run=run, session=run, steps=call.starts, deaf=0)
+        start = msgspec.structs.replace(self._start, run=run, session=run, steps=call.starts, deaf=0, gate="all")
         with suppress(ProctorError, ConnectionError):  # the agent goes on
             given: Any = {"run_id": run, "session_id": run, "policies": self._policies, **self._record}
             await run_once(Agent(start, self._witness, self._policies, self._record), "go", **given)
