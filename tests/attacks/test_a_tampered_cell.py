@@ -72,7 +72,8 @@ def others(value: Any, kind: str) -> list[Any]:
     """Other values that a column of this kind could have."""
     match value:
         case None:
-            return {"int": [0, 7], "text": ["", "x"], "bytes": [b"", b"x"], "json": ["{}", b"{}"]}.get(kind, [0])
+            of_kind: dict[str, list[Any]] = {"int": [0, 7], "text": ["", "x"], "bytes": [b"", b"x"]}
+            return {**of_kind, "json": ["{}", b"{}"]}.get(kind, [0])
         case bool():
             return [not value]
         case int() | float():

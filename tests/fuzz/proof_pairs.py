@@ -286,7 +286,7 @@ class _Generator:
             return {"tool": self.tool(), "where": self.rng.choice(WHERES[self.rng.choice(self.fields)])}
         if self.patches and self.chance(0.3):
             tool = self.rng.choice(["write", "edit", "Patch", "*"])
-            wanted = self.rng.choice(
+            wanted: dict[str, Any] = self.rng.choice(
                 [{"within": "/srv"}, {"equals": "/srv/data/x"}, {"exists": True}, {"regex": "^/etc"}]
             )
             return {"tool": tool, "where": [{"path": "$.path", **wanted}]}

@@ -25,9 +25,9 @@ def read(written: Any) -> Policy:
 def test_the_answer_is_the_right_one(question: dict[str, Any]) -> None:
     """A proof has certificates that hold; a session that refutes is a shortest one."""
     [kind] = {"keeps", "no_looser_than", "same_as", "reach"} & question.keys()
-    subject = question[kind] if kind == "reach" else read(question[kind])
+    subject: Any = question[kind] if kind == "reach" else read(question[kind])
     context = RunContext(**question["context"]) if "context" in question else None
-    answer = verify(read(question["stack"]), **{kind: subject}, context=context)
+    answer = verify(read(question["stack"]), context=context, **{kind: subject})
     calls = sum(1 for call in answer.session if call["tool"])
 
     assert (answer.verdict, question.get("calls", calls)) == (question["answer"], calls), answer.reason

@@ -362,7 +362,7 @@ def test_a_tool_with_several_acts_does_some_of_them(name: str) -> None:
 @pytest.mark.parametrize("places", [("$.new", "$.changes[*].path"), ("$.new", "$.old")])
 def test_an_act_may_take_its_input_from_another_place(places: tuple[str, ...]) -> None:
     """Where the first place of a path is what makes a call a write, an edit has its path elsewhere."""
-    acts = {"write": ("$.new",), "edit": ("$.changes[?@.kind == 'update']",)}
+    acts: dict[str, tuple[str, ...]] = {"write": ("$.new",), "edit": ("$.changes[?@.kind == 'update']",)}
     tools = [Tool(name="Patch", acts_where=acts, inputs={"path": places})]
 
     assert isinstance(verify(policy(tool_rules=[{"allow": ["edit"]}]), reach="Patch", tools=tools), Refuted)

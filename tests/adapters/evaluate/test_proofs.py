@@ -44,7 +44,12 @@ def test_a_question_alone_shares_nothing() -> None:
 def test_each_question_has_an_even_part_and_what_is_left_goes_to_the_others() -> None:
     """Two hard questions among twenty easy ones end in time, and neither takes the part of the other."""
     looks: list[int] = []
-    shared = SharedTime(22, lambda: bool(looks.append(shared.number)), seconds=2)
+
+    def note() -> bool:
+        looks.append(shared.number)
+        return False
+
+    shared = SharedTime(22, note, seconds=2)
 
     for _ in range(20):
         assert shared.answer(**EASY).verdict == "proved"
