@@ -103,6 +103,17 @@ def test_clocks_fire_on_a_tick_without_any_event(drive: Any, limit: str, quiet: 
     assert session.monitor.deadline() is None
 
 
+def test_idleness_does_not_run_while_a_tool_does(drive: Any) -> None:
+    """Nor while a call is held."""
+    session = drive({"limits": {"max_idle_ms": 1000}})
+    session.see(ev.RunStarted(run_id="r", at=START))
+    session.see(ev.ToolCallStarted(tool_call_id="c", tool_name="a", at=START))
+
+    assert session.monitor.deadline() is None
+    assert session.see(ev.ToolCallCompleted(tool_call_id="c", at=START + timedelta(seconds=60))) == []
+    assert session.monitor.deadline() == ev.at_ms(START) + 61_001
+
+
 def test_duration_of_a_session_does_not_count_the_time_between_runs(drive: Any) -> None:
     """scope: session adds up the runs."""
     session = drive({"limits": {"max_duration_ms": {"max": 5000, "scope": "session"}}})
