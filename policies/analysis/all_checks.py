@@ -14,12 +14,11 @@ from .call_classes import Kinds
 from .explorer import systems_of
 from .findings import Findings, PreflightFinding, finding
 from .limit_checks import limit_findings, quota_findings
-from .name_checks import adapter_findings, context_findings, odd_names, unknown_names
+from .name_checks import adapter_findings, context_findings, odd_names, surprise_findings, unknown_names
 from .net_checks import net_findings
 from .order_checks import demand_findings, find_orders, never_callable, never_satisfied
 from .reachability import Saturation
 from .redundancy_checks import allow_findings, evasion_findings, shadow_findings
-from .surprise_checks import surprise_findings
 
 
 def findings_of(

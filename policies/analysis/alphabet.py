@@ -29,11 +29,10 @@ from ..values.globs import matcher
 from ..values.json_values import given_texts, scalars_in, text_of
 from ..values.paths import compile_path, path_steps
 from ..values.regexes import Regex
-from .call_classes import NameUniverse
+from .call_classes import NameUniverse, ToolKinds
 from .components import ANY_OTHER, NEVER_SEEN, InputClass, RuleComponent
 from .split_component import SplitComponent
 from .texts import texts_apart
-from .tool_kinds import ToolKinds
 from .values import (
     MISSING,
     MOST_LITERALS,

@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from .claims import (
+from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN
+from .session_search import (
     BOUNDED_BY,
     AmountCertificate,
     BudgetCertificate,
     NothingCertificate,
     ProofCertificate,
     SameRuleCertificate,
+    ending_alike,
 )
-from .components import ASK, DENY, IN_FLIGHT, LEVELS, NOTHING, WARN
-from .session_search import ending_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..stack.merge import BudgetEntry, LimitEntry
     from .alphabet import PlayedRule
-    from .claims import Certificate, Side
     from .components import InputClass, Outcome, Standard
-    from .session_search import State
+    from .session_search import Certificate, Side, State
     from .split_component import Component
 
 

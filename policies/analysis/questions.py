@@ -21,10 +21,10 @@ from ..stack.clauses import clauses_of
 from ..stack.merge import merge_policies
 from .alphabet import PlayedRule
 from .certificate import check
-from .claims import NothingCertificate, Side
 from .components import LEVELS, WARN, Standard
 from .findings import Proved, Refuted, Unknown
 from .refinement import Implication, Obligation, Setting, implied
+from .session_search import NothingCertificate, Side
 from .values import are_covered, atoms_of, candidates, documents
 
 if TYPE_CHECKING:

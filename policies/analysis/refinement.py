@@ -18,19 +18,22 @@ from ..values.globs import matcher
 from ..values.work_budget import OutOfWork
 from .alphabet import Alphabet, PlayedRule
 from .certificate import check
-from .claims import (
+from .components import IN_FLIGHT, Figure, LimitComponent, RuleComponent, Standard, overlaps
+from .explorer import SearchEndedError
+from .replaying import Replayed, ShortSessions, replay, replay_amount
+from .session_search import (
     BOUNDED_BY,
     AmountCertificate,
     BudgetCertificate,
     Certificate,
     ProofCertificate,
     SameRuleCertificate,
+    SessionProduct,
+    SessionStep,
     Side,
+    ending_alike,
+    explore,
 )
-from .components import IN_FLIGHT, Figure, LimitComponent, RuleComponent, Standard, overlaps
-from .explorer import SearchEndedError
-from .replaying import Replayed, ShortSessions, replay, replay_amount
-from .session_search import SessionProduct, SessionStep, ending_alike, explore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

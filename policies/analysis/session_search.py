@@ -1,6 +1,7 @@
 """The search over sessions: every state that a stack's rules and one rule of a property can reach together.
 
-Sessions are gone through by the number of their calls, so that the first one found is a shortest.
+Sessions are gone through by the number of their calls, so that the first one found is a shortest. What has been
+searched is a certificate, which `certificate.check` verifies.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from .explorer import shortest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ..monitor.program import Program
+    from ..stack.merge import BudgetEntry, LimitEntry
     from ..values.work_budget import Work
+    from .alphabet import PlayedRule
     from .components import InputClass, Outcome, Standard
     from .explorer import Explored, Price
     from .split_component import Component
@@ -208,3 +212,61 @@ def ending_alike(parts: Sequence[Component], calls: Sequence[InputClass]) -> lis
     """For each call the number of the first whose end makes no other difference."""
     first: dict[object, int] = {}
     return [first.setdefault((tuple(part.ends_as(c) for part in parts), str(c.outputs)), c.number) for c in calls]
+
+
+class Side(NamedTuple):
+    """A policy as the search sees it: its rules by id, its limits, and its program without checks in Python."""
+
+    program: Program
+    rules: dict[str, PlayedRule]
+    limits: tuple[LimitEntry, ...]
+
+
+class ProofCertificate(NamedTuple):
+    """The rules, the calls and the states of one proof: that a stack's rules imply one rule of a property."""
+
+    product: SessionProduct
+    states: frozenset[State]
+
+
+class SameRuleCertificate(NamedTuple):
+    """A rule of the stack that is, word by word, one of the property, and their actions."""
+
+    mine: PlayedRule
+    rule: PlayedRule
+    standard: Standard
+
+
+class AmountCertificate(NamedTuple):
+    """Limits of the stack that together end a run before it exceeds one of the property, or the very same limit."""
+
+    mine: tuple[LimitEntry, ...]
+    limit: LimitEntry
+    standard: Standard
+
+
+class BudgetCertificate(NamedTuple):
+    """A budget of the stack that is one of the property, with no more in it."""
+
+    mine: BudgetEntry
+    budget: BudgetEntry
+    standard: Standard
+
+
+class NothingCertificate(NamedTuple):
+    """A property that nothing can break, by the standard of the question."""
+
+    property: Side
+    standard: Standard
+
+
+Certificate: TypeAlias = (
+    ProofCertificate | SameRuleCertificate | AmountCertificate | BudgetCertificate | NothingCertificate
+)
+BOUNDED_BY: dict[str, list[tuple[str, ...]]] = {
+    "max_total_tokens": [("max_input_tokens", "max_output_tokens")],
+    "max_input_tokens": [("max_total_tokens",)],
+    "max_output_tokens": [("max_total_tokens",)],
+    "max_idle_ms": [("max_duration_ms",)],
+}
+"""For an amount other limits that together bound it, in each way."""

@@ -10,7 +10,7 @@ import pytest
 from proctor.adapters.kit.client_tools import CODEX_TOOLS
 from proctor.policies import Policy, Proved, Refuted, RunContext, Unknown, parse_policies, verify
 from proctor.policies.analysis.certificate import check
-from proctor.policies.analysis.claims import AmountCertificate, BudgetCertificate, NothingCertificate
+from proctor.policies.analysis.session_search import AmountCertificate, BudgetCertificate, NothingCertificate
 from proctor.policies.analysis.texts import texts_apart
 from proctor.policies.events.run_context import Tool
 from proctor.policies.stack.merge import effective_limits
