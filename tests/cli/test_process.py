@@ -243,7 +243,8 @@ def test_output_that_is_no_terminal_has_no_colour() -> None:
 
 def test_no_color_is_respected_on_a_terminal() -> None:
     """No escape sequence is left: the words say it all. An empty NO_COLOR does not count."""
-    for command in (("check", "org.yaml"), ("demo",), ("runs",), ("explain", "last"), ("adapters",)):
+    run = ("run", "--adapter", "shell", "--policy", "org.yaml", "echo 1")
+    for command in (("check", "org.yaml"), ("demo",), run, ("runs",), ("explain", "last"), ("adapters",)):
         code, shown = on_terminal(*command, NO_COLOR="1")
 
         assert code == 0, shown

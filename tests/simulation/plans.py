@@ -8,11 +8,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-PEOPLES: Final = ("answer", "approval", "approvals", "runs", "instruct", "last_command", "run", "wait")
+PEOPLES: Final = ("answer", "approval", "approvals", "runs", "send_command", "last_command", "run", "wait")
 """Those that people use, who answer and give orders in processes of their own."""
 OPERATIONS: Final = (
     *("append", "create_run", "claim_run", "register", "renew", "release", "place", "last_seq", "run", "blocks"),
-    *("instructions", "reserve", "settle", "lost_runs", "wait", "release_run"),
+    *("commands", "reserve", "settle", "lost_runs", "wait", "release_run"),
 )
 """The operations of a store that supervisors use, and that faults are put into."""
 

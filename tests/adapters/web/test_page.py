@@ -152,7 +152,7 @@ def test_a_call_is_denied_with_words_to_the_model(person: Person, site: Site) ->
         tab.keyboard.type("Ask ops first.")
         tab.keyboard.press("Control+Enter")
         expect(tab.get_by_text("Then not.").first).to_be_visible()
-        expect(tab.locator(".call")).to_contain_text("denied by ana")
+        expect(tab.locator(".call")).to_contain_text("declined by ana")
         words = [event["tell_model"] for event in ends(site, run_id) if event["type"] == "tool_call_denied"]
 
     assert words == ["Ask ops first."]
@@ -207,7 +207,7 @@ def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         expect(other.get_by_role("alert").get_by_role("button")).to_have_count(0)
         assert site.get("/api/runs?status=running")["runs"] == []
         assert not any(event["type"] == "run_started" for event in web_server.ran(site, hello, POLICY))
-        tab.get_by_role("button", name="UnblockStarts").click()
+        tab.get_by_role("button", name="Lift").click()
         expect(other.get_by_role("alert")).to_be_hidden()
         assert any(event["type"] == "run_completed" for event in web_server.ran(site, hello, POLICY))
 
@@ -226,7 +226,7 @@ def test_the_list_marks_what_was_refused_and_says_when_it_was(person: Person, si
     tab.evaluate("id => { location.hash = `#/run/${id}` }", refused["run_id"])
     expect(tab.locator(".day")).to_have_text(f"{today:%A}, {today.day} {today:%B %Y}")
     card = tab.locator(".call")
-    expect(card).to_contain_text("refused")
+    expect(card).to_contain_text("denied")
     assert card.inner_text().count("`write` was requested") == 0
     assert card.inner_text().count("write was requested") == 1
     tab.get_by_role("tab", name="Policies in force").click()
